@@ -36,13 +36,13 @@ Outcome = Literal["slower", "faster", "equal", "undecided"]
 
 WORKER = Path(__file__).with_name("gate_worker.py")
 SIDES = ("base", "head")
-# Confidence level of the interval of each case.
+# Confidence level of the interval for each case's median log ratio.
 LEVEL = 0.995
-# An interval of this kind from n rounds has at most the level 1 - 2 / 2^n, so that fewer rounds cannot reach
-# LEVEL.
+# Minimum number of rounds for an interval of level LEVEL.
+# A distribution-free interval from n rounds has at most the level 1 - 2 / 2^n.
 FEWEST_ROUNDS = math.ceil(1 - math.log2(1 - LEVEL))
 ROUNDS = 24
-# Timed samples of each case, per side and round.
+# Timed samples of each case, per commit and round.
 SAMPLES = 8
 GOOD, WORSE, BAD_INPUT, UNDECIDED = 0, 1, 2, 3
 
@@ -86,7 +86,7 @@ def answer(side: str, process: subprocess.Popen[str], request: dict[str, Any] | 
 
 
 def measure(checkouts: dict[str, Path], pattern: str, rounds: int) -> dict[str, np.ndarray]:
-    """Time, in turn, the cases that both checkouts have.
+    """Time the cases that both checkouts have, in turn.
 
     Args:
         checkouts: folder of each side.
@@ -97,8 +97,8 @@ def measure(checkouts: dict[str, Path], pattern: str, rounds: int) -> dict[str, 
         By label, the log ratios of the times, head over base, shape (rounds,).
 
     Raises:
-        InputError: if a process fails, no case is on both sides, or a case does different work on the two
-            sides.
+        InputError: if a process fails, no case is on both sides, or a case computes different sizes on the
+            two sides.
     """
     log_ratios: dict[str, list[float]] = {}
     progress = Progress("gate", rounds)
@@ -117,7 +117,7 @@ def measure(checkouts: dict[str, Path], pattern: str, rounds: int) -> dict[str, 
 
 
 def common_labels(base: dict[str, Any], head: dict[str, Any], pattern: str) -> list[str]:
-    """Return the labels of the cases that both sides have, in the order of head.
+    """Return the labels of the cases that both sides have, in the order of the head's cases.
 
     Raises:
         InputError: if there are none, or a case has different sizes on the two sides.
@@ -160,7 +160,7 @@ def decide(log_ratios: np.ndarray, effect: float) -> tuple[Outcome, str]:
 
 
 def in_words(interval: MedianInterval) -> str:
-    """Return the change and its interval in percent.
+    """Return the median change and its interval as a text, in percent.
 
     Args:
         interval: interval of the median log ratio.
@@ -216,8 +216,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.rounds < FEWEST_ROUNDS:
             raise InputError(f"--rounds {options.rounds}: at least {FEWEST_ROUNDS} is needed")
         with ExitStack() as stack:
-            # The folders have names of equal length, since the length of a path may shift addresses in
-            # memory.
+            # The folders have names of equal length, since a path's length may shift addresses in memory.
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="curvebench-gate-")))
             commits = zip(SIDES, (commit_of(root, options.base), commit_of(root, options.head)), strict=True)
             checkouts = {

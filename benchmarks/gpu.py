@@ -37,7 +37,7 @@ from curvebench.timing.step_times import NULL
 
 # Steps in one call of a loop: one whole cycle of the optimizers that refresh every 10 steps.
 STEPS_PER_CALL = 10
-# Calls of each plain loop by which the fastest is chosen as the peer.
+# Number of calls by which the plain loops are compared; the fastest of them is the peer.
 SELECTION_CALLS = 3
 # Rows of the square matrices by whose product the arithmetic rate of a precision is measured.
 RATE_MATRIX_ROWS = {"gpu": 8192, "cpu": 1024}
@@ -53,10 +53,10 @@ OPTIMIZERS: Mapping[str, tuple[str, Mapping[str, Any], bool]] = {
 
 @dataclass(frozen=True)
 class Ready:
-    """Training loop that is compiled and warmed up.
+    """Training loop that is compiled and has run once.
 
     Args:
-        run: run `STEPS_PER_CALL` steps, and return when the device has finished them.
+        run: function that runs `STEPS_PER_CALL` steps, and returns when the device has finished them.
         compile_seconds: duration of compilation and of the first call.
         alive_bytes: bytes of the arrays that exist between steps, without the data.
         peak_bytes: maximum bytes of arrays during a call, without the data, as counted by the backend; None
@@ -73,7 +73,7 @@ class Ready:
 
 
 def alive_bytes(backend: str, device: str = "cpu") -> int:
-    """Return the bytes of all arrays of a backend that exist on a device."""
+    """Return the total bytes of all arrays of a backend that now exist on a device."""
     gc.collect()
     if backend == "jax":
         import jax
@@ -91,7 +91,9 @@ def alive_bytes(backend: str, device: str = "cpu") -> int:
 def our_loop(
     network: TimedNetwork, runtime: Engine, rule: Rule, batch_size: int, in_basis: bool = False
 ) -> Ready:
-    """Compile the project's own training loop for an update rule. Call it inside the engine's context.
+    """Compile the project's own training loop for an update rule.
+
+    This must happen inside the engine's context.
 
     Args:
         network: the network and its images.
@@ -120,7 +122,7 @@ def our_loop(
     data = sum(runtime.state_bytes(arrays) for arrays in (constants.data, inputs.order))
     peak = runtime.device_peak(segment, run)
     alive = alive_bytes(runtime.ops.backend, runtime.device) - baseline - data
-    # XLA counts the arrays of this loop alone, without other arrays that are alive.
+    # XLA counts only the arrays of this loop, not other arrays that exist at the same time.
     excluded = data if runtime.ops.backend == "jax" else baseline + data
     return Ready(run, seconds, alive, None if peak is None else peak - excluded)
 
@@ -321,8 +323,7 @@ def measured(
         device: gpu or cpu.
         batch_size: images per step.
         repetitions: number of samples of each loop.
-        optimizers: keys of `OPTIMIZERS`.
-        say: report progress.
+        optimizers: keys of `OPTIMIZERS`. say: function that reports progress.
     """
     runtime = engine(backend, precision, device)
     entries = sum(map(math.prod, network.network.shapes.values()))
@@ -399,7 +400,7 @@ def _interval(interval: Any) -> list[float]:
 
 
 def machine(device: str) -> dict[str, Any]:
-    """Return the device and the versions of Python and packages, which are stored in every row."""
+    """Return the name of the device and the versions of Python and packages, which every row contains."""
     import torch
 
     from curvebench.results.provenance import cpu_model

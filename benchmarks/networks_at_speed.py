@@ -1,6 +1,11 @@
 """Networks that `python -m benchmarks.gpu` times, as workloads and as plain modules of other libraries.
 
 Their data are random.
+
+In shapes, N is the number of images, C of channels, H and W of rows and columns.
+
+In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
+Reparameterization" (docs/sources.md).
 """
 
 from __future__ import annotations
@@ -32,7 +37,7 @@ DATASET_BATCHES = 2
 
 @dataclass(frozen=True)
 class TimedNetwork:
-    """Network with its images, in the form of this project and in the form of another library.
+    """Network with its images, as a network of this project and as a plain module of another library.
 
     Args:
         name: name on the command line and in the table.
@@ -41,9 +46,9 @@ class TimedNetwork:
         precisions: precisions in which the network is timed.
         classifier: loss and metrics of this project's network.
         state: model state before the first step, such as running means.
-        module: build the same network as a plain module that takes images of shape (N, C, H, W).
-        field: name of the input that this project's network reads from a split.
-        examples: convert images of shape (N, C, H, W) to the form of that input.
+        module: build the same network as a plain module that takes images of shape (N, C, H, W). field: key
+            of the split that has the input of this project's network. examples: function that converts images
+            (N, C, H, W) to that input.
     """
 
     name: str

@@ -1,4 +1,6 @@
-"""The same networks built with torchvision and timm: peers for speed, and oracles for the tests."""
+"""Networks of this project built with torchvision and timm: peers for timing, and references for the
+tests.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,8 @@ from curvebench.workloads.networks.hierarchical_transformer import HieraViT
 from curvebench.workloads.networks.residual_network import ResidualNetwork
 from curvebench.workloads.networks.vision_transformer import PlainViT, positions
 
-# A wheel of torchvision belongs to one build of torch. With another build, its detection operators are
-# missing.
-# This project does not call them, but the import of torchvision looks them up, so that they are declared
-# here.
+# If torchvision's wheel belongs to another build of torch, its detection operators are missing.
+# This project does not call them, but they must be declared to import torchvision.
 _OPERATORS = torch.library.Library("torchvision", "FRAGMENT")
 try:
     from torchvision.models.resnet import BasicBlock, ResNet

@@ -36,7 +36,7 @@ STAMPS = Path("usr/share/tuxpaint/stamps")
 FOLDERS = ("animals", "food", "household", "plants", "vehicles")
 PHOTOGRAPHS = (Path("usr/share/backgrounds"), Path("usr/share/backgrounds/mate/nature"))
 CLASSES = 25
-# Minimum number of distinct colours per opaque pixel; drawings have fewer.
+# Minimum number of distinct colours per opaque pixel of a photograph; drawings have fewer.
 MIN_UNIQUE_COLOURS = 0.45
 # Each split needs at least one photograph.
 MIN_PHOTOGRAPHS = 5
@@ -48,8 +48,8 @@ MAX_SIDE_PIXELS = 224
 SPLIT_SHARES = {"train": 0.6, "val": 0.2, "test": 0.2}
 # Range of the side of the background, relative to the shorter side of its photograph.
 CROP_FRACTION = (0.25, 1.0)
-# Range of the factor of each colour channel of the background. Without it, the few photographs could be
-# memorized.
+# Range of the random factors of a background's colour channels.
+# Without these factors, a network could memorize the few photographs.
 TINT_FACTORS = (0.5, 1.5)
 # Range of the longer side of an object, relative to the side of the image.
 OBJECT_FRACTION = (0.35, 0.9)
@@ -102,7 +102,8 @@ class Packages:
 
 
 def is_photographed(pixels: np.ndarray) -> bool:
-    """Return whether a stamp is large enough and has enough distinct colours to be a photograph.
+    """Return whether an image with opacity (a "stamp") is large enough and has enough colours for a
+    photograph.
 
     Args:
         pixels: red, green, blue and opacity, shape (rows, columns, 4).
@@ -162,7 +163,9 @@ def images(
 
 
 def _stamp(path: Path, side: int) -> Image.Image:
-    """Load the visible part of a stamp, scaled down to the resolution that the images need."""
+    """Load the part of a stamp that is not transparent, scaled down to the resolution that the images
+    need.
+    """
     stamp = Image.open(path).convert("RGBA")
     stamp = stamp.crop(stamp.getchannel("A").getbbox())
     stamp.thumbnail((2 * side, 2 * side))

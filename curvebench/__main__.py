@@ -47,18 +47,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit status of the command: 2 for bad input, after one line per problem on standard error.
 
     Raises:
-        SystemExit: when the words are no command with its arguments, or ask for help.
+        SystemExit: when the words are not a valid command with valid arguments, or ask for help.
     """
     args = _parser().parse_args(arguments)
     try:
         status = args.run(args) or 0
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader of a pipe, such as head, has closed it. Without this redirection the interpreter would
-        # fail again when it flushes standard output at exit.
+        # Standard output is a pipe whose reader, such as `head`, has ended. Without this redirection the
+        # interpreter would fail again when it flushes standard output at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (InputError, OSError) as error:  # An OSError is a read-only or full folder, or a lost file.
+    # An OSError means that a folder is read-only or full, or that a file is missing.
+    except (InputError, OSError) as error:
         for line in _message(error).splitlines():
             print(f"error: {line}", file=sys.stderr)
         return 2

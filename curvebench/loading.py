@@ -1,4 +1,9 @@
-"""Results in Python: `curvebench.load` opens the tables of a published set or of local runs."""
+"""Results in Python: `curvebench.load` opens the tables of a published set or of local runs.
+
+A published set is a folder with the results of a report that never changes again. A study compares methods
+(optimizers in a basis, that is a change of coordinates of the parameters) on workloads. Tuning runs choose
+the hyperparameters of a method; final runs use them on other seeds.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +39,11 @@ class LoadedResults:
 
     A table is read when its attribute is first used. It has no rows if the folder lacks the table: a set of
     property checks has no runs, and only published sets have claims. The columns are described in
-    docs/reference/tables.md; `runs` has one more, `method`, which joins optimizer and basis (`adam @ egop`).
+    docs/reference/tables.md; `runs` has the additional column `method`, which joins the labels of optimizer
+    and basis (`adam @ egop`).
 
     Args:
-        folder: folder of the set, or any folder that contains tables, itself or in its subfolders.
+        folder: folder of the set, or any folder that contains tables, directly or in its subfolders.
 
     Example:
         >>> from curvebench import load
@@ -164,8 +170,8 @@ class LoadedResults:
                 if the tables contain several.
 
         Returns:
-            A matplotlib figure. Learning rates at which most runs failed are left out. For a rate that
-            successive halving has stopped early, the values come from its last, longest runs.
+            A matplotlib figure. Learning rates at which most runs failed are left out. If
+            successive halving dropped a learning rate early, its values come from the longest of its runs.
 
         Raises:
             InputError: as in `plot_curves`.
@@ -180,7 +186,7 @@ class LoadedResults:
         return _drawn(finite, "learning_rate", "learning rate", metric, title, log_x=True)
 
     def _read(self, table: str) -> pl.DataFrame:
-        """Read a table of the folder; return a frame without rows if the folder lacks it."""
+        """Read a table of the folder; if the folder lacks the table, return a frame without rows."""
         file = next(self.folder.rglob(f"{table}.parquet"), None)
         return pl.DataFrame(schema=SCHEMAS[table]) if file is None else read(self.folder, table)
 
@@ -190,14 +196,16 @@ class LoadedResults:
         """Return the runs of a stage ("tuning" or "final") that have the given study, workload and backend.
 
         Args:
-            metric: a metric that some of these runs must have.
+            metric: name of a metric; an error is raised if no run has it.
             stage: "tuning" or "final".
-            which: "final" or "best"; checked here, because all public methods have it.
-            one_cell: whether the runs must belong to one study, one workload and one backend.
-            names: by column (study, workload, backend), the name to keep; None keeps all.
+            which: "final" or "best". This method only checks the value, because all public methods have it.
+            one_cell: whether to raise an error unless the runs belong to one study, one workload and one
+                backend.
+            names: by column (study, workload, backend), the name to keep; None keeps all names.
 
         Raises:
-            InputError: when no run has a name or the metric, `which` is unknown, or `one_cell` is violated.
+            InputError: when no run has one of the names or the metric, `which` is unknown, or the runs do not
+                belong to one study, workload and backend although `one_cell` is set.
         """
         if which not in get_args(Which):
             raise InputError(f"which: {unknown('a run', 'value', which, get_args(Which))}")
@@ -218,12 +226,12 @@ class LoadedResults:
 def _drawn(
     bands: pl.DataFrame, x: str, x_name: str, metric: str, title: str, *, log_x: bool = False
 ) -> Figure:
-    """Plot a line with a band for each method.
+    """Plot the median as a line with a band between the quartiles, for each method.
 
     Args:
-        bands: frame with the columns method, `x`, lower_quartile, median and upper_quartile; medians are
-            finite.
-        x: the column on the horizontal axis.
+        bands: frame with a row for each method and point. It has the columns method, lower_quartile, median,
+            upper_quartile, and the column named by `x`; medians are finite.
+        x: name of the column on the horizontal axis.
         x_name: label of the horizontal axis.
         metric: label of the vertical axis, which is logarithmic if all medians are positive.
         title: title of the figure.

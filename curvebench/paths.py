@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-# The project's files in a checkout are below the working directory; otherwise below the installed package.
-# Another project may have a Snakefile, or a folder `curvebench` with results, therefore both files are
-# required.
+# If the working directory is a checkout of this project, the project's files are below it; otherwise they are
+# below the installed package. The working directory is a checkout if it has both of these files: one of them
+# may exist in another project too.
 CHECKOUT = (Path("Snakefile"), Path("curvebench/paths.py"))
 HOME = Path() if all(path.is_file() for path in CHECKOUT) else Path(__file__).parent
 STUDY_FOLDER = HOME / "benchmarks/studies"
@@ -22,8 +22,8 @@ SITE = Path("reports/site")
 NEW_SETS = RESULTS / "published"
 # Environment variable that names the folder of worker processes (curvebench.stages.workers).
 WORKERS = "CURVEBENCH_WORKERS"
-# Name of the file that lists the failures of a job, next to the job's tables. A job that has it is run again
-# at the next call of Snakemake.
+# Name of the file that lists the failures of a job, next to the job's tables. A job with such a file is run
+# again at the next call of Snakemake.
 FAILED = "failed.json"
 
 
@@ -35,7 +35,8 @@ def stored_kernels(results: Path) -> Path:
 def checkpoints_folder(results: Path, job: str) -> Path:
     """Return the folder for checkpoints of a job's runs.
 
-    It is not in the job's output folder, because Snakemake deletes that before it runs a job again.
+    Checkpoints are not in the job's output folder, because Snakemake deletes that folder before it runs a job
+    again.
     """
     return results / "checkpoints" / job
 

@@ -1,4 +1,8 @@
-"""Precision policies of runs, and array functions that compute products in half precision."""
+"""Precision policies of runs, and array functions that compute products in half precision.
+
+Models and update rules call array functions such as `ops.matmul` of a table `ops` (`curvebench.arrays.ops`),
+which each backend defines. For a policy with products in bfloat16, `HalfProducts` wraps this table.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +22,10 @@ class Policy:
 
     Args:
         computed: format of update rules, hyperparameters, norms, softmax, losses and batch statistics.
-        parameters: format in which parameters are stored between steps, and in which their gradients are.
-        products: format of the model's linear layers, convolutions, attention and matrix products. Whatever a
-            rule needs in addition to the gradient is always computed in the format `computed`.
+        parameters: format in which parameters are stored between steps, and format of their gradients.
+        products: format of the model's linear layers, convolutions, attention and matrix products. Statistics
+            that an update rule needs in addition to the gradient are always computed in the format
+            `computed`.
     """
 
     computed: Precision
@@ -53,18 +58,22 @@ def table_of_model(ops: Ops, policy: Policy) -> Ops:
     return HalfProducts(ops, policy) if policy.products == HALF else ops  # type: ignore[return-value]
 
 
-# Array functions by the format of their arguments and results.
-PRODUCTS = ("linear", "linear_layers", "matmul", "conv2d", "attention")  # half precision for both
-WIDE = ("softmax", "log_softmax", "logsumexp", "log_sigmoid")  # format of the table for both
-# Computed in the format of the table, because XLA would sum half-precision numbers in half precision. The
-# result is converted to the format of the first argument. Batch statistics, which are further results, are
-# not converted.
+# Names of array functions that take and return half precision
+PRODUCTS = ("linear", "linear_layers", "matmul", "conv2d", "attention")
+# Names of array functions that take and return the format `Policy.computed`
+WIDE = ("softmax", "log_softmax", "logsumexp", "log_sigmoid")
+# Names of array functions that compute in the format `Policy.computed`, because XLA would sum half-precision
+# numbers in half precision, and convert the result to the format of the first argument. The batch statistics
+# that some of them also return are not converted.
 NORMS = ("layer_norm", "batch_norm", "batch_norm_in_training")
 NARROWED = ("gelu", "silu", "tanh", "sigmoid", "average_pool2d", *NORMS)
 
 
 def _converting(name: str) -> Callable[..., Any]:
-    """Return a method that calls the function `name` of the table, and converts arrays and result."""
+    """Return a method of `HalfProducts` for an array function.
+
+    The method converts its arrays, calls the function `name` of the wrapped table, and converts the result.
+    """
 
     def computed(self: HalfProducts, x: Array, *arguments: Any, **options: Any) -> Any:
         def cast(value: Any) -> Any:
@@ -89,9 +98,9 @@ def _converting(name: str) -> Callable[..., Any]:
 class HalfProducts:
     """Array functions of a backend in which matrix products and convolutions take and return bfloat16.
 
-    Norms and activations are computed in the format of the backend's functions and return the format of their
-    first argument. Softmax, its logarithms, and losses stay in the wide format. A product written with
-    Python's `@` has the format of its operands.
+    Norms and activations compute in the format `Policy.computed` and return the format of their first
+    argument. Softmax, its logarithms, and losses take and return the format `Policy.computed`. A product
+    written with Python's `@` has the format of its operands.
 
     Args:
         ops: array functions of the backend.

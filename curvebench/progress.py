@@ -6,7 +6,8 @@ import sys
 import time
 from dataclasses import dataclass, field
 
-# The remaining time is estimated once this share of the work is done; before, most of the time was start-up.
+# The remaining time is printed once this share of the work is done. Before that, start-up has taken most of
+# the time, so that an estimate would be wrong.
 MIN_SHARE = 0.1
 
 
@@ -16,12 +17,12 @@ class Progress:
 
     Args:
         title: name of the job, at the start of each line.
-        total: amount of work, in any unit.
-        every: seconds between two lines.
+        total: amount of work of the whole job, in any unit.
+        every: minimum number of seconds between two lines.
         even: whether equal amounts of work take about equal time. If not, the remaining time is not printed.
-        done: amount of work done so far.
-        started: time at which the job started, as of `time.monotonic`.
-        printed: time of the last line.
+        done: amount of work done so far, in the unit of `total`.
+        started: time at which the job started, as returned by `time.monotonic`.
+        printed: time at which the last line was printed, as returned by `time.monotonic`.
     """
 
     title: str
@@ -33,10 +34,16 @@ class Progress:
     printed: float = field(default_factory=time.monotonic)
 
     def advance(self, work: float, note: str = "") -> None:
-        """Add to the work that is done, and print a line, which ends with `note`, if it is time for one."""
+        """Record work that has been done, and print a line if the last line is at least `every` seconds old.
+
+        Args:
+            work: amount of work, in the unit of `total`.
+            note: text at the end of the line.
+        """
         self.done += work
         now = time.monotonic()
-        # The line for 100 % is printed once, although more work may be done than was planned.
+        # The call that reaches 100 % prints a line even if the last line is recent. If more work is done than
+        # was planned, later calls do not.
         ends = self.done - work < self.total <= self.done
         if now - self.printed < self.every and not ends:
             return

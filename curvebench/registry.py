@@ -1,4 +1,8 @@
-"""Lookup of optimizers and workloads: in this project, installed packages, files, and other libraries."""
+"""Lookup of optimizers and workloads: in this project, installed packages, files, and other libraries.
+
+A locator is the text by which an optimizer or a workload is found, such as `adam`, `my.py:lion` or
+`torch:torch.optim.NAdam`. A kind is one of optimizers, bases and workloads (`curvebench.spec.definitions`).
+"""
 
 from __future__ import annotations
 
@@ -21,13 +25,14 @@ from curvebench.spec.errors import InputError, unknown
 from curvebench.spec.method import LIBRARIES, OptimizerSpec, WorkloadSpec
 from curvebench.workloads.workload import Workload
 
-# Prefixes of the keys in `Origin.files`: of a file that a user names, and of a file of an installed package.
+# Prefixes of the keys in `Origin.files`: the first for a file that a user names, the second for a file in an
+# installed package
 SINGLE_FILE, IN_PACKAGE = "file:", "package:"
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Source code of an optimizer or a workload, without the engine, that decides its results.
+    """Source code that decides the results of an optimizer or a workload, except the engine that executes it.
 
     Args:
         modules: modules of this project, by dotted name.
@@ -45,7 +50,7 @@ RULES, WORKLOADS = optimizers.KIND, workloads.KIND
 
 
 def canonical(name: str, folder: Path) -> str:
-    """Return a name from a study file in the form in which it is found from the working directory.
+    """Return the locator for a name in a study file; a path in it becomes relative to the working directory.
 
     Args:
         name: `adam`, `torch:torch.optim.NAdam`, or the path of a file, relative to `folder`. `torch:` or
@@ -65,7 +70,12 @@ def canonical(name: str, folder: Path) -> str:
 
 
 def canonical_in(value: Any, folder: Path) -> Any:
-    """Return the value of an option in which the optimizers of other libraries have their canonical names."""
+    """Return the value of an option, with each optimizer of another library that it names as a locator.
+
+    Args:
+        value: value of an option in a study file, which may be a mapping or a list.
+        folder: folder of the study file.
+    """
     if isinstance(value, str) and foreign.is_foreign(value):
         return canonical(value, folder)
     if isinstance(value, Mapping):
@@ -116,24 +126,31 @@ def find_workload(locator: str) -> Workload:
 
 
 def rule_of(spec: OptimizerSpec, schedule: str = "constant") -> Rule:
-    """Return the rule of an optimizer with its options chosen, for studies with this schedule."""
+    """Return the update rule of an optimizer with the options that the study gives.
+
+    Args:
+        spec: the optimizer.
+        schedule: name of the learning-rate schedule of the study.
+    """
     return scheduled(find_rule(spec.locator).choose(spec.options), schedule)
 
 
 def missing_of(workloads: Iterable[WorkloadSpec]) -> str | None:
-    """Return a text that says which data is missing and how to get it; None if none is."""
+    """Return a text that says which data of the workloads is missing and how to get it; None if no data is
+    missing.
+    """
     reasons = [find_workload(spec.locator).missing(spec.settings) for spec in workloads]
     text = "; ".join(dict.fromkeys(reason for reason in reasons if reason))
     return f"{text}; the folder of data is what `--config data=FOLDER` names" if text else None
 
 
 def at_defaults(names: Iterable[str]) -> tuple[WorkloadSpec, ...]:
-    """Return the workloads with these names, each once, with default settings."""
+    """Return the workloads with these names, with default settings; a repeated name counts once."""
     return tuple(WorkloadSpec(name, find_workload(name).complete({})) for name in dict.fromkeys(names))
 
 
 def known(kind: Kind) -> dict[str, Any]:
-    """Return the items of a kind, from this project and from installed packages, by name.
+    """Return the optimizers, bases or workloads of this project and of installed packages, by name.
 
     Raises:
         InputError: if a package cannot be imported, or uses a name that is already in use.
@@ -160,7 +177,7 @@ def origin(kind: Kind, locator: str) -> Origin:
 
 
 def located(key: str) -> Path | None:
-    """Return the path on this machine of a key of `Origin.files`; None if `key` is not such a key."""
+    """Return the path on this machine of the file with a key of `Origin.files`; None for any other text."""
     if key.startswith(SINGLE_FILE):
         return Path(key.removeprefix(SINGLE_FILE))
     if key.startswith(IN_PACKAGE):
@@ -171,10 +188,11 @@ def located(key: str) -> Path | None:
 
 
 def _find(kind: Kind, locator: str) -> Any:
-    """Return the item with a name, or from a file.
+    """Return the optimizer or workload that a locator means.
 
     Raises:
-        InputError: if it does not exist, or a file uses a name of this project or defines several items.
+        InputError: if it does not exist, or if a file uses a name of this project, or defines several
+            optimizers or workloads and the locator names none of them.
     """
     match = FILE.fullmatch(locator)
     if locator in kind.own():
@@ -201,7 +219,9 @@ def _find(kind: Kind, locator: str) -> Any:
 
 @cache
 def _installed(kind: Kind) -> dict[str, tuple[Any, EntryPoint]]:
-    """Return the items of installed packages by name, each with the entry point that defines it."""
+    """Return the optimizers, bases or workloads of installed packages by name, each with the entry point that
+    defines it.
+    """
     group = kind.package
     items: dict[str, tuple[Any, EntryPoint]] = {}
     for entry in entry_points(group=group):
@@ -214,7 +234,7 @@ def _installed(kind: Kind) -> dict[str, tuple[Any, EntryPoint]]:
 
 
 def _package_files(package: str, pattern: str = "**/*.py") -> dict[str, Path]:
-    """Return the Python files of an installed package by a key that is the same on every machine.
+    """Return the paths of an installed package's Python files, by keys that are equal on all machines.
 
     A namespace package has several folders. If two contain the same path, the file in the first folder is
     used, as in an import.

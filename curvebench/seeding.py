@@ -15,11 +15,11 @@ from curvebench.workloads.arguments import Random
 def generator(*axes: str | int) -> np.random.Generator:
     """Return the random generator that belongs to a sequence of names and numbers.
 
-    Equal sequences give equal streams on every machine; different sequences give independent streams, since a
-    hash of the sequence seeds `numpy.random.SeedSequence`.
+    Equal sequences give equal random numbers on every machine; different sequences give independent random
+    numbers, since a hash of the sequence seeds `numpy.random.SeedSequence`.
 
     Args:
-        axes: such as `"digits_mlp", 1003, "order"`: the workload, the seed and the purpose.
+        axes: the names and numbers, such as workload, seed and purpose: `"digits_mlp", 1003, "order"`.
     """
     digest = hashlib.sha256("\x1f".join(f"{type(axis).__name__}:{axis}" for axis in axes).encode()).digest()
     seed = np.random.SeedSequence(np.frombuffer(digest, np.uint32).tolist())
@@ -49,7 +49,12 @@ class WorkloadRandom:
         self._workload, self.seed = workload, seed
 
     def __call__(self, purpose: str, shared: bool = False) -> np.random.Generator:
-        """Return a new generator for `purpose`; with `shared`, it is the same for every seed."""
+        """Return a new random generator.
+
+        Args:
+            purpose: what the random numbers are for, such as "data".
+            shared: whether the random numbers are the same for every seed of the problem.
+        """
         return generator(self._workload, "shared" if shared else self.seed, purpose)
 
 
@@ -62,11 +67,11 @@ def batch_order(
     are not used in that epoch. The type is int32, which halves the memory of long runs.
 
     Args:
-        random: source of the generator.
+        random: source of random generators.
         examples: number of training examples.
         batch_size: number of examples in a minibatch.
         steps: number of steps.
-        purpose: purpose of the generator.
+        purpose: purpose for which `random` returns the generator.
 
     Raises:
         ValueError: when `batch_size` is larger than `examples`.

@@ -1,4 +1,8 @@
-"""Hashes of the source files that decide a result, found by following imports without executing them."""
+"""Hashes of the source files that decide a result. The files are found by following imports without executing
+them.
+
+A job's hash contains the hashes of its source files, so that a job is run again when one of them changes.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +23,13 @@ from curvebench.spec.method import BasisSpec, WorkloadSpec
 
 ROOT = Path(__file__).resolve().parent.parent
 RULES_AND_WORKLOADS = ("curvebench.optimizers", "curvebench.workloads")
-# Packages whose imports are followed for the jobs of studies. The engine is not hashed: instead, a test of
-# golden trajectories fails when a change of it alters results, and TRAJECTORY_VERSION is then increased.
+# Packages whose imports are followed for the jobs of studies. The engine, which executes steps, is not
+# hashed: if a change of the engine alters results, a test that compares with stored trajectories fails, and
+# TRAJECTORY_VERSION must then be increased.
 FOLLOWED = ("curvebench.spec", *RULES_AND_WORKLOADS)
 # Nodes of syntax trees that may have a docstring.
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-DATA = "data:"  # prefix of the key of a data file among the sources
+DATA = "data:"  # prefix of the keys of data files among the hashes of a job's sources
 
 
 class SourceTree:
@@ -43,7 +48,7 @@ class SourceTree:
         self._version = cache(version)
 
     def sources(self, modules: Iterable[str], followed: tuple[str, ...] = FOLLOWED) -> Mapping[str, str]:
-        """Return the SHA-256 of modules and of everything that they import from the followed packages.
+        """Return the SHA-256 of modules, and of what they import from `followed`, directly or not.
 
         Docstrings and comments are not hashed, so that improving a sentence recomputes no run. Imports inside
         functions count. The `__init__` of a package counts for each module in it.
@@ -61,7 +66,7 @@ class SourceTree:
         return self._sources(tuple(sorted(set(modules))), followed)
 
     def data_files(self, specs: Iterable[WorkloadSpec]) -> dict[str, str]:
-        """Return the SHA-256 of data files of workloads (`Workload.files`) by `data:<file name>`."""
+        """Return the SHA-256 of data files of workloads (`Workload.files`), by `data:` and file name."""
         return {
             f"{DATA}{path.name}": self._hash(path)
             for spec in specs
@@ -82,9 +87,9 @@ class SourceTree:
         Args:
             modules: modules that decide the result in addition to rules, workloads and bases.
             rules: locators of the optimizers that the job runs.
-            workloads: workloads that it runs.
-            bases: bases that it uses.
-            packages: further distributions whose versions count.
+            workloads: workloads that the job runs.
+            bases: bases (changes of coordinates of the parameters) that the job uses.
+            packages: names of distributions, such as `numpy`, whose versions decide the result too.
             followed: packages whose imports are followed.
         """
         origins = [origin(RULES, locator) for locator in rules]
@@ -102,10 +107,11 @@ class SourceTree:
         }
 
     def outside(self, files: Mapping[str, Path], followed: tuple[str, ...] = FOLLOWED) -> dict[str, str]:
-        """Return the SHA-256 of Python files outside the project, and of all they import from `followed`.
+        """Return the SHA-256 of Python files outside the project, and of the modules that they import from
+        `followed`.
 
         Args:
-            files: paths by key; a key is independent of the machine, and is used in the result.
+            files: paths by keys that are the same on every machine; these are keys of the result too.
             followed: packages whose imports are followed.
 
         Raises:
@@ -116,7 +122,7 @@ class SourceTree:
         return {**hashes, **self.sources(imported, followed)}
 
     def _all_sources(self, modules: tuple[str, ...], followed: tuple[str, ...]) -> Mapping[str, str]:
-        """Return the SHA-256 of the modules and of all that they import, directly or not, by path."""
+        """Return the SHA-256 of modules, and of the modules that they import, directly or not, by path."""
         paths: dict[str, Path] = {}
         waiting = [name for module in modules for name in _with_packages(module)]
         while waiting:
@@ -133,13 +139,13 @@ class SourceTree:
         return {path.relative_to(self.root).as_posix(): self._hash(path) for path in sorted(paths.values())}
 
     def _find(self, module: str) -> Path | None:
-        """Return the file of a module or package; None if the name belongs to something inside a module."""
+        """Return the file of a module or package; None if the name is that of a function or class."""
         path = self.root.joinpath(*module.split("."))
         candidates = (path.with_suffix(".py"), path / "__init__.py")
         return next((candidate for candidate in candidates if candidate.is_file()), None)
 
     def _imports(self, module: str, path: Path, followed: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the names of the followed modules that a file imports, and of the packages around them.
+        """Return the names of the followed modules that a file imports, and of the packages they are in.
 
         A public name, as in `from curvebench import Rule`, counts as the module that defines it. `import
         curvebench` counts as all public names, because the file may use any of them.
@@ -161,12 +167,12 @@ class SourceTree:
 
 
 def check_unchanged(spec: JobSpec) -> None:
-    """Check that sources, data and package versions are the same as when the job was planned.
+    """Check that source files, data files and package versions are the same as when the job was planned.
 
-    Otherwise the result would be stored under the hash of other code.
+    If they were not, the job's result would be stored under the hash of other code.
 
     Raises:
-        InputError: if something has changed. The message names it.
+        InputError: if a file or a version has changed; the message names it.
     """
     files = {name: located(name) or ROOT / name for name in spec.sources if not name.startswith(DATA)}
     current = {name: content_hash(path) if path.is_file() else None for name, path in files.items()}
@@ -183,7 +189,7 @@ def check_unchanged(spec: JobSpec) -> None:
 
 
 def content_hash(path: Path) -> str:
-    """Return the hexadecimal SHA-256 of a file: of the code if it is Python, otherwise of its bytes."""
+    """Return the hexadecimal SHA-256 of a file; docstrings and comments of a Python file are not hashed."""
     return hashlib.sha256(_content(path)).hexdigest()
 
 
@@ -197,14 +203,16 @@ def files_hash(paths: Iterable[Path], root: Path = ROOT) -> str:
 
 
 def _content(path: Path) -> bytes:
-    """Return the bytes of a file that are hashed. Of Python files this is the code without prose."""
+    """Return the bytes of a file that are hashed: all bytes, or for a Python file the code without docstrings
+    and comments.
+    """
     content = path.read_bytes()
     return _code(content) if path.suffix == ".py" else content
 
 
 @cache
 def _code(source: bytes) -> bytes:
-    """Return the code of a Python file without docstrings and comments; everything if it is not valid Python.
+    """Return the code of a Python file without docstrings and comments; if it is not valid Python, all of it.
 
     The result is cached, because parsing takes a hundred times as long as reading, and a plan hashes most
     files for several jobs.
@@ -216,7 +224,7 @@ def _code(source: bytes) -> bytes:
 
 
 def code_of(tree: ast.Module) -> str:
-    """Return the code of a syntax tree without docstrings and comments; remove them from the tree."""
+    """Remove docstrings from a syntax tree, and return its code, which has no comments either."""
     for node in ast.walk(tree):
         if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
             node.body = node.body[1:] or [ast.Pass()]
@@ -229,14 +237,21 @@ def _is_below(module: str, packages: tuple[str, ...]) -> bool:
 
 
 def _with_packages(module: str) -> list[str]:
-    """Return the names of a module and of the packages around it, without `curvebench`, which has no code."""
+    """Return the names of a module and of the packages that contain it, except `curvebench`, whose
+    `__init__` has no code that decides results.
+    """
     parts = module.split(".")
     return [".".join(parts[: end + 1]) for end in range(1, len(parts))]
 
 
 @cache
 def _names(source: bytes, package: str) -> tuple[str, ...]:
-    """Return all dotted names that the import statements of a file may mean: modules, and their members."""
+    """Return the dotted names of all modules, and members of modules, that the imports of a file may mean.
+
+    Args:
+        source: content of the file.
+        package: name of the package that contains the file, for relative imports.
+    """
     names: list[str] = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):

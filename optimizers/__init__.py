@@ -1,4 +1,7 @@
-"""Update rules, one file per family. The `RULES` of every module are found by name."""
+"""Update rules (optimizers), one file per family.
+
+Each module lists its rules in `RULES`; `rules` collects them.
+"""
 
 from __future__ import annotations
 
@@ -15,5 +18,5 @@ KIND = Kind("optimizer", __name__, "RULES", Rule, OF_LIBRARIES)
 
 
 def rules() -> dict[str, Rule]:
-    """Return every rule by name."""
+    """Return all update rules by name."""
     return KIND.own()

@@ -1,4 +1,10 @@
-"""Adafactor: Adam with a second moment of rank one, and four further changes, each of which is an option."""
+"""Adafactor: Adam with a second moment of rank one, and four further changes, each of which is an option.
+
+In formulas, W is a weight matrix of m rows and n columns, G its gradient (g an entry), eta the learning rate,
+and RMS the root mean square of all entries. Leading axes "..." are batch axes.
+
+In citations, 002 is Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md).
+"""
 
 from __future__ import annotations
 
@@ -14,16 +20,16 @@ from curvebench.spec.values import flag
 
 
 class Factors(NamedTuple):
-    rows: Array  # a_t, running mean of the sums of g^2 + epsilon along rows, (..., m, 1), which starts at 0.
-    columns: Array  # s_t, running mean of the sums along columns, (..., 1, n), which starts at 0.
+    rows: Array  # a_t, running mean of the row sums of g^2 + epsilon, (..., m, 1); it starts at 0.
+    columns: Array  # s_t, running mean of the column sums of g^2 + epsilon, (..., 1, n); it starts at 0.
 
 
 class Entries(NamedTuple):
-    entries: Array  # v_t, running mean of g^2 + epsilon, (..., m, n), which starts at 0.
+    entries: Array  # v_t, running mean of g^2 + epsilon, (..., m, n); it starts at 0.
 
 
 class AdafactorState(NamedTuple):
-    # m_t, running mean of g, (..., m, n), which starts at 0; empty if the gradient itself is used.
+    # m_t, running mean of g, (..., m, n), which starts at 0; () if the option `first_moment` is off.
     first: tuple[Array, ...]
     second: Factors | Entries  # The second moment, factored or in full.
 
@@ -44,13 +50,13 @@ OPTIONS = {
 
 
 def root_mean_square(ops: Ops, matrix: Array) -> Array:
-    """Return RMS(X) of each matrix, (..., 1, 1) (002 App. K)."""
+    """Return the root mean square of the entries of each matrix, with shape (..., 1, 1) (002 App. K)."""
     return ops.sqrt(ops.mean(ops.square(matrix), axis=(-2, -1), keepdims=True))
 
 
 @dataclass(frozen=True)
 class _Adafactor:
-    """Functions of the rule for matrices (..., m, n); the fields are the options."""
+    """Functions of the rule for matrices (..., m, n). The fields are the options of the same names."""
 
     factored: bool
     first_moment: bool
@@ -70,9 +76,10 @@ class _Adafactor:
     def second_moment(
         self, ops: Ops, grad: Array, state: Factors | Entries, hyper: Hyper
     ) -> tuple[Array, Factors | Entries]:
-        """Return the root of V_t, (..., m, n), and the new averages (002 eq. 52).
+        """Return the root of the second moment V_t, (..., m, n), and the new running means (002 eq. 52).
 
-        Roots are taken of the factors and not of their product, which would overflow and underflow first.
+        The root is taken of each factor and not of their product, because the product overflows and
+        underflows earlier.
         """
         if self.beta2_schedule:
             # The new weight is 1 - beta_2, which is 1 at the first step.
@@ -95,7 +102,7 @@ class _Adafactor:
     def update(
         self, ops: Ops, grad: Array, state: AdafactorState, param: Array, hyper: Hyper
     ) -> tuple[Array, AdafactorState]:
-        """W <- W - eta RMS(W) RMSClip(G / sqrt(V_t)) (002 Sec. 4.7.1), less the changes that are off."""
+        """W <- W - eta RMS(W) RMSClip(G / sqrt(V_t)) (002 Sec. 4.7.1), without the changes that are off."""
         root, second = self.second_moment(ops, grad, state.second, hyper)
         numerator, first = grad, state.first
         if self.first_moment:
@@ -113,9 +120,9 @@ class _Adafactor:
 
 @configured("adafactor", OPTIONS)
 def adafactor(chosen: Options) -> Rule:
-    """Return the rule for the given options, with the defaults of the others.
+    """Return the update rule of Adafactor; options that are not given keep their defaults.
 
-    Without any of the five changes it is Adam, with epsilon added to g^2. The defaults of the clipping
+    Without any of the five changes the rule is Adam, with epsilon added to g^2. The defaults of the clipping
     threshold d (which the notes have at 1), of the floor of the parameter scale epsilon_2 and of epsilon_1
     are from Shazeer and Stern (2018), Alg. 4.
     """
@@ -137,8 +144,7 @@ def adafactor(chosen: Options) -> Rule:
         )
 
     def rule(order: int) -> Rule:
-        # Vectors and scalars have a full second moment: as matrices with one row, their factors would be 1
-        # and the second moment itself.
+        # Vectors and scalars store the full second moment, because factors of a single row save nothing.
         functions = _Adafactor(**{**chosen, "factored": chosen["factored"] and order > 1})
         return Rule(
             name="adafactor",

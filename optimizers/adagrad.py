@@ -1,4 +1,12 @@
-"""Adagrad: gradients divided by the root of their summed squares, entry by entry, by norm, or as a matrix."""
+"""Adagrad: gradients divided by the root of their summed squares.
+
+The squares are those of each entry, of the norm of the gradient, or outer products (a matrix).
+
+In formulas, w is the parameter (or the vector of all d parameters), g its gradient, g_l the gradient of step
+l, t the current step, eta the learning rate, and v_0 the initial accumulator.
+
+In citations, 002 is Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md).
+"""
 
 from __future__ import annotations
 
@@ -11,12 +19,12 @@ from curvebench.optimizers.rule import LEARNING_RATE, Hyperparameter, Rule, conf
 
 
 class Accumulator(NamedTuple):
-    # Sum of g_l^2 for l <= t, in the shape of the parameter, or of |g_l|^2, (..., 1); it starts at 0.
+    # Sum over the steps so far of g^2, in the shape of the parameter, or of |g|^2, (..., 1). It starts at 0.
     sum_of_squares: Array
 
 
 class OuterProducts(NamedTuple):
-    sum_of_outer_products: Array  # O_t, sum of g_l g_l^T for l <= t, (..., d, d), which starts at 0.
+    sum_of_outer_products: Array  # O_t, the sum of g g^T over the steps so far, (..., d, d); it starts at 0.
 
 
 def _init_norm(ops: Ops, param: Array) -> Accumulator:
@@ -36,7 +44,10 @@ def _stepped(
     hyper: Hyper,
     epsilon_inside_root: bool = False,
 ) -> tuple[Array, Accumulator]:
-    """Return w - eta g / (sqrt(v_0 + sum of squares) + epsilon), and the sum with these squares."""
+    """Return w - eta g / (sqrt(v_0 + sum of squares) + epsilon), and the new sum of squares as state.
+
+    `squares` are the squares of this step, which are added to the sum.
+    """
     sum_of_squares = state.sum_of_squares + squares
     # v_0 is added here and not to the state, because the state is initialized without hyperparameters.
     total = hyper["initial_accumulator"] + sum_of_squares
@@ -55,7 +66,7 @@ def _update_norm(
 def _update_full(
     ops: Ops, grad: Array, state: OuterProducts, param: Array, hyper: Hyper
 ) -> tuple[Array, OuterProducts]:
-    """w <- w - eta (O_t + epsilon I)^(-1/2) g, with the pseudo-inverse where singular (002 Sec. 3.2.1)."""
+    """w <- w - eta (O_t + epsilon I)^(-1/2) g, or with the pseudo-inverse (002 Sec. 3.2.1)."""
     column = grad[..., None]
     outer_products = state.sum_of_outer_products + column * grad[..., None, :]
     cutoff = rank_cutoff(ops, param.shape[-1])
@@ -68,7 +79,7 @@ OPTIONS = {"epsilon_inside_root": EPSILON_INSIDE_ROOT}
 
 @configured("adagrad", OPTIONS)
 def adagrad(chosen: Options) -> Rule:
-    """Return the rule for the given options, with the defaults of the others."""
+    """Return the update rule of Adagrad; options that are not given keep their defaults."""
 
     def update(
         ops: Ops, grad: Array, state: Accumulator, param: Array, hyper: Hyper

@@ -1,4 +1,10 @@
-"""Adam and its relatives: momentum divided by the root of a running mean of squared gradients."""
+"""Adam and its relatives: momentum divided by the root of a running mean of squared gradients.
+
+In formulas, w is the parameter, g its gradient, m and v the running means of g and g^2, eta the learning
+rate, lambda the weight decay, and s the schedule's multiplier of the learning rate.
+
+In citations, 002 is Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md).
+"""
 
 from __future__ import annotations
 
@@ -21,14 +27,14 @@ from curvebench.spec.values import flag
 
 
 class Moments(NamedTuple):
-    first: Array  # m_t, running mean of g, in the shape of the parameter, which starts at 0.
-    second: Array  # v_t, running mean of g^2, in the same shape, which starts at 0.
+    first: Array  # m_t, running mean of g, in the shape of the parameter; it starts at 0.
+    second: Array  # v_t, running mean of g^2, in the same shape; it starts at 0.
 
 
 class MomentsAndMaximum(NamedTuple):
-    first: Array  # m_t, running mean of g, in the shape of the parameter, which starts at 0.
-    second: Array  # v_t, running mean of g^2, in the same shape, which starts at 0.
-    maximum: Array  # v^max_t, the largest second moment so far by entry, which starts at 0.
+    first: Array  # m_t, running mean of g, in the shape of the parameter; it starts at 0.
+    second: Array  # v_t, running mean of g^2, in the same shape; it starts at 0.
+    maximum: Array  # v^max_t, the largest v of the steps so far, entry by entry; it starts at 0.
 
 
 def _read_amsgrad(value: Any) -> Any:
@@ -57,7 +63,7 @@ DEFAULTS: Options = complete("adam", ADAM_OPTIONS, {})
 
 
 def running_means(ops: Ops, grad: Array, state: State, hyper: Hyper) -> tuple[Array, Array]:
-    """Return m_t and v_t with the gradient of this step (002 Sec. 4)."""
+    """Return m_t and v_t after they have been updated with this step's gradient (002 Sec. 4)."""
     beta1, beta2 = hyper["beta1"], hyper["beta2"]
     first = beta1 * state.first + (1 - beta1) * grad
     return first, beta2 * state.second + (1 - beta2) * ops.square(grad)
@@ -66,7 +72,10 @@ def running_means(ops: Ops, grad: Array, state: State, hyper: Hyper) -> tuple[Ar
 def adam_direction(
     ops: Ops, grad: Array, state: State, hyper: Hyper, chosen: Options = DEFAULTS
 ) -> tuple[Array, State]:
-    """m / (sqrt(v) + epsilon) of the bias-corrected means, with Fig. 1's choices (002 eq. 46, Sec. 4.1.1)."""
+    """Return m / (sqrt(v) + epsilon) for bias-corrected m and v, and the new state (002 eq. 46, Sec. 4.1.1).
+
+    `chosen` has the choices of 002 Fig. 1, such as whether epsilon is inside the root.
+    """
     beta1, beta2, step = hyper["beta1"], hyper["beta2"], hyper["step"]
     first, second = running_means(ops, grad, state, hyper)
     state = state._replace(first=first, second=second)
@@ -85,7 +94,7 @@ def adam_direction(
 
 @dataclass(frozen=True)
 class _Adam:
-    """Functions of Adam for the given options, and of AdamW, which has a weight decay."""
+    """Functions of Adam with the given options, and of AdamW, which adds a weight decay."""
 
     chosen: Options
 
@@ -93,14 +102,17 @@ class _Adam:
         return starting_at_zero(MomentsAndMaximum if self.chosen["amsgrad"] else Moments)(ops, param)
 
     def update(self, ops: Ops, grad: Array, state: State, param: Array, hyper: Hyper) -> tuple[Array, State]:
-        """w <- w - eta m / (sqrt(v) + epsilon)."""
+        """w <- w - eta m / (sqrt(v) + epsilon), with bias-corrected m and v."""
         direction, state = adam_direction(ops, grad, state, hyper, self.chosen)
         return param - hyper["learning_rate"] * direction, state
 
     def update_decayed(
         self, ops: Ops, grad: Array, state: State, param: Array, hyper: Hyper
     ) -> tuple[Array, State]:
-        """Adam from (1 - eta lambda) w, decoupled from (1 - s lambda) w (002 Sec. 4.4 and Fig. 1)."""
+        """Multiply w by 1 - eta lambda, then do a step of Adam (002 Sec. 4.4 and Fig. 1).
+
+        With decoupled weight decay the factor is 1 - s lambda, which does not depend on the learning rate.
+        """
         factor = hyper["schedule" if self.chosen["decoupled_weight_decay"] else "learning_rate"]
         decayed = param * (1 - factor * hyper["weight_decay"])
         return self.update(ops, grad, state, decayed, hyper)

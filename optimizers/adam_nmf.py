@@ -1,4 +1,11 @@
-"""AdamNMF: squared gradients factored at rank r by one round of multiplicative EM per step."""
+"""AdamNMF: squared gradients factored at rank r by one round of multiplicative EM per step.
+
+The squared gradients of an m x n matrix are approximated by a product A B of nonnegative factors of rank r.
+EM (expectation maximization) lowers the I-divergence, IDiv(C, A B), of the approximation from its target C. W
+is the parameter, G its gradient, and eta the learning rate.
+
+In citations, 002 is Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md).
+"""
 
 from __future__ import annotations
 
@@ -16,8 +23,8 @@ from curvebench.spec.values import choice, whole
 
 
 class MultiplicativeFactors(NamedTuple):
-    left: Array  # A_t, (..., m, r), starts at random in (0, 1)
-    right: Array  # B_t, (..., r, n), likewise
+    left: Array  # A_t, (..., m, r); its entries start as random numbers in (0, 1).
+    right: Array  # B_t, (..., r, n); it starts in the same way.
 
 
 OPTIONS = {
@@ -35,7 +42,7 @@ def multiplicative_round(
 ) -> MultiplicativeFactors:
     """Return the factors after one round of EM for a nonnegative factorization of `target`.
 
-    See 002 eqs. 123-124, with 0 / 0 = 0.
+    See 002 eqs. 123-124. A quotient 0 / 0 counts as 0.
 
     Args:
         target: C, (..., m, n), nonnegative.
@@ -64,7 +71,7 @@ class _Matrices:
     alternating: bool
 
     def init(self, ops: Ops, param: Array) -> MultiplicativeFactors:
-        """Return A_0 and B_0, uniform in (0, 1), equal for every lane and for all matrices of a shape."""
+        """Return A_0 and B_0, uniform in (0, 1), the same for every run and for all matrices of one shape."""
         leading, (rows, columns) = tuple(param.shape[:-2]), param.shape[-2:]
         generator = np.random.default_rng(0)
         left = generator.random((rows, self.rank))
@@ -79,8 +86,7 @@ class _Matrices:
     ) -> tuple[Array, MultiplicativeFactors]:
         """W <- W - eta G / sqrt(A_t B_t) (002 L.2)."""
         if not self.alternating:
-            # The factor is applied here and not in `init`, because the state is initialized without
-            # hyperparameters.
+            # The factor is applied here, because `init` does not receive hyperparameters.
             first = ops.where(hyper["step"] == 1, hyper["initialization_range"], 1.0)
             state = MultiplicativeFactors(first * state.left, first * state.right)
         squares = ops.square(grad) + hyper["epsilon"]
@@ -90,21 +96,24 @@ class _Matrices:
 
 
 def _update_vectors(ops: Ops, grad: Array, state: Empty, param: Array, hyper: Hyper) -> tuple[Array, Empty]:
-    """w <- w - eta g / sqrt(g^2 + epsilon): a vector's square has rank one, and one round finds it."""
+    """w <- w - eta g / sqrt(g^2 + epsilon).
+
+    A vector's squared gradient has rank one, so that one round of EM reproduces it exactly.
+    """
     scale = ops.sqrt(ops.square(grad) + hyper["epsilon"])
     return param - hyper["learning_rate"] * safe_divide(ops, grad, scale), state
 
 
 @configured("adam_nmf", OPTIONS)
 def adam_nmf(chosen: Options) -> Rule:
-    """Return the rule for the given options, with the defaults of the others.
+    """Return the update rule of AdamNMF; options that are not given keep their defaults.
 
-    A_0 and B_0 are uniform in (0, epsilon) in L.2. With alternating steps that range cancels: A_1 is
+    A_0 and B_0 are uniform in (0, epsilon) in L.2. With alternating steps the range has no effect: A_1 is
     proportional to 1 / epsilon and B_1 to epsilon, and every later round keeps the product. With simultaneous
     steps both are proportional to 1 / epsilon, so that the range is a hyperparameter, `initialization_range`.
     The hyperparameter `epsilon` is added to g^2; without it, a row of A that has met a zero gradient stays 0.
 
-    At rank 1, alternating steps have no memory: A_t B_t is the factorization of this step's G^2 by eq. 52.
+    At rank 1, alternating steps have no memory: A_t B_t depends on this step's G^2 only, by 002 eq. 52.
     """
     alternating = chosen["steps"] == "alternating"
     numbers = {

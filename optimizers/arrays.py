@@ -1,4 +1,7 @@
-"""Types of the arrays that rules receive, and functions of arrays that several rules share."""
+"""Types of the arrays that rules receive, and functions of arrays that several rules share.
+
+In citations, 002 is Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,8 @@ from curvebench.spec.values import Option, flag
 
 Array = Any  # An array is a numpy.ndarray, torch.Tensor or jax.Array; rules do not depend on which.
 Ops = Any  # The array functions of a backend (curvebench/arrays), passed to each function of a rule.
-Hyper = Mapping[str, Any]  # Arrays by hyperparameter, with `step`, `schedule` and the values of needs.
+# Values by name: hyperparameters, `step`, `schedule`, and needs (such as a Hessian).
+Hyper = Mapping[str, Any]
 State = Any  # A NamedTuple of arrays (or of nested NamedTuples), never a bare array.
 
 
@@ -47,7 +51,7 @@ def safe_divide(ops: Ops, numerator: Array, denominator: Array) -> Array:
 
 
 def smoothed_root(ops: Ops, square: Array, epsilon: Array, inside: bool) -> Array:
-    """Return sqrt(v) + epsilon, or with `inside` sqrt(v + epsilon) (002 Sec. 4.1.1, Fig. 1)."""
+    """Return sqrt(square) + epsilon, or with `inside` sqrt(square + epsilon) (002 Sec. 4.1.1, Fig. 1)."""
     return ops.sqrt(square + epsilon) if inside else ops.sqrt(square) + epsilon
 
 

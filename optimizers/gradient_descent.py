@@ -1,4 +1,10 @@
-"""Gradient descent: SGD, plain and with Polyak's or Nesterov's momentum."""
+"""Gradient descent: SGD, plain and with Polyak's or Nesterov's momentum.
+
+In formulas, w is the parameter, g its gradient, v the velocity (the running sum of gradients), eta the
+learning rate, and mu the momentum.
+
+In citations, 002 is Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md).
+"""
 
 from __future__ import annotations
 
@@ -10,11 +16,11 @@ from curvebench.optimizers.rule import LEARNING_RATE, PRECISIONS, Rule, share, s
 
 
 class Empty(NamedTuple):
-    """State of a rule without memory."""
+    """State of a rule that has no state."""
 
 
 class Momentum(NamedTuple):
-    velocity: Array  # v_t, in the shape of the parameter, which starts at 0.
+    velocity: Array  # v_t, in the shape of the parameter; it starts at 0.
 
 
 def _update_sgd(ops: Ops, grad: Array, state: Empty, param: Array, hyper: Hyper) -> tuple[Array, Empty]:
@@ -33,14 +39,14 @@ def _update_momentum(
 def _update_nesterov(
     ops: Ops, grad: Array, state: Momentum, param: Array, hyper: Hyper
 ) -> tuple[Array, Momentum]:
-    """v <- g + mu v, x <- x - eta (g + mu v): double momentum of the fast weights x (002 Sec. 2.3.1)."""
+    """v <- g + mu v, x <- x - eta (g + mu v): Nesterov's momentum of the point x (002 Sec. 2.3.1)."""
     velocity = grad + hyper["momentum"] * state.velocity
     direction = grad + hyper["momentum"] * velocity
     return param - hyper["learning_rate"] * direction, Momentum(velocity)
 
 
 def _ahead(ops: Ops, state: Momentum, param: Array, hyper: Hyper) -> Array:
-    """x = w - eta mu v, the point to which momentum alone leads (002 eq. 28)."""
+    """Return x = w - eta mu v, the point that momentum alone would reach (002 eq. 28)."""
     return param - hyper["learning_rate"] * hyper["momentum"] * state.velocity
 
 
@@ -69,7 +75,7 @@ MOMENTUM = Rule(
 
 NESTEROV = replace(MOMENTUM, name="nesterov", source="002 Sec. 2.3.1, Lemma S.10", update=_update_nesterov)
 
-# Eqs. 30-31 are eqs. 25-26 with the gradient at the point ahead.
+# 002 eqs. 30-31 are eqs. 25-26 (momentum) with the gradient computed at the point x of `_ahead`.
 NESTEROV_LOOKAHEAD = replace(MOMENTUM, name="nesterov_lookahead", source="002 eqs. 28-31", gradient_at=_ahead)
 
 RULES = (SGD, MOMENTUM, NESTEROV, NESTEROV_LOOKAHEAD)

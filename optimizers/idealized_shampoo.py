@@ -1,4 +1,10 @@
-"""Idealized Shampoo: the Newton step of a matrix whose empirical Fisher matrix is a Kronecker product."""
+"""Idealized Shampoo: the Newton step of a matrix whose empirical Fisher matrix is a Kronecker product.
+
+In formulas, W is the parameter, an m x n matrix, G its gradient, eta the learning rate, and tr the trace.
+E[...] is a running mean over steps.
+
+In citations, 002 is Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md).
+"""
 
 from __future__ import annotations
 
@@ -16,20 +22,20 @@ SIDES = (0, 1)
 
 
 class Sides(NamedTuple):
-    # Means of G G^T for rows (..., m, m) and of G^T G for columns (..., n, n), which start at 0.
+    # Running means of G G^T (..., m, m) for rows and of G^T G (..., n, n) for columns; they start at 0.
     statistics: tuple[Array, ...]
-    # Factors of the gradient for rows and columns; the left factor includes the root of the trace.
+    # Left factor (..., m, m), with the root of the trace, and right factor (..., n, n) of the gradient.
     roots: tuple[Array, ...]
 
 
 class RefreshedIdealized(NamedTuple):
-    """State that a refresh passes to the update of its step."""
+    """State that `refresh` passes to `update` in the same step."""
 
     sides: Sides  # The statistics already include the gradient of the step.
 
 
 def _accumulated(ops: Ops, matrix: Array, state: Sides, decay: Array) -> tuple[Array, ...]:
-    """Return the running means of G G^T and G^T G, without bias correction."""
+    """Return the updated running means of G G^T and G^T G, without bias correction."""
     return tuple(
         decay * statistic + (1 - decay) * second_moment(ops, matrix, 2, axis)
         for axis, statistic in zip(SIDES, state.statistics, strict=True)
@@ -46,7 +52,7 @@ def _init(ops: Ops, param: Array) -> Sides:
 
 
 def _refresh(ops: Ops, grad: Array, state: Sides, hyper: Hyper) -> RefreshedIdealized:
-    """Compute sqrt(tr E[G G^T]) E[G G^T]^(-1/2) and E[G^T G]^(-1/2), with pseudo-inverses where singular."""
+    """Compute sqrt(tr E[G G^T]) E[G G^T]^(-1/2) and E[G^T G]^(-1/2), or pseudo-inverses."""
     decay = hyper["beta2"]
     statistics = _accumulated(ops, grad, state, decay)
     means = [statistic / (1 - decay ** hyper["step"]) for statistic in statistics]
@@ -74,11 +80,12 @@ OPTIONS = {"refresh_every": Option(1, "steps between two computations of the roo
 
 @configured("idealized_shampoo", OPTIONS)
 def idealized_shampoo(chosen: Options) -> Rule:
-    """Return the rule for the given options, with the defaults of the others.
+    """Return the update rule of idealized Shampoo; options that are not given keep their defaults.
 
-    A tensor of more axes is a matrix, outputs x the rest. A vector or a number is a matrix with one row, for
-    which the trace and the left factor cancel: w <- w - eta E[g g^T]^(-1/2) g. Without epsilon, the step does
-    not depend on the scale of gradients. State: for an m x n matrix 2 m^2 + 2 n^2 numbers.
+    A tensor of more than two axes is treated as a matrix, outputs x all other entries. A vector or a number
+    is treated as a matrix with one row, for which the trace and the left factor cancel: w <- w - eta E[g
+    g^T]^(-1/2) g. Without epsilon, the step does not depend on the scale of gradients. State: for an m x n
+    matrix 2 m^2 + 2 n^2 numbers.
     """
     rule = Rule(
         name="idealized_shampoo",

@@ -18,6 +18,9 @@ There are two groups, depending on the activation:
   sqrt(d_l), and the standard representation, vectors with sum 0. A weight between hidden layers has a
   component in four blocks. A vector of the standard representation is stored as d_l numbers with sum 0,
   because products over copies do not need a basis.
+
+In citations, 004 is Bernacchia (2025), "Global curvature for second-order optimization of neural networks"
+(docs/sources.md).
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ GROUPS: tuple[str, ...] = get_args(Group)
 
 @dataclass(frozen=True)
 class Component:
-    """Component of one parameter in a block.
+    """Component of one parameter in a block: its projection onto one irreducible representation.
 
     Args:
         parameter: name of the parameter.
@@ -60,13 +63,13 @@ class Component:
 
     @property
     def copies(self) -> int:
-        """Number of rows of the parameter in the block: the product of its axes of inputs and outputs."""
+        """Number of the parameter's rows of M: the product of its axes that count inputs or outputs."""
         # A list, because torch.compile does not support generators here.
         return math.prod([size for size, layer in zip(self.shape, self.hidden, strict=True) if not layer])
 
     @property
     def _turned(self) -> bool:
-        """Whether the copies are along the second axis, as for W_1."""
+        """Whether the second axis counts the copies and the first the hidden units, as for W_1."""
         return len(self.shape) > 1 and self.hidden[0] in self.kept and not self.hidden[1]
 
     def coordinates(self, ops: Ops, array: Array) -> Array:
@@ -74,7 +77,7 @@ class Component:
         order = len(self.shape)
         leading = tuple(array.shape[: array.ndim - order])
         for axis, (size, layer) in enumerate(zip(self.shape, self.hidden, strict=True)):
-            # Counted from the end, the position does not change when earlier axes are summed.
+            # Positions are counted from the end, so that they do not change when earlier axes are summed.
             position = axis - order
             if layer and layer not in self.kept:
                 array = ops.sum(array, axis=position) / math.sqrt(size)
@@ -85,9 +88,9 @@ class Component:
         return ops.reshape(array, (*leading, self.copies, -1))
 
     def array(self, ops: Ops, coordinates: Array) -> Array:
-        """Return the component of the parameter for rows of M, (..., *shape).
+        """Return the component of the parameter, (..., *shape), from its rows of M.
 
-        It has length 1 along axes whose entries are equal.
+        An axis along which all entries are equal has length 1.
         """
         is_kept = [layer in self.kept for layer in self.hidden]
         sizes = [
@@ -102,10 +105,10 @@ class Component:
 
 
 def _centred(ops: Ops, array: Array, axis: int) -> Array:
-    """Subtract the mean along an axis, counted from the end, with the result exactly 0 for equal entries.
+    """Subtract the mean along an axis (counted from the end); entries that are equal become exactly 0.
 
-    A mean has rounding errors. Without the exact 0, units that are equal would keep a remainder, which the
-    inverse root makes large.
+    A computed mean has rounding errors. Without the exact 0, units that are equal would keep a remainder,
+    which the inverse root makes large.
     """
     from_first = array - array[(..., slice(1), *[slice(None)] * (-1 - axis))]
     return from_first - ops.mean(from_first, axis=axis, keepdims=True)
@@ -128,23 +131,23 @@ class IsotypicBlock:
 
     @property
     def copies(self) -> int:
-        """Number of rows of M."""
+        """Number of rows of M, the coordinates of a gradient in this block."""
         return sum([component.copies for component in self.components])
 
     def coordinates(self, ops: Ops, arrays: Arrays) -> Array:
-        """Return M, (..., copies, columns), from arrays (..., *shape) by name; a column is a unit."""
+        """Return M, (..., copies, columns), from arrays by name; a column belongs to a hidden unit."""
         rows = [component.coordinates(ops, arrays[component.parameter]) for component in self.components]
         return rows[0] if len(rows) == 1 else ops.concatenate(rows, -2)
 
     def second_moment(self, ops: Ops, matrix: Array) -> Array:
-        """Return C = M M^T / multiplicity, (..., copies, copies), for one model (004 eqs. 37-39, 189-191)."""
+        """Return C = M M^T / multiplicity, (..., copies, copies), of one model (004 eqs. 37-39, 189-191)."""
         return gram(ops, matrix / math.sqrt(self.multiplicity))
 
     def covariance(self, ops: Ops, matrices: Array) -> Array:
         """Return C of an ensemble, (..., copies, copies), from M (models, ..., copies, columns) (004 eq. 3).
 
-        It is the covariance of the gradients' images under the whole group. Their mean is 0 except in the
-        trivial representation, so that the mean over models is subtracted only there.
+        It is the covariance of the gradients and of all their images under the group. Their mean is 0 except
+        in the trivial representation, so that the mean over models is subtracted only there.
         """
         if not self.layers:
             matrices = matrices - ops.mean(matrices, axis=0, keepdims=True)
@@ -214,8 +217,8 @@ def isotypic_blocks(
     W_1^T, b_1 and W_2, with d_0 + 1 + d_2 copies, and a block of b_2. For L > 2 there are blocks of (W_1,
     b_1), of (W_L, b_(L-1)), of each other weight and bias, and of b_L. `permutations` has the C's of Theorem
     3.2: one for the trivial representation, d_0 + 2 d_L + 2 L - 3 copies, one for each hidden layer, and one
-    for each weight between two hidden layers. The first also correlates b_1 with W_L for L > 2, which eq. 142
-    leaves out (AMBIGUITIES 48).
+    for each weight between two hidden layers. The first also correlates b_1 with W_L for L > 2, which 004 eq.
+    142 leaves out: its index begins at 2 instead of 1.
 
     Args:
         layers: layers from inputs to outputs.
@@ -224,7 +227,8 @@ def isotypic_blocks(
             its own blocks, the variant Psi = 0.
 
     Returns:
-        The blocks that are not empty: a hidden layer of a single unit has no standard representation.
+        All blocks except empty ones, which occur because a layer of a single unit has no standard
+        representation.
     """
     widths = (layers[0].inputs, *(layer.outputs for layer in layers))
     last = len(layers)
@@ -238,7 +242,8 @@ def isotypic_blocks(
                 key = (acting, None if cross_layers else name)
                 component = Component(name, shape, hidden, acting, group == "permutations")
                 components_of.setdefault(key, []).append(component)
-    summed = int(group == "permutations")  # Dimension of the trivial component of each axis.
+    # Dimension of the trivial component of an axis, which `permutations` splits off and `signed` does not.
+    summed = int(group == "permutations")
     blocks = (
         IsotypicBlock(acting, math.prod(widths[layer] - summed for layer in acting), tuple(components))
         for (acting, _), components in components_of.items()
@@ -255,7 +260,7 @@ def _representations(hidden: Sequence[int], group: str) -> tuple[tuple[int, ...]
 
 
 def parameters_of(ops: Ops, blocks: Sequence[IsotypicBlock], matrices: Sequence[Array]) -> dict[str, Array]:
-    """Return arrays (..., *shape) by name from the coordinates M of all blocks, as `coordinates` inverted."""
+    """Return arrays (..., *shape) by name from the matrices M of all blocks, the inverse of `coordinates`."""
     parts: dict[str, list[Array]] = {}
     shapes: dict[str, tuple[int, ...]] = {}
     for block, matrix in zip(blocks, matrices, strict=True):

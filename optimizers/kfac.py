@@ -1,4 +1,12 @@
-"""K-FAC: each layer's gradient multiplied by the inverses of the Kronecker factors of its Fisher matrix."""
+"""K-FAC: each layer's gradient multiplied by the inverses of the Kronecker factors of its Fisher matrix.
+
+For a layer of m outputs and n inputs (including 1 for a bias), W is the weight, b the bias, A (n x n) the
+second moment of the layer's inputs, and G (m x m) the second moment of the gradients with respect to its
+outputs. eta is the learning rate, mu the momentum, and lambda the damping.
+
+In citations, 004 is Bernacchia (2025), "Global curvature for second-order optimization of neural networks"
+(docs/sources.md).
+"""
 
 from __future__ import annotations
 
@@ -16,14 +24,13 @@ from curvebench.spec.values import choice, whole
 
 
 class LayerFactors(NamedTuple):
-    inputs: Array  # A or its inverse, (..., n, n); n includes a bias.
-    gradients: Array  # G or its inverse, (..., m, m).
+    inputs: Array  # A or its damped inverse, (..., n, n); n counts the inputs, and 1 for a bias.
+    gradients: Array  # G or its damped inverse, (..., m, m).
 
 
 class KFACState(NamedTuple):
     factors: tuple[LayerFactors, ...]  # Running sums of A and G for each layer; they start at 0.
-    # Total weight of the statistics in these sums, (..., 1), which starts at 0. The running means are the
-    # sums divided by it.
+    # Total weight in the running sums, (..., 1), which starts at 0; sums divided by it are means.
     share: Array
     inverses: tuple[LayerFactors, ...]  # Damped inverses for each layer; they start at 0.
     velocities: tuple[Array, ...]  # Velocity of each layer, (..., m, n), which starts at 0.
@@ -42,7 +49,7 @@ def damped_inverses(ops: Ops, factors: LayerFactors, damping: Array, balanced: b
     """
     added = (damping, damping)
     if balanced:
-        # A mean of 0, which occurs where no gradient has come through, gives pi = 1.
+        # If one of the means is 0, because no gradient has reached the layer, pi is 1.
         means = [ops.mean(ops.diagonal(factor), axis=-1, keepdims=True)[..., None] for factor in factors]
         both_positive = (means[0] > 0) & (means[1] > 0)
         pi = ops.sqrt(ops.where(both_positive, means[0], 1.0) / ops.where(both_positive, means[1], 1.0))
@@ -55,11 +62,11 @@ def damped_inverses(ops: Ops, factors: LayerFactors, damping: Array, balanced: b
 
 @dataclass(frozen=True)
 class _KFAC:
-    """Functions of the rule for one model.
+    """Functions of the rule, bound to the layers of one model.
 
     Args:
         layers: layers of the model.
-        balanced: whether damping is split between the factors, see `damped_inverses`.
+        balanced: whether damping is divided between A and G by their size, see `damped_inverses`.
         other: rule for the parameters that belong to no layer.
     """
 
@@ -73,14 +80,14 @@ class _KFAC:
         return [name for name in param if name not in owned]
 
     def joined(self, ops: Ops, layer: Layer, arrays: Mapping[str, Array]) -> Array:
-        """Return W as a matrix (outputs, inputs) with b as its last column, (..., m, n)."""
+        """Return W as matrices (..., outputs, inputs), with b (if there is one) as their last column."""
         weight = arrays[layer.weight]
         lanes = weight.shape[: weight.ndim - len(layer.shape)]
         matrix = ops.reshape(weight, (*lanes, layer.outputs, layer.inputs))
         return matrix if layer.bias is None else ops.concatenate([matrix, arrays[layer.bias][..., None]], -1)
 
     def parted(self, ops: Ops, layer: Layer, matrix: Array) -> dict[str, Array]:
-        """Divide a matrix into W and b, the inverse of `joined`."""
+        """Return W and b by name from a matrix with b as its last column, the inverse of `joined`."""
         weight = ops.reshape(matrix[..., : layer.inputs], (*matrix.shape[:-2], *layer.shape))
         return {layer.weight: weight} | ({} if layer.bias is None else {layer.bias: matrix[..., -1]})
 
@@ -99,7 +106,7 @@ class _KFAC:
         return KFACState(squares(), ops.zeros((*lanes, 1)), squares(), velocities, other_states)
 
     def observe(self, ops: Ops, grad: Any, state: KFACState, hyper: Hyper) -> KFACState:
-        """Update the running sums of A and G: decay times the old sum plus 1 - decay times the new value."""
+        """Update the running sums of A and G as decay * old sum + (1 - decay) * new value."""
         decay_per_lane = hyper["factor_decay"]
         decay = decay_per_lane[..., None]
         observed = tuple(LayerFactors(**hyper["layers"][layer.weight]) for layer in self.layers)
@@ -137,7 +144,7 @@ class _KFAC:
         return {name: new[name] for name in param}, state
 
     def _others_hyper(self, ops: Ops, hyper: Hyper, param: Array) -> dict[str, Array]:
-        """Return the hyperparameters of the other rule, with as many axes as a parameter."""
+        """Return the hyperparameters of the fallback rule, reshaped to broadcast against `param`."""
         values = {name: hyper[f"others_{name}"] for name in self.other.hyperparameters}
         values["learning_rate"] = values["learning_rate"] * hyper["schedule"]
         values |= {"step": hyper["step"], "schedule": hyper["schedule"]}
@@ -163,11 +170,10 @@ OPTIONS = {
 
 
 def _rule(name: str, source: str, chosen: Options, *, balanced: bool, decay: float, momentum: float) -> Rule:
-    """Return a variant of the rule.
+    """Return a variant of the K-FAC rule, which depends on the model by `for_model`.
 
-    Args:
-        balanced: how it is damped, see `damped_inverses`.
-        decay, momentum: defaults of `factor_decay` and `momentum`.
+    Args: balanced: how the factors are damped, see `damped_inverses`. decay, momentum: defaults of
+    `factor_decay` and `momentum`.
     """
     other = OTHERS[chosen["others"]]
 
@@ -219,10 +225,11 @@ def _rule(name: str, source: str, chosen: Options, *, balanced: bool, decay: flo
 
 @configured("kfac", OPTIONS)
 def kfac(chosen: Options) -> Rule:
-    """Return the rule for the given options, with the defaults of the others.
+    """Return the update rule of K-FAC; options that are not given keep their defaults.
 
-    `layer_statistics` defines A and G. Running means are divided by the total weight of their statistics, so
-    that the first mean is not biased towards 0. State: 2 m^2 + 2 n^2 + m n numbers for an m x n layer.
+    The module `layer_statistics` defines A and G. Running means are divided by the total weight of their
+    statistics, so that the first mean is not biased towards 0. The state of a layer with m outputs and n
+    inputs has 2 m^2 + 2 n^2 + m n numbers.
     """
     source = "004 Sec. 4, Table 2; Martens and Grosse 2015"
     return _rule("kfac", source, chosen, balanced=True, decay=0.95, momentum=0.9)
@@ -233,7 +240,7 @@ AS_004 = {**OPTIONS, "fisher": replace(OPTIONS["fisher"], default="empirical_of_
 
 @configured("kfac_as_004", AS_004)
 def kfac_as_004(chosen: Options) -> Rule:
-    """Return K-FAC as in the figures of 004: empirical, with G from gradients of the mean loss.
+    """Return K-FAC as in the figures of 004: empirical Fisher, with G from gradients of the mean loss.
 
     This G is N^-2 of the usual G for N examples, so that damping dominates: lambda is added to both factors
     unchanged.

@@ -1,4 +1,9 @@
-"""Statistics of a network's layers: second moments of their inputs and of the gradients of their outputs."""
+"""Statistics of a network's layers: second moments of their inputs and of the gradients of their outputs.
+
+They are the Kronecker factors of a layer's Fisher matrix: A from its inputs a, G from the gradients g with
+respect to its outputs. Shapes: N examples, C outputs of the model (classes); for images C channels of H x W
+pixels; (rows, n) for the inputs of a layer, one row for each example and position.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +36,7 @@ def draw_targets(
 
 
 def sampled_residuals(ops: Ops, likelihood: TargetLikelihood, outputs: Array, draws: Array) -> Array:
-    """Return gradients of the negative log-likelihood of sampled targets with respect to outputs (..., C)."""
+    """Return the gradients of the negative log-likelihood of sampled targets by outputs (..., C)."""
     if likelihood.family == "gaussian":
         return draws
     target = ops.argmax(outputs + draws, -1)
@@ -42,8 +47,9 @@ def sampled_residuals(ops: Ops, likelihood: TargetLikelihood, outputs: Array, dr
 def expected_residuals(ops: Ops, likelihood: TargetLikelihood, outputs: Array) -> list[Array]:
     """Return residuals whose outer products sum to the Fisher matrix of each example's outputs.
 
-    The residuals are r_c, each (..., C). For a categorical distribution they are sqrt(p_c) (p - e_c), and
-    sum_c r_c r_c^T = diag(p) - p p^T. For a normal distribution they are e_c.
+    There is one residual r_c for each of C outputs, of shape (..., C). For a categorical distribution with
+    probabilities p it is sqrt(p_c) (p - e_c), where e_c is a unit vector; sum_c r_c r_c^T = diag(p) - p p^T.
+    For a normal distribution it is e_c.
     """
     classes = outputs.shape[-1]
     units = ops.eye(classes)
@@ -64,10 +70,11 @@ def channels_last(ops: Ops, images: Array) -> Array:
 
 
 def patches(ops: Ops, x: Array, shape: tuple[int, ...], stride: Any, padding: Any) -> Array:
-    """Return the inputs of each position of a convolution of images (N, C, H, W), as (N, H', W', C h w).
+    """Return the input patch of each output position of a convolution, (N, H', W', C h w).
 
     Args:
-        shape: shape of the weight, (outputs, C, h, w).
+        shape: shape of the weight, (outputs, C, h, w). The images x are (N, C, H, W); H' and W' are the
+            output's sides.
         stride, padding: arguments of `ops.conv2d`.
     """
     inputs = math.prod(shape[1:])
@@ -76,9 +83,10 @@ def patches(ops: Ops, x: Array, shape: tuple[int, ...], stride: Any, padding: An
 
 
 def second_moment_of_rows(ops: Ops, rows: Array, with_one: bool = False) -> Array:
-    """Return the sum of a a^T over rows a (N, n).
+    """Return the sum of a a^T over the rows a of a matrix (N, n).
 
-    It is joined from its parts, because a copy of all rows with ones would take as long as the product.
+    With ones, the result is put together from four blocks, because a copy of all rows with ones would take as
+    long as the product.
 
     Args:
         with_one: whether a 1 is appended to each row, for a bias.
@@ -92,23 +100,24 @@ def second_moment_of_rows(ops: Ops, rows: Array, with_one: bool = False) -> Arra
 
 
 def scale_of_mean_loss(fisher: str, examples: int) -> float:
-    """Return the factor from the sum of g g^T to G, if g are gradients of a mean over examples."""
+    """Return the factor that turns the sum of g g^T into G, for gradients g of the mean loss."""
     return 1 / examples if fisher == "empirical_of_mean" else examples
 
 
 @dataclass
 class TappedOps:
-    """Table of array functions whose `linear`, `linear_layers` and `conv2d` observe the layers of one run.
+    """Array functions that record, in `linear`, `linear_layers` and `conv2d`, the statistics of layers.
 
-    A weight is recognized by identity: it must be the same array as in `parameters`. The inputs of a layer
-    are summed when they pass. The sum over the gradients of its outputs is the gradient of the layer's slot.
+    A weight is recognized by identity: it must be the same array as in `parameters`. The sum of a a^T over a
+    layer's inputs is computed in the forward pass. The sum of g g^T over the gradients of its outputs is
+    returned by the backward pass as the gradient of an additional argument, the layer's slot.
 
     Args:
-        ops: the table of the backend.
-        parameters: parameters by name.
-        layers: layers to observe.
+        ops: the array functions of the backend.
+        parameters: parameters by name. layers: layers whose statistics are recorded.
         slots: zeros (outputs, outputs) by weight, whose gradients are the sums of g g^T over rows g.
-        sums, rows: sum of a a^T over the rows a that have entered each layer, and the number of these rows.
+        sums, rows: by weight, the sum of a a^T over the rows a that have entered the layer, and the number of
+            these rows.
     """
 
     ops: Ops
@@ -122,19 +131,19 @@ class TappedOps:
         return getattr(self.ops, name)
 
     def linear(self, x: Array, weight: Array, bias: Array | None = None) -> Array:
-        """Apply a linear layer and observe it."""
+        """Apply a linear layer and record its statistics."""
         y = self.ops.linear(x, weight, bias)
         layer = self._layer(weight, bias)
         return y if layer is None else self._observed(layer, x, y)
 
     def linear_layers(self, x: Array, weights: Sequence[Array]) -> Array:
-        """Apply linear layers one after the other and observe each."""
+        """Apply linear layers one after the other and record the statistics of each."""
         for weight in weights:
             x = self.linear(x, weight)
         return x
 
     def conv2d(self, x: Array, weight: Array, stride: int = 1, padding: int = 0) -> Array:
-        """Apply a convolution and observe it; a row is the input of one position."""
+        """Apply a convolution and record its statistics; a row is the input patch of one position."""
         y = self.ops.conv2d(x, weight, stride, padding)
         layer = self._layer(weight, None)
         if layer is None:
@@ -187,7 +196,7 @@ class TappedOps:
 
 
 def layer_statistics(at: LossAtPoint, fisher: str) -> dict[str, dict[str, Array]]:
-    """Return the Kronecker factors of each layer's Fisher matrix, by weight.
+    """Return the Kronecker factors of each layer's Fisher matrix, by the name of its weight.
 
     A, `inputs`, is the mean of a a^T over the rows a that enter the layer (examples, and positions in them),
     with a 1 appended if it has a bias. G, `gradients`, is the mean over examples of the sum of g g^T over the
@@ -237,12 +246,12 @@ def layer_statistics(at: LossAtPoint, fisher: str) -> dict[str, dict[str, Array]
 
 
 def _size(layer: Layer) -> int:
-    """Return the number of rows of a layer's A."""
+    """Return the number of rows of a layer's A: its inputs, and 1 for a bias."""
     return layer.inputs + (layer.bias is not None)
 
 
 def _example(model: Model) -> dict[str, dict[str, np.ndarray]]:
-    """Return statistics of the right shapes."""
+    """Return identity matrices with the shapes of the statistics, as the need's `example`."""
     return {
         layer.weight: {"inputs": np.eye(_size(layer)), "gradients": np.eye(layer.outputs)}
         for layer in layers_of(model.shapes, model.roles)
@@ -250,18 +259,18 @@ def _example(model: Model) -> dict[str, dict[str, np.ndarray]]:
 
 
 def _entries(model: Model) -> int:
-    """Return the number of floats of all statistics."""
+    """Return the number of floats in the statistics of all layers."""
     return sum(_size(layer) ** 2 + layer.outputs**2 for layer in layers_of(model.shapes, model.roles))
 
 
 def _passes(fisher: str, model: Model) -> int:
-    """Return the number of backward passes for the statistics: one per output for the exact expectation."""
+    """Return the number of backward passes: one per output for `expected`, otherwise one."""
     return layers_of(model.shapes, model.roles)[-1].outputs if fisher == "expected" else 1
 
 
 @cache
 def layers_need(fisher: str) -> Need:
-    """Return the need for the statistics of layers, which `hyper` has as `layers` in steps that observe."""
+    """Return the need for the statistics of layers. `observe` finds them in `hyper["layers"]`."""
     return Need(
         name="layers",
         description="statistics of the layers",
@@ -272,11 +281,11 @@ def layers_need(fisher: str) -> Need:
         amortized=True,
         draw=draw_targets if fisher == "sampled" else None,
         of_likelihood="" if fisher.startswith("empirical") else f"fisher: {fisher} (empirical does without)",
-        # The statistics of empirical_of_mean are 1 / N^2 of a sum over N examples.
+        # With empirical_of_mean, G has a factor 1 / N^2 for N examples, and is not a mean over them.
         is_mean=fisher != "empirical_of_mean",
     )
 
 
 def fisher_of(needs: Sequence[Need]) -> str | None:
-    """Return the kind of Fisher matrix, if the statistics of layers are the only need; otherwise None."""
+    """Return which of FISHERS the statistics use, if they are the only need; otherwise None."""
     return next((fisher for fisher in FISHERS if tuple(needs) == (layers_need(fisher),)), None)

@@ -31,12 +31,12 @@ class Layer:
 
     @property
     def outputs(self) -> int:
-        """Number of values that leave the layer (at each position)."""
+        """Number of outputs; for a convolution, of output channels."""
         return self.shape[0]
 
     @property
     def inputs(self) -> int:
-        """Number of values that an output depends on: the columns of W as a matrix."""
+        """Number of values that an output depends on: the number of columns of W as a matrix."""
         return math.prod(self.shape[1:])
 
     @property
@@ -81,5 +81,5 @@ def layers_of(shapes: Mapping[str, Sequence[int]], roles: Mapping[str, Any]) -> 
 
 
 def with_axes_of(ops: Ops, value: Array, array: Array) -> Array:
-    """Reshape a hyperparameter (*lanes, 1) to broadcast against an array (*lanes, ...)."""
+    """Reshape a hyperparameter (*batch, 1) to broadcast against an array (*batch, ...) with more axes."""
     return ops.reshape(value, (*value.shape[:-1], *(1,) * (array.ndim - value.ndim + 1)))

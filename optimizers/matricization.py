@@ -1,4 +1,7 @@
-"""Views of parameters in another shape, such as matrices, so that a rule is written for this shape only."""
+"""Views of parameters in another shape, such as matrices, so that a rule is written for this shape only.
+
+`order` is the number of axes of a parameter, without batch axes.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ def as_matrix(ops: Ops, array: Array, order: int) -> Array:
 
 
 def seen_through(rule: Rule, view: Callable[[Ops, Array], Array]) -> Rule:
-    """Return a rule for parameters from a rule for the same parameters in another shape.
+    """Return a rule that reshapes parameters and gradients by `view`, and then applies `rule`.
 
     Args:
         rule: a rule without needs. Its functions receive parameters, gradients and hyperparameters in the
@@ -71,7 +74,7 @@ def for_matrices(rule_of: Callable[[int], Rule]) -> Rule:
             takes.
 
     Returns:
-        The rule with a `part`, which is the same object for all parameters with equally many axes.
+        The rule, whose `part` chooses by the number of axes and returns the same object for equal numbers.
     """
     part = cache(lambda order: Part(seeing_matrices(rule_of(order), order)))
     return replace(part(2).rule, part=lambda role, shape: part(len(shape)))

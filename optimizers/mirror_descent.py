@@ -1,4 +1,10 @@
-"""Mirror descent: a gradient step in dual coordinates, then the Bregman projection onto a domain."""
+"""Mirror descent: a gradient step in dual coordinates, then the Bregman projection onto a domain.
+
+psi is the function whose gradient maps a parameter w to its dual coordinates z. g is the gradient of the
+loss, and eta the learning rate.
+
+In citations, 002 is Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md).
+"""
 
 from __future__ import annotations
 
@@ -17,7 +23,7 @@ from curvebench.spec.values import choice
 
 Projection = Callable[[Ops, Array, Hyper], Array]
 
-# --- the point of the domain nearest to each row of (..., vectors, n) ---------------------------------------
+# --- projections: the point of the domain nearest to each row of (..., vectors, n) -----------------
 
 
 def _onto_space(ops: Ops, point: Array, hyper: Hyper) -> Array:
@@ -34,11 +40,11 @@ def _onto_box(ops: Ops, point: Array, hyper: Hyper) -> Array:
 
 
 def onto_simplex(ops: Ops, point: Array, hyper: Hyper) -> Array:
-    """max(v - theta, 0) with the theta that makes the sum 1 (Held, Wolfe and Crowder 1974).
+    """Return max(v - theta, 0), with the number theta that makes the sum 1 (Held, Wolfe and Crowder 1974).
 
     With the entries sorted as u_1 >= u_2 >= ..., theta is the maximum of (u_1 + ... + u_k - 1) / k over k.
-    Entries are first shifted so that the largest is 0, which changes nothing; otherwise rounding would lose
-    the 1 beside large entries.
+    Entries are first shifted so that the largest is 0, which does not change the result; otherwise large
+    entries would lose the 1 to rounding.
     """
     shifted = point - ops.max(point, axis=-1, keepdims=True)
     descending = -ops.take_along_axis(-shifted, ops.argsort(-shifted, -1), -1)
@@ -74,14 +80,16 @@ def _update_euclidean(
 
 
 class Mirrored(NamedTuple):
-    # z_t = log w_t, (..., vectors, n), which can express weights too small for a floating-point number.
+    # z_t = log w_t, (..., vectors, n), which is finite also for weights that underflow.
     dual: Array
 
 
 def _init_entropy(ops: Ops, param: Array) -> Mirrored:
-    """Return the logarithm, up to a constant that the first projection removes; log 0 stays -infinity.
+    """Return the logarithm of the parameter, up to a constant that the first update removes; log 0 is
+    -infinity.
 
-    A vector with a negative entry, or with zeros only, has no entropy, so that it starts with equal weights.
+    A vector with a negative entry, or with zeros only, is not in the domain of the entropy, and is replaced
+    by equal weights.
     """
     total, smallest = ops.sum(param, axis=-1, keepdims=True), -ops.max(-param, axis=-1, keepdims=True)
     weights = ops.where((smallest < 0) | (total == 0), 1.0, param)
@@ -98,8 +106,7 @@ def _update_entropy(
     coordinates, is the projection of eq. 3.
     """
     mirrored = state.dual - hyper["learning_rate"] * grad
-    # Shift the largest entry to 0 first: beside a large number, the logarithm of the sum would be lost to
-    # rounding.
+    # Shift the largest entry to 0 first; otherwise the logarithm of the sum could be lost to rounding.
     dual = ops.log_softmax(mirrored - ops.max(mirrored, axis=-1, keepdims=True), -1)
     return ops.exp(dual), Mirrored(dual)
 
@@ -120,7 +127,7 @@ OPTIONS = {
 
 
 def _entropy(name: str) -> Rule:
-    """Return the rule for the entropy on the simplex, under a given name."""
+    """Return the update rule for the entropy on the simplex, under the name `name`."""
     numbers = {"learning_rate": LEARNING_RATE}
     rule = Rule(name, "002 App. D, eq. 91", numbers, _init_entropy, _update_entropy)
     return for_matrices(lambda order: rule)
@@ -128,11 +135,12 @@ def _entropy(name: str) -> Rule:
 
 @configured("mirror_descent", OPTIONS)
 def mirror_descent(chosen: Options) -> Rule:
-    """Return the rule for the given options, with the defaults of the others.
+    """Return the update rule of mirror descent; options that are not given keep their defaults.
 
-    A vector is a whole parameter with one axis, or each row of a parameter with more axes: a slice along its
-    first axis, flattened. A scalar is a vector of length 1. The first update brings a start outside the
-    domain into it by projection, or with the entropy by division by its sum.
+    The rule moves vectors in the domain: a parameter with one axis, or each row of a parameter with more axes
+    (a slice along its first axis, flattened). A scalar is a vector of length 1. If the initial parameters are
+    outside the domain, the first update moves them into it, by projection, or for the entropy by division by
+    the sum.
 
     Raises:
         OptionError: for an unknown option, a wrong value, or the entropy on another domain than the simplex.

@@ -1,4 +1,10 @@
-"""Muon: the momentum of each weight matrix replaced by its orthogonal polar factor."""
+"""Muon: the momentum of each weight matrix replaced by its orthogonal polar factor.
+
+In formulas, W is the weight matrix, m x n, eta the learning rate, and U V^T the polar factor of a matrix with
+the singular value decomposition U S V^T: the same matrix with all singular values set to 1.
+
+In citations, 002 is Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md).
+"""
 
 from __future__ import annotations
 
@@ -16,7 +22,7 @@ from curvebench.optimizers.rule import LEARNING_RATE, Hyperparameter, ParameterR
 from curvebench.optimizers.state_precision import HALF, configured_with_state
 from curvebench.spec.values import choice, flag, whole
 
-# Factor of the polar factor of an m x n matrix.
+# Number by which the polar factor of an m x n matrix is multiplied, by the value of the option `scale`.
 SCALES: Mapping[str, Callable[[int, int], float]] = {
     "none": lambda rows, columns: 1.0,
     "spectral": lambda rows, columns: math.sqrt(max(1.0, rows / columns)),
@@ -52,7 +58,7 @@ OPTIONS = {
 
 
 def is_matrix(role: ParameterRole, order: int) -> bool:
-    """Return whether a parameter is a weight matrix, or a convolution as outputs x the rest.
+    """Return whether a parameter is a weight matrix or a convolution, which Muon treats as a matrix.
 
     Args:
         order: number of axes of the parameter.
@@ -61,7 +67,7 @@ def is_matrix(role: ParameterRole, order: int) -> bool:
 
 
 def is_hidden_matrix(role: ParameterRole, order: int) -> bool:
-    """Return whether a parameter is such a matrix and does not belong to the output layer."""
+    """Return whether a parameter is a matrix by `is_matrix` and does not belong to the output layer."""
     return role.kind != "head" and is_matrix(role, order)
 
 
@@ -77,11 +83,11 @@ class _Muon:
     def update(
         self, ops: Ops, grad: Array, state: Momentum, param: Array, hyper: Hyper
     ) -> tuple[Array, Momentum]:
-        """W <- W - eta U V^T of the momentum (002 eq. 69, spectral norm; Q.3 for the iteration)."""
+        """W <- W - eta U V^T with the polar factor U V^T of the momentum (002 eq. 69, Q.3)."""
         velocity = grad + hyper["momentum"] * state.velocity
         direction = grad + hyper["momentum"] * velocity if self.nesterov else velocity
         rows = param.ndim - self.order + 1
-        # A convolution is reshaped to outputs x the rest.
+        # A convolution is reshaped to a matrix, outputs x all other axes.
         matrix = ops.reshape(direction, (*param.shape[:rows], -1))
         factor = self.scale(*matrix.shape[-2:]) * ops.reshape(self.polar_factor(ops, matrix), param.shape)
         decayed = param * (1 - hyper["learning_rate"] * hyper["weight_decay"])
@@ -93,7 +99,7 @@ def polar_factor(chosen: Options, precision: str | None = None) -> Callable[[Ops
 
     Args:
         chosen: the options `orthogonalization`, `coefficients` and `steps`.
-        precision: precision of the products of newton_schulz; None: the precision of the matrices.
+        precision: precision of the products of newton_schulz, or None for the precision of the matrices.
     """
     polynomials, steps = COEFFICIENTS[chosen["coefficients"]], chosen["steps"]
 
@@ -105,7 +111,7 @@ def polar_factor(chosen: Options, precision: str | None = None) -> Callable[[Ops
 
 @configured_with_state("muon", OPTIONS)
 def muon(chosen: Options) -> Rule:
-    """Return the rule for the given options, with the defaults of the others."""
+    """Return the update rule of Muon; options that are not given keep their defaults."""
     numbers = {
         "learning_rate": LEARNING_RATE,
         "momentum": share("the share of the momentum kept", 0.95),

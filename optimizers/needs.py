@@ -1,4 +1,8 @@
-"""Needs: values that a rule uses besides the gradient, such as a Hessian, and how they are computed."""
+"""Needs: values that a rule uses besides the gradient, such as a Hessian, and how they are computed.
+
+"At one run" means without batch axes: the engine maps a need's function over lanes, the runs of a batch,
+which are S seeds times K settings.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ GUIDE = "docs/how-to/add-a-workload.md"
 Array = Any
 Ops = Any
 Arrays = Mapping[str, Array]
-Function = Callable[[Array], Array]  # A function of a vector.
+Function = Callable[[Array], Array]  # Function of one vector.
 
 
 class TargetLikelihood(Protocol):
@@ -44,8 +48,8 @@ class AutomaticDifferentiation(Protocol):
     ) -> tuple[Any, Function, Any]:
         """Return `(value, pullback, others)` for a function with `function(point) -> (value, others)`.
 
-        `pullback` maps a cotangent of the value to a cotangent of the point. `alone` says that the run is not
-        mapped together with others.
+        `pullback` maps a cotangent of the value to a cotangent of the point. `alone` is true if the run is
+        not mapped together with other runs.
         """
 
 
@@ -63,7 +67,7 @@ class Model:
 
     @property
     def dimension(self) -> int:
-        """Number of entries of all parameters together, d."""
+        """d, the number of entries of all parameters together."""
         return sum(math.prod(shape) for shape in self.shapes.values())
 
 
@@ -71,7 +75,7 @@ class Model:
 class LossAtPoint:
     """The minibatch loss of one run as a function of its parameters, with the backend's differentiation.
 
-    A need's `evaluate` receives it.
+    This is the argument of a need's `evaluate`.
 
     Args:
         ops: the array functions of the backend.
@@ -87,8 +91,8 @@ class LossAtPoint:
         draws: random numbers of the outputs' shape, from which targets can be sampled; None if the need draws
             none.
         examples: number of examples in the minibatch.
-        derivatives: automatic differentiation of functions of one run.
-        alone: whether the run is not mapped together with others.
+        derivatives: automatic differentiation of functions of one run. alone: whether the run is computed by
+            itself, and not mapped together with other runs.
     """
 
     ops: Ops
@@ -113,15 +117,15 @@ class Need:
         name: key of the value in `hyper`.
         description: noun phrase for messages such as "needs <description> of the loss".
         evaluate: `evaluate(loss: LossAtPoint) -> value` for one run, an array or nested mappings of arrays.
-            The engine maps it over lanes.
+            The engine maps it over the runs of a batch.
         gradient_evaluations: `gradient_evaluations(model) -> int`, the cost of one evaluation, counted in
             gradients of the minibatch loss and added to that of the gradient itself.
         entries: `entries(model) -> int`, the number of floats in the value of one run.
         example: `example(model) -> value`, a NumPy value of the right shapes.
         change_basis: `change_basis(ops, to_coordinates, values) -> values`, which transforms the values of
-            lanes (S, K, ...) to the coordinates of a basis; `to_coordinates` transforms gradients (S, any
-            number, d). None for a need whose value cannot be transformed; the rule then runs in the original
-            coordinates only.
+            all runs (seeds, settings, ...) to the coordinates of a basis; `to_coordinates` transforms
+            gradients (seeds, any number, d). None for a need whose value cannot be transformed; the rule then
+            runs in the original coordinates only.
         amortized: whether the value is computed only at the steps of the rule's `observe_every`, for
             `observe`.
         draw: `draw(likelihood, generator, shape) -> array` draws, on the host, the random numbers from which
@@ -129,7 +133,7 @@ class Need:
         of_likelihood: the option or rule that requires the workload's likelihood, for messages; empty if the
             need does not use it.
         is_mean: whether the value on a minibatch is the mean of the values on equal parts of it. Otherwise
-            the need is refused when gradients are accumulated.
+            the rule cannot run with accumulated gradients.
 
     Example:
         The derivative of the loss in the direction of all ones, which a rule reads as `hyper["slope"]`:
@@ -160,7 +164,7 @@ class Need:
     is_mean: bool = False
 
     def check_likelihood(self, owner: str, likelihood: TargetLikelihood | None) -> None:
-        """Raise an OptionError if the need requires a likelihood and the workload has none.
+        """Check that the workload has a likelihood if the need requires one; otherwise raise an OptionError.
 
         Args:
             owner: name of the rule, for the message.
@@ -174,7 +178,7 @@ class Need:
 
 
 def _change_both_sides(ops: Ops, to_coordinates: Function, matrices: Array) -> Array:
-    """Return J^T H J for matrices H (S, K, d, d); J is the Jacobian of the coordinates, V for a rotation."""
+    """Return J^T H J for `matrices` H (seeds, settings, d, d), where theta = J c is the change of basis."""
     for _ in range(2):
         seeds, settings, rows, size = matrices.shape
         changed = to_coordinates(ops.reshape(matrices, (seeds, settings * rows, size)))
@@ -186,7 +190,7 @@ HESSIAN = Need(
     name="hessian",
     description="the Hessian",
     evaluate=lambda at: at.derivatives.hessian(at.loss)(at.point),
-    gradient_evaluations=lambda model: model.dimension,  # One evaluation per row.
+    gradient_evaluations=lambda model: model.dimension,  # one per row of the Hessian
     entries=lambda model: model.dimension**2,
     example=lambda model: np.eye(model.dimension),
     change_basis=_change_both_sides,

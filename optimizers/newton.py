@@ -1,4 +1,10 @@
-"""Newton's method: the gradient multiplied by the inverse of the Hessian, with optional damping."""
+"""Newton's method: the gradient multiplied by the inverse of the Hessian, with optional damping.
+
+In formulas, w is the vector of all parameters, g its gradient, H the Hessian of the loss, and eta the
+learning rate.
+
+In citations, 002 is Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +15,7 @@ from curvebench.optimizers.rule import LEARNING_RATE, Hyperparameter, Rule
 
 
 def _update(ops: Ops, grad: Array, state: Empty, param: Array, hyper: Hyper) -> tuple[Array, Empty]:
-    """w <- w - eta (H + damping I)^(-1) g (002 eq. 57, Sec. A.2); not finite where that is singular."""
+    """w <- w - eta (H + damping I)^(-1) g (002 eq. 57, Sec. A.2); not finite for a singular matrix."""
     damping = hyper["damping"][..., None] * ops.eye(param.shape[-1])
     direction = ops.solve(hyper["hessian"] + damping, grad[..., None])[..., 0]
     return param - hyper["learning_rate"] * direction, state

@@ -1,4 +1,7 @@
-"""Options: choices that a study makes about a rule or a basis, by name."""
+"""Options: named choices about a rule or a basis that are not numbers to tune.
+
+A study gives their values, such as `nesterov: false`.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,11 @@ Options = Mapping[str, Any]
 
 
 class OptionError(ValueError):
-    """Raised for an unknown option or a wrong value; the message says which options or values are valid."""
+    """Raised for an unknown option or a wrong value; the message lists the valid options or values."""
 
 
 def complete(owner: str, options: Mapping[str, Option], chosen: Options) -> dict[str, Any]:
-    """Check the given options of a rule or basis, convert them to one form, and add the defaults.
+    """Check the given options of a rule or basis, convert their values, and add the defaults.
 
     Raises:
         OptionError: for an unknown option or a wrong value.

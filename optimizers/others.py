@@ -1,4 +1,7 @@
-"""Fallback rules: a rule for matrices or spheres leaves all other parameters to a rule such as AdamW."""
+"""Fallback rules: a rule for matrices or spheres leaves all other parameters to a rule such as AdamW.
+
+In names and options, "others" are the parameters that the main rule does not update.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ OTHERS_LEARNING_RATE = 1e-3
 
 
 def others_option(parameters: str) -> Option:
-    """Return the option that chooses the fallback rule.
+    """Return the option `others`, which chooses the fallback rule.
 
     Args:
         parameters: description of the parameters that it updates.
@@ -26,7 +29,7 @@ def others_option(parameters: str) -> Option:
 
 
 def others_hyperparameters(other: Rule) -> dict[str, Hyperparameter]:
-    """Return the fallback rule's hyperparameters as `others_<name>`, with a default for its learning rate."""
+    """Return the fallback rule's hyperparameters as `others_<name>`; its learning rate has a default."""
     numbers = {f"others_{name}": spec for name, spec in other.hyperparameters.items()}
     return numbers | {"others_learning_rate": replace(LEARNING_RATE, default=OTHERS_LEARNING_RATE)}
 
@@ -34,10 +37,10 @@ def others_hyperparameters(other: Rule) -> dict[str, Hyperparameter]:
 def with_fallback(
     rule: Callable[[int], Rule], takes: Callable[[ParameterRole, int], bool], others: str
 ) -> Rule:
-    """Return a rule that updates some parameters by `rule`, and all others by the fallback rule.
+    """Return a rule that updates some parameters by `rule`, and all other parameters by the fallback rule.
 
-    Its hyperparameters are those of `rule`, and of the fallback rule as `others_<name>`, whose learning rate
-    gets a default.
+    The result has the hyperparameters of `rule`, and those of the fallback rule under the names
+    `others_<name>`. `others_learning_rate` has a default.
 
     Args:
         rule: `rule(order)`, the rule for parameters of `order` axes.

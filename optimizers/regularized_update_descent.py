@@ -1,4 +1,10 @@
-"""Regularized update descent: gradient descent on the velocity, which both momenta approximate."""
+"""Regularized update descent: gradient descent on the velocity instead of the parameter.
+
+In formulas, theta is the parameter, v the velocity, J' the gradient of the loss, eta the learning rate, and
+gamma the regularization of the velocity. The two approximations are Polyak's and Nesterov's momentum.
+
+In citations, 002 is Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +18,7 @@ from curvebench.spec.values import choice
 
 
 def _kept(hyper: Hyper) -> Array:
-    """Return mu = 1 - eta gamma, the share of the velocity that is kept."""
+    """Return mu = 1 - eta gamma, the share of the velocity that a step keeps (the momentum)."""
     return 1 - hyper["learning_rate"] * hyper["regularization"]
 
 
@@ -22,7 +28,7 @@ def _update(ops: Ops, grad: Array, state: Momentum, param: Array, hyper: Hyper) 
     return param + velocity, Momentum(velocity)
 
 
-# Point at which J' is computed: by eq. 97, and by its two approximations.
+# Point at which J' is computed: exactly as in 002 eq. 97, or by one of its two approximations.
 POINTS: Mapping[str, Callable[[Ops, Momentum, Array, Hyper], Array] | None] = {
     "exact": lambda ops, state, param, hyper: param + state.velocity,
     "polyak": None,
@@ -40,10 +46,10 @@ OPTIONS = {
 
 @configured("regularized_update_descent", OPTIONS)
 def regularized_update_descent(chosen: Options) -> Rule:
-    """Return the rule for the given options, with the defaults of the others.
+    """Return the update rule of regularized update descent; options that are not given keep their defaults.
 
-    The source takes gamma below 1. Larger values are legal here: a momentum of 0.9 at a learning rate of 0.01
-    is gamma = 10.
+    The notes require gamma < 1. Here larger values are legal: a momentum of 0.9 at a learning rate of 0.01 is
+    gamma = 10.
     """
     return Rule(
         name="regularized_update_descent",

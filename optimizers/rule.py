@@ -1,4 +1,8 @@
-"""Definition of an update rule: its hyperparameters, its options, its state and its pure functions."""
+"""Definition of an update rule: its hyperparameters, its options, its state and its pure functions.
+
+Lanes are the runs of a batch, which have different seeds and settings; a rule sees them as leading batch
+axes. A need is a value that a rule uses besides the gradient, such as a Hessian.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +17,8 @@ from curvebench.optimizers.needs import Need
 from curvebench.optimizers.options import Option, OptionError, Options, complete
 from curvebench.spec.values import Read, completed, interval, number
 
-PRECISIONS = ("float64", "float32", "bfloat16")  # Precisions that parameters may have.
-# Value of an option that allows every precision of parameters; another value may exclude some.
+PRECISIONS = ("float64", "float32", "bfloat16")  # precisions that parameters may have
+# By the name of an option, the value that allows every precision of parameters. Other values exclude some.
 WIDEST = {"precision": "any", "state_precision": "parameters"}
 
 
@@ -61,12 +65,12 @@ LEARNING_RATE = Hyperparameter("step size, multiplied by the schedule", low=0.0,
 
 
 def share(description: str, default: float, low_open: bool = False) -> Hyperparameter:
-    """Return a hyperparameter in [0, 1), or (0, 1) with `low_open`, such as the decay of an average."""
+    """Return a hyperparameter with values in [0, 1), or (0, 1) if `low_open`, such as the decay of a mean."""
     return Hyperparameter(description, default, 0.0, 1.0, low_open, high_open=True)
 
 
 def positive(description: str, default: float) -> Hyperparameter:
-    """Return a hyperparameter above 0."""
+    """Return a hyperparameter whose values must be above 0."""
     return Hyperparameter(description, default, 0.0, low_open=True)
 
 
@@ -76,11 +80,11 @@ def starting_at_zero(state: Any) -> Callable[[Ops, Array], State]:
 
 
 class ParameterRole(Protocol):
-    """Kind of a parameter in its model, and its layer (curvebench.workloads.workload.Role)."""
+    """Role of a parameter in its model: its kind and its layer (see curvebench.workloads.workload.Role)."""
 
     @property
     def kind(self) -> str:
-        """One of weight, bias, convolution, norm, embedding, head and vector."""
+        """Kind of the parameter: weight, bias, convolution, norm, embedding, head or vector."""
 
     @property
     def layer(self) -> int:
@@ -89,11 +93,12 @@ class ParameterRole(Protocol):
 
 @dataclass(frozen=True)
 class Part:
-    """The rule that an optimizer applies to some of the parameters, such as AdamW inside Muon for biases.
+    """Rule for some of the parameters of an optimizer, such as AdamW for the biases in Muon.
 
     Args:
         rule: the rule.
-        names: by hyperparameter of `rule`, its name in the whole optimizer, if the two names differ.
+        names: by hyperparameter of `rule`, the name under which the whole optimizer has it; only names that
+            differ.
     """
 
     rule: Rule
@@ -104,8 +109,9 @@ class Part:
 class Rule:
     """An update rule: the pure functions of an optimizer, on arrays with leading batch axes.
 
-    Arrays have shape `(..., n)` or `(..., m, n)`. Every leading axis is a batch axis: lanes, and stacked
-    parameters of equal shape. Each hyperparameter is an array that broadcasts against the parameter.
+    Arrays have shape `(..., n)` or `(..., m, n)`. Every leading axis is a batch axis: runs that are computed
+    together, and stacked parameters of equal shape. Each hyperparameter is an array that broadcasts against
+    the parameter.
 
     Args:
         name: the name in studies and tables.
@@ -120,18 +126,19 @@ class Rule:
             parameters of one shape and role as a stack `(..., leaves, *shape)`. `model`: on all parameters;
             the rule receives them as one vector `(..., d)`. `named`: on all parameters; the rule receives
             them as a mapping of names to arrays `(..., *shape)`.
-        refresh: `refresh(ops, grad, state, hyper) -> state`, expensive work that only some steps do before
-            their update, such as eigendecompositions and matrix roots. Its result is passed to the update of
-            the same step, and may contain fields that the stored state lacks.
+        refresh: `refresh(ops, grad, state, hyper) -> state`, an expensive computation that only some steps do
+            before their update, such as eigendecompositions and matrix roots. Its result is passed to the
+            update of the same step, and may contain fields that the stored state lacks.
         refresh_every: k, if `refresh` runs at steps 1, k + 1, 2 k + 1, ...; None, if only at the first step.
-        observe: `observe(ops, grad, state, hyper) -> state`, which reads the values of amortized needs, or
-            does work with another period than `refresh`. It runs before `refresh`.
+        observe: `observe(ops, grad, state, hyper) -> state`, which uses the values of amortized needs (those
+            computed in only some steps), or does a computation with another period than `refresh`. It runs
+            before `refresh`.
         observe_every: k, if `observe` runs at steps 1, k + 1, 2 k + 1, ...
         start: `start(ops, grad, state, hyper) -> state`, which replaces `refresh` before the first update.
         gradient_at: `gradient_at(ops, state, param, hyper) -> param`, the point at which the gradient is
-            computed, such as Nesterov's; None for the parameters.
+            computed, such as Nesterov's look-ahead point; None for the parameters themselves.
         evaluated_at: `evaluated_at(ops, state, param) -> param`, the point at which metrics are computed,
-            such as an average of the parameters; None for the parameters.
+            such as an average of the parameters over steps; None for the parameters themselves.
         backend: the only backend on which the rule runs; None for every backend.
         dtypes: the precisions of parameters in which the rule runs. With bfloat16, its state may be bfloat16
             too.
@@ -141,10 +148,10 @@ class Rule:
             (curvebench/optimizers/layers.py). Its scope is then `named`, and it runs in the original
             coordinates only. None for a rule that does not depend on the model's layers.
         first_moments: the state fields that transform like a gradient under a change of coordinates. With
-            them a run can change its basis and keep its state; None for a rule whose state cannot be kept.
+            them a run can change its basis and keep its state. None if the state cannot be transformed.
         part: `part(role, shape) -> Part`, the rule for parameters of this role and shape, for an optimizer
-            that updates kinds of parameters by different rules; it must return the same object for equal
-            kinds. None for a rule that updates all parameters itself.
+            with different rules for different parameters; it must return the same object for all parameters
+            with the same rule. None for a rule that updates all parameters itself.
         options: the rule's options, choices that are not numbers to tune, by name.
         chosen: the value of each option.
         build: `build(options) -> Rule` for completed options; None for a rule without options.
@@ -192,11 +199,11 @@ class Rule:
 
     @property
     def sees_model(self) -> bool:
-        """Whether the rule receives all parameters of a model together."""
+        """Whether the rule receives all parameters of a model together, and not one by one."""
         return self.scope in ("model", "named")
 
     def choose(self, options: Options) -> Rule:
-        """Return the rule with the given options, and the defaults of the others.
+        """Return the rule with the given options; options that are not given keep their defaults.
 
         Raises:
             OptionError: for an unknown option or a wrong value.
@@ -225,7 +232,7 @@ class Rule:
             )
 
     def complete(self, numbers: Mapping[str, float], tuned: Sequence[str] = ()) -> dict[str, float]:
-        """Check the given hyperparameters and return them with the defaults of the others.
+        """Check the given hyperparameters, and return them together with the defaults of missing ones.
 
         Args:
             numbers: values by full name.
@@ -254,7 +261,7 @@ Build = Callable[[Options], Rule]
 def configured(name: str, options: Mapping[str, Option]) -> Callable[[Build], Build]:
     """Return a decorator for a function `make(options) -> Rule` that expects complete and legal options.
 
-    The decorated function accepts some of the options, adds the defaults of the others, and raises an
+    The decorated function accepts any subset of the options, adds the defaults of missing ones, and raises an
     OptionError for an unknown option or a wrong value.
     """
 

@@ -1,4 +1,10 @@
-"""Shampoo: gradients preconditioned along each axis by a root of the axis' second-moment matrix."""
+"""Shampoo: gradients preconditioned along each axis by a root of the axis' second-moment matrix.
+
+For a matrix gradient G (m x n), the statistics are L = sum of G G^T for the rows and R = sum of G^T G for the
+columns; a tensor of k axes has one statistic per axis. W is the parameter and eta the learning rate.
+
+In citations, 002 is Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md).
+"""
 
 from __future__ import annotations
 
@@ -24,14 +30,14 @@ GRAFTING: Mapping[str, Rule | None] = {"none": None, "sgd": SGD, "adagrad": ADAG
 
 
 class ShampooFactors(NamedTuple):
-    # Sum or running mean of G G^T for each axis, (..., n, n), which starts at 0.
+    # For each axis, sum or running mean of G G^T for the gradient matricized along it, (..., n, n).
     statistics: tuple[Array, ...]
-    roots: tuple[Array, ...]  # Factor of the gradient for each axis, (..., n, n).
-    grafting: State  # State of the grafting rule; empty without one.
+    roots: tuple[Array, ...]  # Inverse root for each axis, (..., n, n), by which the gradient is multiplied.
+    grafting: State  # state of the grafting rule, or Empty()
 
 
 class RefreshedShampoo(NamedTuple):
-    """State that a refresh passes to the update of its step."""
+    """State that `refresh` passes to `update` in the same step."""
 
     factors: ShampooFactors  # The statistics already include the gradient of the step.
 
@@ -43,9 +49,9 @@ class _Tensors:
     Args:
         order: number of axes of a parameter, from 1.
         averaged: whether statistics are running means.
-        power: exponent of each factor.
+        power: power: the statistics are raised to -power.
         blocks: division of parameters into blocks that are preconditioned separately, or None.
-        grafting: rule whose step gives the length of a step, or None.
+        grafting: rule whose step determines the length of each step, or None.
     """
 
     order: int
@@ -69,18 +75,18 @@ class _Tensors:
         )
 
     def seen(self, ops: Ops, tensor: Array) -> Array:
-        """Return the tensors that are preconditioned: the parameter's own, or their blocks."""
+        """Return the tensors that are preconditioned: whole parameters, or the blocks of each."""
         return tensor if self.blocks is None else self.blocks.cut(ops, tensor)
 
     def beside_factors(self, ops: Ops, value: Array) -> Array:
-        """Reshape a hyperparameter that broadcasts against parameters, to broadcast against statistics."""
+        """Reshape a hyperparameter, which broadcasts against parameters, to broadcast against statistics."""
         matrices = hyper_for_matrices(ops, value, self.order)
         if self.blocks is None:
             return matrices
         return ops.reshape(matrices, (*matrices.shape, *(1,) * self.order))
 
     def accumulated(self, ops: Ops, grad: Array, state: ShampooFactors, hyper: Hyper) -> tuple[Array, ...]:
-        """Return L_t and R_t with the gradient of this step: the sum of eq. 53, or a running mean."""
+        """Return the statistics (L and R for a matrix) after adding this step's gradient to them."""
         statistics, tensors = [], self.seen(ops, grad)
         for axis, statistic in enumerate(state.statistics):
             outer = second_moment(ops, tensors, self.order, axis)
@@ -92,11 +98,8 @@ class _Tensors:
         return tuple(statistics)
 
     def refresh(self, ops: Ops, grad: Array, state: ShampooFactors, hyper: Hyper) -> RefreshedShampoo:
-        """Compute L_t^(-power) and R_t^(-power); the power of a singular matrix is of its pseudo-inverse.
-
-        See 002 Fact 2.1.
-        """
-        start = self.beside_factors(ops, hyper["epsilon"])  # The first statistic is epsilon I.
+        """Compute L^(-power) and R^(-power), or powers of the pseudo-inverses (002 Fact 2.1)."""
+        start = self.beside_factors(ops, hyper["epsilon"])  # The sum of statistics starts at epsilon I.
         share = 1.0
         if self.averaged:
             decayed = self.beside_factors(ops, hyper["beta2"] ** hyper["step"])
@@ -162,16 +165,16 @@ OPTIONS = {
 
 @configured_with_state("shampoo", OPTIONS, HELD_WIDE)
 def shampoo(chosen: Options) -> Rule:
-    """Return the rule for the given options, with the defaults of the others.
+    """Return the update rule of Shampoo; options that are not given keep their defaults.
 
     Blocks (Anil et al. 2020, "Scalable second order optimization for deep learning"): a parameter of which an
-    axis is longer than `block_size` is preconditioned as if its blocks were parameters of their own. Grafting
-    (Agarwal et al. 2020, "Disentangling adaptive gradient methods from learning rates"): the direction stays,
-    the Frobenius norm of a whole parameter's step becomes that of the named rule's step by the same learning
-    rate.
+    axis is longer than `block_size` is divided into blocks, each of which is preconditioned like a separate
+    parameter. Grafting (Agarwal et al. 2020, "Disentangling adaptive gradient methods from learning rates"):
+    Shampoo determines the direction of a parameter's step, and the step of another rule with the same
+    learning rate determines its Frobenius norm.
 
-    State: for an m x n matrix 2 m^2 + 2 n^2 numbers, 4 m n for whole blocks of any size, and the grafting
-    rule's own.
+    The state has 2 m^2 + 2 n^2 numbers for an m x n matrix, or 4 m n if it is divided into square blocks
+    without remainder, and the state of the grafting rule.
     """
     averaged, size = chosen["statistics"] == "ema", chosen["block_size"]
     grafting = GRAFTING[chosen["grafting"]]

@@ -1,4 +1,10 @@
-"""SOAP: Adam in the tracked eigenbasis of Shampoo's statistics."""
+"""SOAP: Adam in the eigenbasis of Shampoo's statistics, which is tracked from step to step.
+
+For a matrix gradient G (m x n), the statistics are the running means of G G^T and G^T G; Q_L and Q_R have
+their eigenvectors in columns. W is the parameter, eta the learning rate, and lambda the weight decay.
+
+In citations, 002 is Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md).
+"""
 
 from __future__ import annotations
 
@@ -18,31 +24,31 @@ from curvebench.optimizers.tensors import hyper_for_matrices, multiplied, second
 from curvebench.spec.values import choice, flag, whole
 
 Refreshing = Callable[[Ops, Array, Array], Array]
-LONGEST = 10_000  # Axes longer than this are not rotated (the limit of the authors' implementation).
+LONGEST = 10_000  # longest axis that is rotated (the limit of the authors' implementation)
 
 
 class Rotated(NamedTuple):
-    moments: Moments  # Adam's moments of the gradient in the basis.
+    moments: Moments  # Adam's running means, in the coordinates of the bases.
     # Running mean of G G^T for each rotated axis, (..., n, n), which starts at 0.
     statistics: tuple[Array, ...]
     bases: tuple[Array, ...]  # Eigenvectors in columns for each rotated axis, (..., n, n).
 
 
 class Started(NamedTuple):
-    """State that the first step's decomposition passes to its update."""
+    """State that `start` passes to `update` in the first step."""
 
-    state: Rotated  # The state includes this step's statistics and their basis.
+    state: Rotated  # The statistics and bases already include the gradient of this step.
 
 
 class Refreshed(NamedTuple):
-    """State that a refresh passes to the update of its step."""
+    """State that `refresh` passes to `update` in the same step."""
 
     state: Rotated  # The statistics already include the gradient of the step.
-    bases: tuple[Array, ...]  # Basis of the later steps for each rotated axis, (..., n, n).
+    bases: tuple[Array, ...]  # Basis of each rotated axis for later steps, (..., n, n).
 
 
 def eigenvectors(ops: Ops, matrix: Array) -> Array:
-    """Return the eigenvectors of symmetric matrices (..., n, n) in columns, leading first."""
+    """Return the eigenvectors of symmetric matrices (..., n, n) in columns, largest eigenvalue first."""
     values, vectors = ops.eigh(matrix)
     return reorder(ops, vectors, descending_order(ops, values), -1)
 
@@ -92,12 +98,12 @@ class _Soap:
         )
 
     def start(self, ops: Ops, grad: Array, state: Rotated, hyper: Hyper) -> Started:
-        """Compute the eigenvectors of the first statistics."""
+        """Compute the first bases, the eigenvectors of the first step's statistics."""
         state = self.accumulated(ops, grad, state, hyper)
         return Started(state._replace(bases=tuple(eigenvectors(ops, matrix) for matrix in state.statistics)))
 
     def refresh(self, ops: Ops, grad: Array, state: Rotated, hyper: Hyper) -> Refreshed:
-        """Compute the next bases from this step's statistics."""
+        """Compute the bases of the next steps from the statistics with this step's gradient."""
         state = self.accumulated(ops, grad, state, hyper)
         pairs = zip(state.statistics, state.bases, strict=True)
         return Refreshed(state, tuple(self.refreshing(ops, statistic, basis) for statistic, basis in pairs))
@@ -107,7 +113,7 @@ class _Soap:
     ) -> tuple[Array, Rotated]:
         """W <- (1 - eta lambda) (W - eta Q_L N Q_R^T), where N is Adam's direction for Q_L^T G Q_R.
 
-        Vyas et al. 2024, "SOAP", Algorithm 3; the basis is a running orthogonal iteration (002 Q.2.1).
+        Vyas et al. 2024, "SOAP", Algorithm 3; the basis is updated by orthogonal iteration (002 Q.2.1).
         """
         if isinstance(state, Started) and self.skips_first:
             return param, state.state
@@ -123,18 +129,18 @@ class _Soap:
         return new, state if refreshed is None else self.change_basis(ops, state, refreshed.bases)
 
     def of_axes(self, matrices: Iterable[Array | None]) -> list[Array | None]:
-        """Return a matrix for each axis: the given matrices for the rotated axes, and None for the others."""
+        """Return the given matrices for the rotated axes, and None for axes that are not rotated."""
         matrix_of = dict(zip(self.axes, matrices, strict=True))
         return [matrix_of.get(axis) for axis in range(self.order)]
 
     def change_basis(self, ops: Ops, state: Rotated, bases: tuple[Array, ...]) -> Rotated:
-        """Express the state in the next bases: first moments are rotated, second moments stay as they are."""
+        """Express the state in the next bases: rotate the first moment, and keep the second moment."""
         first = state.moments.first
         entries = math.prod(first.shape[first.ndim - self.order :])
         outward: list[Array | None] = []
         inward: list[Array] = []
         for old, new in zip(state.bases, map(ops.matrix_transpose, bases), strict=True):
-            # Two thin products are less work than a product of the two bases.
+            # Two thin products need fewer operations than one product of the two bases.
             thin = entries < old.shape[-1] ** 2
             outward.append(old if thin else None)
             inward.append(new if thin else new @ old)
@@ -163,15 +169,16 @@ OPTIONS = {
 
 @configured_with_state("soap", OPTIONS, HELD_WIDE)
 def soap(chosen: Options) -> Rule:
-    """Return the rule for the given options, with the defaults of the others.
+    """Return the update rule of SOAP; options that are not given keep their defaults.
 
-    A gradient influences only the basis of later steps. If the first statistics have a null space of two
-    dimensions or more, as for an m x n matrix with m - n > 1, its eigenvectors are arbitrary, and so is the
-    trajectory (002 Q.2.1). For this reason a 1 x n matrix counts as a vector, and vectors use Adam. After a
-    decomposition, the second moment of the i-th eigenvector continues that of the i-th eigenvector before.
+    A gradient influences only the bases of later steps, not of its own step. If the first statistics have a
+    null space of two dimensions or more, as for an m x n matrix with m - n > 1, its eigenvectors are
+    arbitrary, and so is the trajectory (002 Q.2.1). For this reason a 1 x n matrix counts as a vector, and
+    vectors use Adam. After a decomposition, the second moment of the i-th eigenvector continues that of the
+    i-th eigenvector before.
 
-    State: for an m x n matrix 2 m n + 2 m^2 + 2 n^2 numbers, without the squares of axes longer than
-    `LONGEST`; for a vector 2 n numbers.
+    The state has 2 m n + 2 m^2 + 2 n^2 numbers for an m x n matrix, and 2 n for a vector. The square of an
+    axis longer than `LONGEST` is left out.
     """
 
     def axes_of(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -1,4 +1,16 @@
-"""Spectral-factorized curvature: its eigenvectors and eigenvalues are learned, so that any root is cheap."""
+"""Spectral-factorized curvature: a preconditioner of which the eigenvectors and eigenvalues are learned.
+
+No decomposition is needed, and any inverse root is cheap.
+
+The update direction is S^(-1/p) g, where g is the gradient and S = B diag(d) B^T the learned curvature: B has
+its eigenvectors in columns, d its eigenvalues, and p is the root. S may be a Kronecker product S_1 x S_2 x
+... of one factor per axis, times a number alpha. In formulas, w is the parameter, v the velocity, eta the
+learning rate, mu the momentum, beta_2 the step size of the curvature, gamma its decay (1 for a running mean,
+0 for a sum), and lambda the damping (in `update`, the weight decay).
+
+In citations, 003 is Lin et al. (2025), "Spectral-factorized Positive-definite Curvature Learning for NN
+Training" (docs/sources.md).
+"""
 
 from __future__ import annotations
 
@@ -31,45 +43,48 @@ from curvebench.spec.values import choice, flag, is_number, number, whole
 
 
 class DiagonalSpectrum(NamedTuple):
-    values: Array  # d of S = Diag(d), (..., m, n), which starts at 1.
+    values: Array  # d of S = diag(d), (..., m, n); it starts at 1.
 
 
 class SpectralState(NamedTuple):
-    curvature: Any  # A KroneckerSpectrum, Spectrum or DiagonalSpectrum, which starts at I.
-    # v_t, in the shape of the parameter, which starts at 0; empty without momentum.
+    curvature: Any  # A KroneckerSpectrum, Spectrum or DiagonalSpectrum; it starts as the identity.
+    # The velocity, in the shape of the parameter, which starts at 0. The tuple is empty without momentum.
     velocity: tuple[Array, ...]
 
 
 class RefreshedSpectrum(NamedTuple):
-    """State that a refresh passes to the update of its step."""
+    """State that `refresh` passes to `update` in the same step."""
 
     state: SpectralState  # The curvature already includes the gradient of the step.
-    direction: Array  # S^(-1/p) g by the curvature that the option `moves_with` chooses.
+    direction: Array  # S^(-1/p) g, with the curvature S that the option `moves_with` chooses.
 
 
 class Curvature(Protocol):
-    """A form of S. `inside` is a gradient in the coordinates of the eigenvectors of S."""
+    """Structure of the curvature S: Kronecker product, full or diagonal.
+
+    An argument `inside` is a gradient in the coordinates of the eigenvectors of S, B^T g.
+    """
 
     def init(self, ops: Ops, param: Array) -> Any:
-        """Return S = I."""
+        """Return the curvature of the start, S = I."""
 
     def multiplied(self, ops: Ops, curvature: Any, factor: Array) -> Any:
         """Multiply S by a factor that broadcasts against the parameter."""
 
     def inside(self, ops: Ops, grad: Array, curvature: Any) -> Array:
-        """Return B^T g."""
+        """Return the gradient in the coordinates of the eigenvectors, B^T g."""
 
     def stepped(self, ops: Ops, inside: Array, curvature: Any, hyper: Hyper) -> Any:
-        """Return S after a step along g g^T."""
+        """Return the curvature S after one step along g g^T, where g = B `inside` is the gradient."""
 
     def direction(self, ops: Ops, inside: Array, curvature: Any) -> Array:
-        """Return S^(-1/p) g."""
+        """Return the direction S^(-1/p) g of the gradient g = B `inside`."""
 
     def corrected(self, ops: Ops, curvature: Any) -> Any:
-        """Return S with its bases nearer to orthogonal."""
+        """Return the curvature after correcting rounding errors of its bases."""
 
 
-# Name of a hyperparameter as argument of `spectral_step`, by its name in the rule.
+# By the name of a hyperparameter, the name of the argument of `spectral_step` that it sets.
 _NUMBERS_OF_A_STEP = {
     "curvature_rate": "rate",
     "gamma": "gamma",
@@ -79,7 +94,7 @@ _NUMBERS_OF_A_STEP = {
 
 
 def _step(hyper: Hyper) -> dict[str, Array]:
-    """Return the arguments of a spectral step, with `rotation_rate` if rotations are normalized."""
+    """Return the hyperparameters as arguments of `spectral_step`."""
     return {argument: hyper[name] for name, argument in _NUMBERS_OF_A_STEP.items() if name in hyper}
 
 
@@ -111,11 +126,11 @@ class _Kronecker:
         return curvature._replace(scale=curvature.scale * self.beside_values(ops, factor))
 
     def beside_values(self, ops: Ops, value: Array) -> Array:
-        """Reshape an array that broadcasts against parameters, to broadcast against alpha and d, (..., 1)."""
+        """Reshape an array that broadcasts against parameters, so that it broadcasts against alpha and d."""
         return hyper_for_matrices(ops, value, self.order)[..., 0]
 
     def along_axes(self, ops: Ops, values: Sequence[Array]) -> list[Array]:
-        """Reshape the values of each axis (..., n) to broadcast against tensors."""
+        """Reshape the eigenvalues of each axis, (..., n), to broadcast against tensors."""
         return [
             ops.reshape(d, (*d.shape[:-1], *(-1 if axis == number else 1 for axis in range(self.order))))
             for number, d in enumerate(values)
@@ -127,9 +142,10 @@ class _Kronecker:
     def stepped(
         self, ops: Ops, inside: Array, curvature: KroneckerSpectrum, hyper: Hyper
     ) -> KroneckerSpectrum:
-        """Step along W / (alpha k) for each axis: G scaled along all other axes, times its transpose.
+        """Step the factor of each axis along W / (alpha k), as defined in 003 Figs. 1 and 6.
 
-        See 003 Figs. 1 and 6.
+        W is G S^-1 G^T, where G is the gradient matricized along the axis and S the curvature of the k - 1
+        other axes.
         """
         shape = inside.shape[inside.ndim - self.order :]
         roots = self.along_axes(ops, [spectral_power(ops, factor.values, 2) for factor in curvature.factors])
@@ -190,7 +206,7 @@ class _Full:
 
 @dataclass(frozen=True)
 class _Diagonal:
-    """S = Diag(d) for matrices (..., m, n), whose basis always is I (003 Sec. 3.2)."""
+    """S = diag(d) for matrices (..., m, n), without rotation: B is always I (003 Sec. 3.2)."""
 
     power: float
     exponential: str
@@ -205,7 +221,7 @@ class _Diagonal:
         return grad
 
     def stepped(self, ops: Ops, inside: Array, curvature: DiagonalSpectrum, hyper: Hyper) -> DiagonalSpectrum:
-        """d <- d exp(beta_2 d^-1 (g^2 + lambda - gamma d)), or its first order (003 eq. 12)."""
+        """d <- d exp(beta_2 (g^2 + lambda - gamma d) / d), with the map of the option (003 eq. 12)."""
         added = ops.square(inside) + hyper["damping"]
         growth = spectral_growth(curvature.values, added, hyper["curvature_rate"], hyper["gamma"])
         return DiagonalSpectrum(curvature.values * EXPONENTIALS[self.exponential](ops, *growth))
@@ -219,11 +235,11 @@ class _Diagonal:
 
 @dataclass(frozen=True)
 class _Moves:
-    """Functions of a rule for a form of curvature.
+    """Functions of the update rule, for a curvature of any structure.
 
     Args:
-        curvature: the form of S.
-        axes: number of last axes that belong to a parameter.
+        curvature: the structure of S.
+        axes: number of axes of a parameter; all axes before them are batch axes.
         velocity: whether steps have momentum.
         clipping: maximum root mean square of a parameter's direction; None for no maximum.
         moves_with_new: whether parameters move with the curvature that includes the gradient of the step.
@@ -240,20 +256,22 @@ class _Moves:
         return SpectralState(self.curvature.init(ops, param), velocity)
 
     def start(self, ops: Ops, grad: Array, state: SpectralState, hyper: Hyper) -> RefreshedSpectrum:
-        """Start with S_0 = mean(g_1^2) I, with the mean over a parameter, or with I if the gradient is 0."""
+        """Start with S = mean(g^2) I for the first gradient g of each parameter, or with I if g is 0."""
         square = self.mean_square(ops, grad)
         square = ops.where(square == 0, ops.ones_like(square), square)
         curvature = self.curvature.multiplied(ops, state.curvature, square)
         return self.refresh(ops, grad, state._replace(curvature=curvature), hyper)
 
     def correct(self, ops: Ops, grad: Array, state: SpectralState, hyper: Hyper) -> SpectralState:
-        """Make the bases nearer to orthogonal."""
+        """Correct rounding errors of the bases, so that these are closer to orthogonal."""
         return state._replace(curvature=self.curvature.corrected(ops, state.curvature))
 
     def refresh(self, ops: Ops, grad: Array, state: SpectralState, hyper: Hyper) -> RefreshedSpectrum:
-        """Add this step's gradient to the curvature, and compute the direction by the new or old curvature.
+        """Update the curvature with this step's gradient, and compute the direction with the new or old
+        curvature.
 
-        The old curvature saves two products, because its step already needs the gradient in its coordinates.
+        With the old curvature two products are saved, because the update of the curvature needs B^T g of the
+        old B, too.
         """
         old, form = state.curvature, self.curvature
         inside = form.inside(ops, grad, old)
@@ -267,7 +285,7 @@ class _Moves:
     def update(
         self, ops: Ops, grad: Array, state: SpectralState | RefreshedSpectrum, param: Array, hyper: Hyper
     ) -> tuple[Array, SpectralState]:
-        """v <- mu v + S^(-1/p) g, w <- (1 - eta lambda) w - eta v (003 Fig. 1; momentum: Fig. 6, caption)."""
+        """v <- mu v + S^(-1/p) g, w <- (1 - eta lambda) w - eta v (003 Figs. 1 and 6)."""
         if isinstance(state, RefreshedSpectrum):
             direction, state = state.direction, state.state
         else:
@@ -283,7 +301,7 @@ class _Moves:
         return shrinkage * param - hyper["learning_rate"] * direction, state
 
     def mean_square(self, ops: Ops, array: Array) -> Array:
-        """Return the mean square of each parameter, which broadcasts against it."""
+        """Return the mean square of the entries of each parameter, with axes of length 1."""
         return ops.mean(ops.square(array), axis=tuple(range(-self.axes, 0)), keepdims=True)
 
 
@@ -356,8 +374,7 @@ def _hyperparameters(chosen: Options) -> dict[str, Hyperparameter]:
         "gamma": Hyperparameter(
             "1 for a running mean as in RMSprop, 0 for a sum as in Adagrad", 1.0, 0.0, 1.0
         ),
-        # S has no pseudo-inverse, because a step multiplies d, which could then never leave 0 again,
-        # unnoticed.
+        # Damping is positive, because a step multiplies d: an eigenvalue of 0 would stay 0.
         "damping": Hyperparameter(
             "lambda, times I: added to the outer product; 0 is legal, and NaN once d is 0: with "
             "curvature_rate and gamma 1 at a gradient of 0, else after long without a gradient",
@@ -378,7 +395,7 @@ def _hyperparameters(chosen: Options) -> dict[str, Hyperparameter]:
 
 
 def _rule(name: str, source: str, chosen: Options, curvature: Curvature, axes: int, scope: Any) -> Rule:
-    """Return the rule for a form of curvature."""
+    """Return the update rule for a curvature of the given structure."""
     moves = _Moves(curvature, axes, chosen["velocity"], chosen["clipping"], chosen["moves_with"] == "new")
     every = chosen.get("orthogonalize_every")
     return Rule(
@@ -403,13 +420,13 @@ def _maps(chosen: Options) -> SpectralMaps:
 
 @configured_with_state("spectral", OPTIONS)
 def spectral(chosen: Options) -> Rule:
-    """Return the rule for the given options, with the defaults of the others.
+    """Return the update rule with a Kronecker product S; options that are not given keep their defaults.
 
     S is a Kronecker product with a factor for each axis of a weight or convolution. The rule of 003 for two
     factors is generalized to k: each factor moves by the outer product averaged over all other axes, and
-    alpha takes a share 1 / k of the change of scale that all factors together want.
+    alpha changes by 1 / k of the sum of the changes of scale of all factors.
 
-    State: for an m x n matrix m^2 + n^2 + m + n + 1 numbers, and m n more with momentum.
+    The state has m^2 + n^2 + m + n + 1 numbers for an m x n matrix, and m n more with momentum.
     """
 
     def rule(order: int) -> Rule:
@@ -421,11 +438,12 @@ def spectral(chosen: Options) -> Rule:
 
 @configured_with_state("spectral_full", OPTIONS_OF_MATRICES)
 def spectral_full(chosen: Options) -> Rule:
-    """Return the rule for the given options, with the defaults of the others.
+    """Return the update rule with one full matrix S; options that are not given keep their defaults.
 
-    All parameters form one vector of n entries, which counts as one parameter for `start` and `clipping`.
+    All parameters form one vector of n entries, which counts as one parameter for the start of S and for
+    clipping.
 
-    State: n^2 + n numbers, and n more with momentum.
+    The state has n^2 + n numbers, and n more with momentum.
     """
     curvature = _Full(chosen["power"], _maps(chosen))
     return _rule("spectral_full", "003 Fig. 1, Fig. 5, Sec. 3.4", chosen, curvature, 1, "model")
@@ -433,12 +451,12 @@ def spectral_full(chosen: Options) -> Rule:
 
 @configured_with_state("spectral_diagonal", OPTIONS_OF_DIAGONALS)
 def spectral_diagonal(chosen: Options) -> Rule:
-    """Return the rule for the given options, with the defaults of the others.
+    """Return the update rule with a diagonal S; options that are not given keep their defaults.
 
-    With the first order of the exponential and the start I, it is Adagrad (gamma 0) or RMSprop (gamma 1) with
-    the root p and an accumulator that starts at 1.
+    With the first order of the exponential and the start I, the rule is Adagrad (gamma 0) or RMSprop (gamma
+    1) with the root p and an accumulator that starts at 1.
 
-    State: for n entries n numbers, and n more with momentum.
+    The state has n numbers for n entries, and n more with momentum.
     """
     curvature = _Diagonal(chosen["power"], chosen["exponential"])
     return for_matrices(

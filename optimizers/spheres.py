@@ -1,4 +1,10 @@
-"""Optimization on spheres: each weight vector keeps its length, or learns it apart from its direction."""
+"""Optimization on spheres: weight vectors have a fixed length, or learn length and direction separately.
+
+In formulas, w is a weight vector of n entries and length r, g its gradient, and eta the learning rate. A
+gradient or step is tangential if it is orthogonal to w.
+
+In citations, 002 is Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md).
+"""
 
 from __future__ import annotations
 
@@ -21,17 +27,19 @@ from curvebench.spec.values import choice
 # In parameters of these kinds, each slice along the first axis is a vector.
 ROWS = (*LAYER_KINDS, "embedding")
 OTHERS = others_option("biases, norms and single numbers")
-ROUNDING = 8.0  # Relative errors up to this times a vector's number of entries times eps count as rounding.
-NEWTON_STEPS = 20  # Number of Newton steps for the l1 norm; vectors over 20 orders of magnitude needed 10.
+# Relative errors up to this number times the entries of a vector times eps count as rounding errors.
+ROUNDING = 8.0
+# Newton steps for the l1 norm; vectors whose entries span 20 orders of magnitude needed 10.
+NEWTON_STEPS = 20
 
 
 class Radius(NamedTuple):
-    radius: Array  # r, the length of each vector at the start, (..., 1).
+    radius: Array  # r, the initial length of each vector, (..., 1).
 
 
 class DirectionAndScale(NamedTuple):
-    direction: Array  # v_t, (..., n) for each vector, which starts at the vector.
-    scale: Array  # s_t, (..., 1), which starts at the vector's length.
+    direction: Array  # v_t, (..., n), which starts as the weight vector.
+    scale: Array  # s_t, (..., 1), which starts as the length of the weight vector.
 
 
 def _inner(ops: Ops, a: Array, b: Array) -> Array:
@@ -46,12 +54,12 @@ def tangential(ops: Ops, grad: Array, point: Array) -> Array:
     """
     unit, _ = normalized(ops, point, -1)
     once = grad - unit * _inner(ops, unit, grad)
-    # The second projection removes the remainder that rounding leaves of a gradient along the point.
+    # The second projection removes the component along the point that rounding errors of the first leave.
     return once - unit * _inner(ops, unit, once)
 
 
 def unit_tangential(ops: Ops, grad: Array, point: Array) -> tuple[Array, Array]:
-    """Return the tangential component with length 1, or 0 if it is not larger than the gradient's rounding.
+    """Return the tangential component with length 1, or 0 if it may be a rounding error of the gradient.
 
     Returns:
         The component, (..., n), and the rounding error of its part along the point, relative to its own
@@ -72,28 +80,30 @@ def retracted(ops: Ops, moved: Array, radius: Array, old_point: Array) -> Array:
 
 # --- the steepest tangential direction (002 eq. 73, Lemma S.21) ---------------------------------------
 #
-# Each function takes tangential gradients g of Euclidean norm 1 (or 0) and points w of norm 1, (..., n), and
-# the error that rounding left of w in g, (..., 1). It returns z, (..., n), with |z| <= 1 and w^T z = 0, with
-# the greatest g^T z. Tied entries get equal shares, so that z does not depend on the order of entries. Ties
-# have a tolerance, because a compiler may compute a value several times with different rounding.
+# The arguments are tangential gradients g of norm 1 (or 0) and points w of norm 1, (..., n).
+# `rounding` is the error of w^T g by rounding, (..., 1).
+# Each function returns the z, (..., n), with |z| <= 1 and w^T z = 0 that has the greatest g^T z.
+# Tied entries get equal shares, so that z does not depend on the order of entries.
+# Ties have a tolerance, because a compiler may round the same value differently in two places.
 
 
 def tie_tolerance(ops: Ops, tangent: Array, point: Array, multiplier: Array, rounding: Array) -> Array:
-    """Return how far rounding may move each entry of g + lambda w, (..., n)."""
+    """Return a bound on the rounding error of each entry of g + lambda w, where lambda is `multiplier`."""
     relative_error = ROUNDING * rank_cutoff(ops, point.shape[-1])
     along = relative_error * ops.abs(multiplier) + rounding
     return relative_error * ops.abs(tangent) + along * ops.abs(point)
 
 
 def steepest_l2(ops: Ops, tangent: Array, point: Array, rounding: Array) -> Array:
-    """z = g."""
+    """Return z = g, the steepest direction for the Euclidean norm."""
     return tangent
 
 
 def steepest_linfinity(ops: Ops, tangent: Array, point: Array, rounding: Array) -> Array:
-    """z = sign(g + lambda w), where lambda minimizes |g + lambda w|_1: a median weighted by |w_i|.
+    """Return z = sign(g + lambda w), where lambda minimizes |g + lambda w|_1: a median weighted by |w_i|.
 
-    At the minimum one entry (or several that tie) is 0; these entries share the z in [-1, 1] with w^T z = 0.
+    At the minimum one entry of g + lambda w, or several, are 0. These entries of z get a common value in [-1,
+    1] such that w^T z = 0.
     """
     weight = ops.abs(point)
     breakpoints = -safe_divide(ops, tangent, point)
@@ -101,7 +111,7 @@ def steepest_linfinity(ops: Ops, tangent: Array, point: Array, rounding: Array) 
     reached = ops.cumsum(ops.take_along_axis(weight, order, -1), -1)
     is_past = reached >= ops.sum(weight, axis=-1, keepdims=True) / 2
     sorted_breakpoints = ops.take_along_axis(breakpoints, order, -1)
-    # The first breakpoint past the half is the smallest of all past it; written this way, no index is needed.
+    # The median is the smallest breakpoint past half of the weight; as a maximum it needs no index.
     multiplier = -ops.max(ops.where(is_past, -sorted_breakpoints, -math.inf), axis=-1, keepdims=True)
     lagrangian = tangent + multiplier * point
     is_tied = ops.abs(lagrangian) <= tie_tolerance(ops, tangent, point, multiplier, rounding)
@@ -113,20 +123,20 @@ def steepest_linfinity(ops: Ops, tangent: Array, point: Array, rounding: Array) 
 
 
 def steepest_l1(ops: Ops, tangent: Array, point: Array, rounding: Array) -> Array:
-    """z on the largest entries of g + lambda w, where lambda minimizes t = |g + lambda w|_infinity.
+    """Return z, 0 except at the largest entries of g + lambda w, where lambda minimizes their size t.
 
-    The smallest t is the smallest for which the intervals |g_i + lambda w_i| <= t have a common lambda, which
-    is the largest of (u_i |w_j| - u_j |w_i|) / (|w_i| + |w_j|), u = -sign(w) g, over pairs. Newton's method
-    finds it from below, on the function (largest lower end) - (smallest upper end), which is convex in t and
-    linear between pairs. A step divides the product of that function and its slope by 4 or more, and the
-    method ends when the pair stays.
+    With t = |g + lambda w|_infinity, the minimum is the smallest t for which the intervals |g_i + lambda w_i|
+    <= t have a common lambda, which is the largest of (u_i |w_j| - u_j |w_i|) / (|w_i| + |w_j|), u = -sign(w)
+    g, over pairs. Newton's method finds it from below, on the function (largest lower end) - (smallest upper
+    end), which is convex in t and linear between pairs. A step divides the product of that function and its
+    slope by 4 or more, and the method ends when the pair of intervals no longer changes.
     """
     weight, signed = ops.abs(point), -ops.sign(point) * tangent
-    is_free = weight == 0  # The interval of such an entry is empty or contains all numbers.
+    is_free = weight == 0  # For such an entry, the interval is empty or contains all numbers.
     divisor = ops.where(is_free, ops.ones_like(weight), weight)
     size = ops.sum(ops.abs(tangent), axis=-1, keepdims=True)
     free = ops.max(ops.where(is_free, ops.abs(tangent), 0.0), axis=-1, keepdims=True)
-    # The second bound is that of z along g.
+    # The second value is the bound that z = g / |g|_1 gives.
     greatest = ops.maximum(free, safe_divide(ops, _inner(ops, tangent, tangent), size))
     for _ in range(NEWTON_STEPS):
         lower = ops.where(is_free, -math.inf, (signed - greatest) / divisor)
@@ -151,8 +161,8 @@ def steepest_l1(ops: Ops, tangent: Array, point: Array, rounding: Array) -> Arra
     def count(x: Array) -> Array:
         return ops.sum(x, axis=-1, keepdims=True)
 
-    # Entries with w_i = 0 are orthogonal by themselves. Otherwise the entries form two sides that pull lambda
-    # in opposite directions, and shares are chosen so that they balance.
+    # If a largest entry has w_i = 0, only such entries are used: they do not change w^T z.
+    # Otherwise w_i z_i has both signs, and the two sides get shares for which w^T z = 0.
     alone = is_greatest * ops.astype_float(is_free)
     pulls_down = is_greatest * ops.astype_float(lagrangian * point < 0)
     pulls_up = is_greatest * ops.astype_float(lagrangian * point > 0)
@@ -171,8 +181,8 @@ NORMS: Mapping[str, Callable[[Ops, Array, Array, Array], Array]] = {
 
 # --- rules -------------------------------------------------------------------------------------------
 #
-# The vectors of these rules are the rows of a parameter as a matrix. A parameter with one axis is one row, a
-# parameter with more axes has a row for each slice along the first.
+# The vectors of these rules are the rows of a parameter, seen as a matrix.
+# A parameter with one axis is one row; otherwise each slice along the first axis is a row.
 
 # Returns the point to which a rule moves a vector before it is scaled: (ops, gradient, point, learning rate).
 Step = Callable[[Ops, Array, Array, Array], Array]
@@ -180,7 +190,7 @@ Step = Callable[[Ops, Array, Array, Array], Array]
 
 @dataclass(frozen=True)
 class _Spheres:
-    """Functions of a rule that keeps each vector's length."""
+    """Functions of an update rule that keeps each vector's length."""
 
     step: Step
 
@@ -195,17 +205,17 @@ class _Spheres:
 
 
 def _pin_to_sphere(ops: Ops, grad: Array, point: Array, rate: Array) -> Array:
-    """w - eta g (002 eq. 70)."""
+    """Return w - eta g (002 eq. 70)."""
     return point - rate * grad
 
 
 def _riemannian(ops: Ops, grad: Array, point: Array, rate: Array) -> Array:
-    """w - eta g_perp (002 eq. 72); its length is sqrt(r^2 + eta^2 |g_perp|^2) up to rounding."""
+    """Return w - eta g_perp for the tangential gradient g_perp (002 eq. 72)."""
     return point - rate * tangential(ops, grad, point)
 
 
 def _trust_region(norm: str) -> Step:
-    """w - eta z for the steepest tangential z of a norm (002 eq. 73)."""
+    """Return the function w - eta z for the steepest tangential direction z of a norm (002 eq. 73)."""
     steepest = NORMS[norm]
 
     def step(ops: Ops, grad: Array, point: Array, rate: Array) -> Array:
@@ -213,7 +223,7 @@ def _trust_region(norm: str) -> Step:
         # Such a small entry of w changes w^T z by less than rounding, and dividing by it could overflow.
         unit = ops.where(ops.abs(unit) <= rank_cutoff(ops, 1) ** 2, ops.zeros_like(unit), unit)
         tangent, rounding = unit_tangential(ops, grad, point)
-        # Signs and comparisons hide a gradient that is not finite; 0 times such a gradient is NaN.
+        # Adding 0 times the gradient makes the result NaN if the gradient is not finite.
         return point - rate * (steepest(ops, tangent, unit, rounding) + 0 * tangent)
 
     return step
@@ -224,7 +234,7 @@ class _WeightNormalization:
     """Functions of weight normalization.
 
     Args:
-        frozen: whether each vector keeps its length.
+        frozen: whether the lengths are not learned, so that each vector keeps its length.
     """
 
     frozen: bool

@@ -1,4 +1,10 @@
-"""Storage of state and parameters in bfloat16 between steps; the steps themselves are computed in float32."""
+"""Storage of state and parameters in bfloat16 between steps; the steps themselves are computed in float32.
+
+The state of a rule is, for example, Adam's running means. bfloat16 halves its memory.
+
+In citations, 003 is Lin et al. (2025), "Spectral-factorized Positive-definite Curvature Learning for NN
+Training" (docs/sources.md).
+"""
 
 from __future__ import annotations
 
@@ -20,14 +26,14 @@ STATE_PRECISION = Option(
     "spectral orthogonalize_every",
     choice("parameters", "computed", HALF),
 )
-# Default for rules that decompose their state (003 App. D).
+# Rules that decompose their state keep it in float32 by default (003 App. D).
 HELD_WIDE = replace(STATE_PRECISION, default="computed")
 
 
 def configured_with_state(
     name: str, options: Mapping[str, Option], state_precision: Option = STATE_PRECISION
 ) -> Callable[[Build], Build]:
-    """Return `configured` with a further option, the precision in which the rule's state is stored."""
+    """Return the decorator `configured` with an additional option, the precision of stored state."""
 
     def decorated(make: Build) -> Build:
         @wraps(make)
@@ -43,7 +49,7 @@ def configured_with_state(
 
 
 def with_parameters_in_half(rule: Rule) -> Rule:
-    """Return the rule for parameters and gradients in bfloat16, with its state in bfloat16 too by default.
+    """Return the rule for parameters and gradients in bfloat16, with state in bfloat16 by default.
 
     The option `state_precision` may keep the state in float32. The state of an optimizer of another library
     is always float32, because it may have sums and counts that rounding would stop.
@@ -56,9 +62,10 @@ def in_half_precision(rule: Rule, state: bool = True) -> Rule:
     """Return the rule for parameters up to float32, with its state in bfloat16 between steps.
 
     Each step casts parameters and state up to float32, and at its end casts the result of `update` down to
-    the nearest values, parameters to the precision that they had. Everything between is float32, including
-    hyperparameters and decompositions. Float64 is not supported, because a study asks for it where rounding
-    matters. A run cannot change its basis and keep this state, because the matrices of a basis are float32.
+    the nearest values, parameters to the precision that they had. All computations between are in float32,
+    including hyperparameters and decompositions. Float64 is not supported, because a study that needs float64
+    cannot accept the rounding to bfloat16. A run with such a rule cannot estimate its basis again, because
+    the matrices of a basis are float32.
 
     Args:
         rule: any rule.
@@ -68,10 +75,11 @@ def in_half_precision(rule: Rule, state: bool = True) -> Rule:
     def widened(
         function: Callable[..., Any] | None, narrow: Callable[..., Any] = lambda ops, result, _: result
     ) -> Any:
-        """Return a function that casts its arrays and states up to float32 before it calls `function`.
+        """Return a function that casts arguments up to float32, calls `function`, and casts its result down.
 
         Args:
-            function: takes a table of array functions, and then arrays and states; None is returned as it is.
+            function: function of the array functions, and then of arrays and states. If it is None, None is
+                returned.
             narrow: `narrow(ops, result, arguments)`, which casts the result down.
         """
         if function is None:
@@ -89,8 +97,8 @@ def in_half_precision(rule: Rule, state: bool = True) -> Rule:
     def like_parameters(ops: Ops, result: Array, arguments: Any) -> Array:
         return map_arrays(ops.cast_like, result, arguments[1])
 
-    # Keys are identities, because equal parts must be the same object; the part is stored to keep its
-    # identity.
+    # Parts by identity, because the result must be the same object for the same part.
+    # The part itself is stored, too, so that its identity is not used again.
     parts: dict[int, tuple[Part, Part]] = {}
 
     def part(role: Any, shape: tuple[int, ...]) -> Part:
@@ -119,5 +127,5 @@ def in_half_precision(rule: Rule, state: bool = True) -> Rule:
 
 
 def _cast(ops: Ops, state: State, dtype: str) -> State:
-    """Cast the real arrays in nested tuples and mappings to a precision; other arrays stay as they are."""
+    """Cast the real arrays in nested tuples and mappings to a precision; leave all others unchanged."""
     return map_arrays(lambda array: ops.cast(array, dtype), state)

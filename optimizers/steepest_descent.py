@@ -1,4 +1,13 @@
-"""Steepest descent under a norm, by the trust-region and by the majorization-minimization principle."""
+"""Steepest descent under a norm, by one of two principles.
+
+The trust-region principle takes steps of length eta in the norm. The majorization-minimization principle
+multiplies the step by the dual norm of the gradient.
+
+In formulas, W is the parameter, an m x n matrix, G its gradient, eta the learning rate, O the matrix of norm
+1 with the greatest inner product <G, O>, and |G|_* that inner product (the dual norm).
+
+In citations, 002 is Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +28,7 @@ def _frobenius(ops: Ops, grad: Array) -> Array:
 
 
 def _sign(ops: Ops, grad: Array) -> Array:
-    # ops.sign is not used, because on torch it is 0 at NaN, so that a diverged lane would not be noticed.
+    # ops.sign is not used, because in torch the sign of NaN is 0, and a diverged run would not be noticed.
     return safe_divide(ops, grad, ops.abs(grad))
 
 
@@ -62,10 +71,10 @@ def _rule(name: str, norm: str, principle: str) -> Rule:
 
 @configured("steepest_descent", OPTIONS)
 def steepest_descent(chosen: Options) -> Rule:
-    """Return the rule for the given options, with the defaults of the others.
+    """Return the update rule of steepest descent; options that are not given keep their defaults.
 
-    Every parameter has its own norm. A convolution is a matrix, outputs x the rest, and a vector is one row,
-    whose spectral norm is the Euclidean norm.
+    Every parameter has its own norm. A convolution is treated as a matrix, outputs x all other axes, and a
+    vector as one row, whose spectral norm is the Euclidean norm.
     """
     return _rule("steepest_descent", chosen["norm"], chosen["principle"])
 

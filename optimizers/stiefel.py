@@ -1,4 +1,10 @@
-"""Manifold Muon: weight matrices with orthonormal columns, moved along the steepest tangential direction."""
+"""Manifold Muon: weight matrices with orthonormal columns, moved along the steepest tangential direction.
+
+The matrices W, D x d with D >= d, that satisfy W^T W = I form the Stiefel manifold. A direction Z is
+tangential at W if Z^T W + W^T Z = 0. G is the gradient, and eta the learning rate.
+
+In citations, 002 is Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md).
+"""
 
 from __future__ import annotations
 
@@ -21,8 +27,9 @@ from curvebench.spec.values import whole
 
 PolarFactor = Callable[[Ops, Array], Array]
 
-ROUNDING = 8.0  # A tangential component below this times the rank cutoff of the gradient counts as 0.
-OVER_RELAXATION = 1.6  # This value needs fewer iterations than 1 for every shape tried.
+# A tangential component smaller than this number times the rank cutoff of the gradient counts as 0.
+ROUNDING = 8.0
+OVER_RELAXATION = 1.6  # For every shape that was tried, this value needs fewer iterations than 1.
 
 OPTIONS = {
     "orthogonalization": replace(OPTIONS_OF_MUON["orthogonalization"], default="svd"),
@@ -35,22 +42,23 @@ OPTIONS = {
 
 
 class Point(NamedTuple):
-    point: Array  # W_t, (..., D, d) with D >= d and orthonormal columns, which starts at the polar factor.
+    # W_t, (..., D, d), with orthonormal columns; it starts as the polar factor of the parameter.
+    point: Array
 
 
 def symmetric(ops: Ops, matrix: Array) -> Array:
-    """sym(M) = (M + M^T) / 2 (002 Lemma S.20)."""
+    """Return the symmetric part (M + M^T) / 2 of matrices M (002 Lemma S.20)."""
     return (matrix + ops.matrix_transpose(matrix)) / 2
 
 
 def tangency_error(ops: Ops, direction: Array, point: Array) -> Array:
-    """|Z^T W + W^T Z|_F, (..., 1, 1), of matrices (..., D, d)."""
+    """Return |Z^T W + W^T Z|_F, (..., 1, 1), for a direction Z and a point W, both (..., D, d)."""
     product = ops.matrix_transpose(point) @ direction
     return _frobenius_norm(ops, product + ops.matrix_transpose(product))
 
 
 def _frobenius_norm(ops: Ops, matrix: Array) -> Array:
-    """Return the Frobenius norm of matrices (..., m, n), as (..., 1, 1). Squares may not overflow."""
+    """Return the Frobenius norm of matrices (..., m, n), as (..., 1, 1). Squares must not overflow."""
     return ops.sqrt(ops.sum(ops.square(matrix), axis=(-2, -1), keepdims=True))
 
 
@@ -61,9 +69,10 @@ def clipped_by_svd(ops: Ops, matrix: Array) -> Array:
 
 
 def clipped_by(ops: Ops, polar: PolarFactor, matrix: Array) -> Array:
-    """Return the same matrix, computed by polar factors only: min(S, 1) = (S + 1 - |S - 1|) / 2.
+    """Return the same matrix as `clipped_by_svd`, computed with polar factors only.
 
-    Q = U V^T gives R = M - Q = U (S - 1) V^T, whose polar factor P has P^T R = V |S - 1| V^T.
+    It uses min(S, 1) = (S + 1 - |S - 1|) / 2: Q = U V^T gives R = M - Q = U (S - 1) V^T, whose polar factor P
+    has P^T R = V |S - 1| V^T.
     """
     factor = polar(ops, matrix)
     remainder = matrix - factor
@@ -79,7 +88,7 @@ def tangential_direction(
     polar: PolarFactor,
     clipped: Callable[[Ops, Array], Array],
 ) -> Array:
-    """Return Z of spectral norm at most 1, tangent at W, with the greatest <Z, G>.
+    """Return the Z of spectral norm at most 1 and tangential at W that has the greatest inner product <Z, G>.
 
     See 002 eqs. 78-79, Lemma S.22. The dual problem, min over symmetric Lambda of |G + W Lambda|_nuc, is
     solved by the alternating direction method of multipliers on |Y|_nuc subject to Y = G + W Lambda. The
@@ -89,12 +98,13 @@ def tangential_direction(
     its null space.
 
     The iteration of a matrix stops when |Z^T W + W^T Z|_F and the last change of Z, by which Y differs from G
-    + W Lambda, are within the tolerance. The matrix is then frozen while other matrices go on.
+    + W Lambda, are within the tolerance. The matrix then stays unchanged while other matrices of the batch
+    are iterated further.
 
     Args:
         grad: G, (..., D, d), of any scale.
-        point: W, (..., D, d), with orthonormal columns.
-        tolerance: broadcasts against (..., 1, 1).
+        point: W, (..., D, d), with orthonormal columns. tolerance: bound on both errors when the iteration
+            stops; it broadcasts against (..., 1, 1).
         steps: maximum number of iterations.
         polar: function that computes the polar factor.
         clipped: function that computes the nearest matrix of spectral norm at most 1.
@@ -150,11 +160,11 @@ class _Stiefel:
 
 @configured("manifold_muon", OPTIONS)
 def manifold_muon(chosen: Options) -> Rule:
-    """Return the rule for the given options, with the defaults of the others.
+    """Return the update rule of manifold Muon; options that are not given keep their defaults.
 
-    Weight matrices, and convolutions as outputs x the rest, stay on the Stiefel manifold; wide matrices by
-    their transposes. They start at the polar factor of their initial value. The first gradient is that at the
-    initial value itself.
+    Weight matrices, and convolutions as matrices outputs x all other axes, stay on the Stiefel manifold; for
+    a wide matrix, its transpose does. They start at the polar factor of their initial value. The first
+    gradient is computed at the initial value itself, before it is replaced by the polar factor.
     """
     polar = polar_factor(chosen)
 

@@ -1,4 +1,12 @@
-"""SymO: the inverse root of the gradient's covariance, in the form that a network's symmetries imply."""
+"""SymO: gradients multiplied by the inverse root of their covariance, as a network's symmetries structure it.
+
+g is the gradient of all parameters theta, Sigma its covariance, and alpha the learning rate. `isotypic`
+defines the blocks into which the symmetries divide Sigma: in each block, Sigma is given by one small matrix
+C, and the gradient's coordinates there are the matrix M.
+
+In citations, 004 is Bernacchia (2025), "Global curvature for second-order optimization of neural networks"
+(docs/sources.md).
+"""
 
 from __future__ import annotations
 
@@ -24,7 +32,7 @@ Arrays = Mapping[str, Array]
 
 
 class BlockMoments(NamedTuple):
-    # Running mean of C for each block, (..., copies, copies), which starts at 0.
+    # Running mean of C for each block, (..., copies, copies); it starts at 0.
     moments: tuple[Array, ...]
 
 
@@ -35,7 +43,7 @@ def preconditioned(
     matrices: Sequence[Array],
     cutoff: Any,
 ) -> tuple[Array, ...]:
-    """Return C^(-1/2) M of each block, by the root of the pseudo-inverse (AMBIGUITIES 26).
+    """Return C^(-1/2) M of each block, with the pseudo-inverse of a singular C, since 004 has no damping.
 
     Args:
         factors: C, (..., copies, copies).
@@ -72,8 +80,8 @@ class _Network:
         """theta <- theta - alpha Sigma^(-1/2) g (004 Alg. 1; eqs. 1 and 4, 40-41 and 206).
 
         Each C is the running mean of the C's of the steps, with the bias correction 1 - beta_h^t (004 eqs.
-        192-194, with the shapes of AMBIGUITIES 23 and 50). They are second moments, because a single model
-        has no mean to subtract (AMBIGUITIES 24).
+        192-194, with the shapes of the index forms, eqs. 38 and 39). They are second moments, because the
+        mean that 004 eq. 3 subtracts is a mean over models, and there is a single model.
         """
         matrices = [block.coordinates(ops, grad) for block in self.blocks]
         decay, step, cutoff = [
@@ -83,7 +91,7 @@ class _Network:
             decay * moment + (1 - decay) * block.second_moment(ops, matrix)
             for block, moment, matrix in zip(self.blocks, state.moments, matrices, strict=True)
         ]
-        # (C / c)^(-1/2) M equals C^(-1/2) M sqrt(c), and M is smaller than C.
+        # Bias correction divides C by a number c. Multiplying M by sqrt(c) is equivalent and cheaper.
         corrected = [matrix * ops.sqrt(1 - decay**step) for matrix in matrices]
         direction = parameters_of(
             ops, self.blocks, preconditioned(ops, self.blocks, moments, corrected, cutoff)
@@ -124,7 +132,7 @@ OPTIONS = {
 
 @configured("symo", OPTIONS)
 def symo(chosen: Options) -> Rule:
-    """Return the rule for the given options, with the defaults of the others.
+    """Return the update rule of SymO; options that are not given keep their defaults.
 
     The learning rate decays as alpha_0 beta^t (004 eq. 53, Table 2) by the study's schedule.
 
@@ -134,8 +142,8 @@ def symo(chosen: Options) -> Rule:
     steps; with the cutoff of float32, float64 reaches 2e-5 too). With eigenvalues from 1e-2 on, or with tanh,
     both precisions reach the same loss.
 
-    State: a matrix (copies, copies) for each block; for L = 2 and `signed`, (d_0 + 1 + d_2)^2 + d_2^2
-    numbers.
+    The state has a matrix (copies, copies) for each block. For two layers and `signed`, with d_0 inputs and
+    d_2 outputs, it has (d_0 + 1 + d_2)^2 + d_2^2 numbers.
 
     Raises:
         OptionError: from `for_model`, if the model is not a multilayer network.

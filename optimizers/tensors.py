@@ -1,4 +1,8 @@
-"""Operations on tensors along their axes: matricizations, products, second moments, division into blocks."""
+"""Operations on tensors along their axes: matricizations, products, second moments, division into blocks.
+
+Tensors have shape (..., n_1, ..., n_order), where "..." are batch axes. The matricization along an axis is
+the matrix whose rows belong to the indices of that axis; all other axes are joined into its columns.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from dataclasses import dataclass
 from curvebench.optimizers.arrays import Array, Ops
 from curvebench.optimizers.matrix_functions import gram
 
-# Einsum's letters for the axes of a tensor divided into blocks: numbers of blocks, and axes within a block.
+# Einsum's letters for the axes of a tensor divided into blocks: OUTER of blocks, INNER within a block.
 OUTER, INNER = "abcdefgh", "ijklmnop"
 
 
@@ -26,11 +30,11 @@ def matricized(ops: Ops, tensor: Array, order: int, axis: int) -> Array:
 
 
 def multiplied(ops: Ops, matrices: Sequence[Array | None], tensor: Array) -> Array:
-    """Multiply each axis of tensors (..., n_1, ..., n_k) by its matrix: sum_j M_ij T_j, with M (..., n, n).
+    """Multiply each axis of tensors (..., n_1, ..., n_k) by a matrix: sum_j M_ij T_j for M (..., n, n).
 
-    Each product takes the last axis and puts it in front, so that after k products all axes are in their
-    order. Thereby an axis moves only as the transposed side of a product, which is faster for a short axis
-    than the first side would be.
+    Each product moves the last axis to the front, so that after k products all axes are in their original
+    order. In this way an axis is only moved as the transposed operand of a product, which is faster for a
+    short axis than the first operand would be.
 
     Args:
         matrices: one matrix per axis; None leaves the axis as it is.
@@ -50,7 +54,7 @@ def second_moment(ops: Ops, tensor: Array, order: int, axis: int) -> Array:
 
 
 def hyper_for_matrices(ops: Ops, value: Array, order: int) -> Array:
-    """Reshape a hyperparameter that broadcasts against tensors of `order` axes to fit matrices."""
+    """Reshape a hyperparameter that broadcasts against tensors, so that it broadcasts against matrices."""
     return ops.reshape(value, (*value.shape[: value.ndim - order], 1, 1))
 
 
@@ -76,12 +80,12 @@ class Blocks:
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """Shape of a block: the smallest that gives these numbers of blocks."""
+        """Shape of a block: the smallest that covers the tensor with the numbers of blocks in `counts`."""
         return tuple(math.ceil(length / count) for length, count in zip(self.shape, self.counts, strict=True))
 
     @property
     def _names(self) -> tuple[str, str]:
-        """Einsum's letters for the axes of a divided tensor: alternating, and with the counts in front."""
+        """Einsum's letters of a divided tensor's axes: in alternating order, and with all counts in front."""
         outer, inner = OUTER[: len(self.shape)], INNER[: len(self.shape)]
         return "".join(map("".join, zip(outer, inner, strict=True))), outer + inner
 

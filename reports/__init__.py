@@ -1,6 +1,15 @@
 """From tables to pages: statistics, verdicts, figures, leaderboard and the static site.
 
-A report reads a plan (`plan.json`) and tables, and imports nothing that executes runs. `measures.py` computes
-values per run; `statistics`, `claims`, `boards` and `figures` build on them; `pages` fills the templates;
-`sets` publishes the tables.
+A report reads a plan (`plan.json`) and the tables that jobs wrote. It imports nothing that executes runs.
+`measures.py` computes values per run; `statistics`, `claims`, `boards` and `figures` use these values;
+`pages` fills the templates; `sets` publishes the tables.
+
+Words that all modules use:
+
+- A method is an optimizer in a basis (an orthogonal change of coordinates of the parameters) with its
+options. - A problem is a workload of a study on one backend. A problem instance is a problem with one seed. -
+A cell is a workload, a method, a backend and a kind of device; its runs differ in seed and setting. - Tuning
+runs try settings (learning rates and other options). Final runs use the setting that tuning chose. - The
+headline metric is the metric by which a study compares methods. - A study can join another study: it adds
+methods, such as a user's submission, to the methods of that study. - A set is a folder of published tables.
 """

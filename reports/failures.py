@@ -1,4 +1,9 @@
-"""Failures of everything that a report shows, with their reasons."""
+"""Failures of the runs and checks that a report shows, with their reasons.
+
+A job executes several runs, or the checks of several claims, and records each failure. A cell is a workload,
+a method (an optimizer in a basis) and a backend. A round is a stage of tuning. A workload is at fault if it
+fails with every method.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +19,9 @@ from curvebench.spec.method import IDENTITY
 from curvebench.spec.plan import ChecksPlan, ClaimPlan, ReportPlan
 
 ABOUT = ("study", "stage", "backend")
-HOST = "host"  # Backend of basis-estimation jobs, which run on the host for all backends.
+HOST = "host"  # Backend that the tables give for basis-estimation jobs, whose results all backends use.
 SEED = r", seed \d+$"  # Suffix of a run's name if the run has a job of its own.
-# Name of a failure that counts runs, as jobs write it; in older sets it lacks the round.
+# Pattern of a failure's description that counts runs, as jobs write it. In older sets it lacks the round.
 RUNS = (
     r"^(?<name>.*?)(?<round> in (?:the final round|tuning round \d+))?(?: at learning_rate [^,]+)?"
     r", (?<failed>\d+) of (?<planned>\d+) runs$"
@@ -51,8 +56,8 @@ def faults_of(study: str, runs: pl.DataFrame) -> list[dict[str, Any]]:
         runs: result of `blame_workloads`.
 
     Returns:
-        One failure per workload and backend. `step` is the first step at which a run failed, None if the runs
-        raised an error instead.
+        One failure per workload and backend. `step` is the first step at which a run failed; it is None if
+        the runs raised an error instead of diverging.
     """
     faulty = runs.filter(pl.col("outcome") == WORKLOAD_FAULT, pl.col("basis") == IDENTITY)
     rows = faulty.group_by("workload", "backend", maintain_order=True).agg(
@@ -64,11 +69,11 @@ def faults_of(study: str, runs: pl.DataFrame) -> list[dict[str, Any]]:
 
 
 def failures_of(jobs: pl.DataFrame, faults: Sequence[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
-    """Return the failures of jobs, each with study, stage, backend, what, outcome and reason.
+    """Return the failures of jobs, each with study, stage, backend, what (a description), outcome and reason.
 
-    Failures of one cell at several learning rates and in several rounds are merged to one failure, with the
-    number of runs and one of the reasons, and with the round if there is only one. All failures on a workload
-    that is at fault are merged to one failure of the workload.
+    The failures of a cell at several learning rates and in several tuning rounds are merged to one failure.
+    It has the number of runs and one of the reasons, and names the round if all of them are in one round. All
+    failures on a workload at fault are merged to one failure of the workload.
 
     Args:
         jobs: the table `jobs`.
@@ -104,7 +109,7 @@ def failures_of(jobs: pl.DataFrame, faults: Sequence[Mapping[str, Any]] = ()) ->
 def read_jobs(plan: ReportPlan) -> pl.DataFrame:
     """Read the jobs of all studies, parity checks and property checks of a report.
 
-    Jobs of studies that are only joined to a study of the report are not included.
+    Studies that are in the report only because they join (add methods to) one of its studies are left out.
 
     Raises:
         InputError: when a table is missing or damaged.
@@ -129,7 +134,7 @@ def read_failures(plan: ReportPlan) -> list[dict[str, Any]]:
 
 
 def in_words(failure: dict[str, Any]) -> str:
-    """Format a failure as one line."""
+    """Format a failure, as `failures_of` returns it, as one line."""
     return (
         f"{failure['study']}, {failure['stage']} on {failure['backend']}: {failure['what']}: "
         f"{failure['outcome'].replace('_', ' ')}: {failure['reason']}"
@@ -137,7 +142,7 @@ def in_words(failure: dict[str, Any]) -> str:
 
 
 def reasons_of(plan: ChecksPlan) -> dict[str, str]:
-    """Return the reasons why claims, or modules of claims, were not checked, by name.
+    """Return the reasons why property checks failed, by the name of a claim or of a module of checks.
 
     Raises:
         InputError: when a table is missing or damaged.
@@ -147,5 +152,9 @@ def reasons_of(plan: ChecksPlan) -> dict[str, str]:
 
 
 def failed_check(claim: ClaimPlan, reasons: Mapping[str, str]) -> str | None:
-    """Return why a claim was not checked, from the result of `reasons_of`; None if the reason is unknown."""
+    """Return why the property checks of a claim failed; None if the reason is unknown.
+
+    Args:
+        reasons: result of `reasons_of`.
+    """
     return reasons.get(claim.id) or reasons.get(PurePath(claim.file).stem)

@@ -1,6 +1,6 @@
 """Formatting of numbers and names for readers, and conversion of values for JSON.
 
-The public functions without an underscore are filters of the templates.
+The functions whose names do not begin with an underscore are filters of the templates.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 from zlib import crc32
 
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-# With fewer values than this, the interval of a median is the whole range of the values and covers less than
-# 95 %.
+# With fewer values than this, the interval of a median is the whole range of the values.
+# Its coverage is then below 95 %.
 RANGE_BELOW = 6
 MINUS = "\N{MINUS SIGN}"
 NONE = "\N{EM DASH}"
@@ -47,7 +47,7 @@ def signed(value: Any) -> str:
 
 
 def count(value: Any) -> str:
-    """Format a number that counts something; whole numbers have no decimals."""
+    """Format a count, such as a median number of steps; whole numbers have no decimals."""
     if value is None or not math.isfinite(value) or not float(value).is_integer() or abs(value) >= 1e7:
         return number(value)
     return f"{value:,.0f}".replace("-", MINUS)
@@ -61,8 +61,11 @@ def ratio(value: Any) -> str:
 def ratio_writer(together: Iterable[float | None]) -> Callable[[float | None], str]:
     """Return a function that formats ratios which are shown together, such as an estimate and its interval.
 
-    The ratios have three digits each. If one of them is within 0.01 of 1, all have three decimals. If three
-    decimals would show a ratio as 1.000 that is not 1, or if all are within 0.01 of 1, all have four.
+    The ratios have three digits each. If one of them is within 0.01 of 1, all have three decimals. All have
+    four decimals if all are within 0.01 of 1, or if three decimals would show a ratio as 1.000 that is not 1.
+
+    Args:
+        together: the ratios that are shown together; None stands for an absent ratio.
     """
     finite = [value for value in together if value is not None and math.isfinite(value) and value != 0]
     near = [abs(value - 1) < 0.01 for value in finite]
@@ -71,8 +74,8 @@ def ratio_writer(together: Iterable[float | None]) -> Callable[[float | None], s
     fine = all(near) or any(value != 1 and f"{value:.3f}" == "1.000" for value in finite)
 
     def write(value: float | None) -> str:
-        # Smaller ratios would lose digits to a fixed number of decimals, and larger ratios would get too
-        # many.
+        # Ratios outside of this range are formatted by themselves.
+        # With a fixed number of decimals, small ratios would lose digits and large ratios have too many.
         if value is None or not 0.1 <= abs(value) < 999.5:
             return number(value)
         return f"{value:.{4 if fine else 3}f}".replace("-", MINUS)
@@ -88,7 +91,7 @@ def ratios(together: Sequence[float | None]) -> list[str]:
 def counts(together: Sequence[float | None]) -> list[str]:
     """Format counts that are shown together, with the same number of decimals.
 
-    They have one decimal if a number is not whole and all are below 100, otherwise none.
+    The counts have one decimal if at least one of them is not whole and all are below 100, otherwise none.
     """
     valid = [value for value in together if value is not None and math.isfinite(value)]
     if all(float(value).is_integer() for value in valid):
@@ -101,7 +104,7 @@ def counts(together: Sequence[float | None]) -> list[str]:
 
 
 def plain(value: Any) -> str:
-    """Format a number as a user would type it, without trailing zeros: 0.2, 1, 3823, 0.001, 10⁻⁸."""
+    """Format a number without trailing zeros, as a user would type it: 0.2, 1, 3823, 0.001, 10⁻⁸."""
     value = float(value)
     if value == 0 or 1e-4 <= abs(value) < 1e7 or not math.isfinite(value):
         return f"{value:.7g}".replace("-", MINUS)
@@ -115,7 +118,7 @@ def rate(value: Any) -> str:
 
 
 def moment(started: str | None) -> str:
-    """Format an ISO 8601 time to the minute, without its time zone."""
+    """Format a time in ISO 8601 to the minute and without its time zone; a dash for None."""
     return NONE if started is None else started[:16].replace("T", " ")
 
 
@@ -135,7 +138,7 @@ def interval(low: Any, high: Any) -> str:
 
 
 def change_text(ratio: float) -> str:
-    """Format a ratio as a change: +12 %, −3 %, and from a doubling on ×2.3."""
+    """Format a ratio as a change, such as +12 % or −3 %, and from 2 on as a factor, such as ×2.3."""
     if ratio >= 2:
         return f"×{number(ratio, 2)}"
     change = round(100 * (ratio - 1))
@@ -153,7 +156,7 @@ def capital(text: str) -> str:
 
 
 def p_value(value: float) -> str:
-    """Format a p-value, a very small one as the bound < 0.0001."""
+    """Format a p-value; p-values below 0.0001 are shown as "< 0.0001"."""
     return "< 0.0001" if value < 1e-4 else f"{value:.2g}" if value < 0.1 else f"{value:.2f}"
 
 
@@ -202,8 +205,8 @@ def metric_name(name: str, which: str = "") -> str:
     return f"{which} {words(f'training_{quantity}' if split == 'train' and quantity else name)}".lstrip()
 
 
-# Options whose name alone would mislead: AdamW decouples weight decay from the gradient, whatever this option
-# is.
+# Words for options whose name alone would mislead readers.
+# AdamW decouples weight decay from the gradient for both values of `decoupled_weight_decay`.
 OPTIONS_IN_WORDS = {"decoupled_weight_decay": "weight decay decoupled from the learning rate"}
 
 
@@ -213,7 +216,7 @@ def words(name: str) -> str:
 
 
 def at_step(step: int | None) -> str:
-    """Return the step of an event as words that follow the event, e.g. " at 40"; empty without a step."""
+    """Return the step of an event as words that follow the event, e.g. " at 40"; empty if `step` is None."""
     return "" if step is None else f" at {step}"
 
 
@@ -248,9 +251,9 @@ def counted(total: int, noun: str) -> str:
 
 
 def in_dimensions(value: Any) -> float | None:
-    """Return the factor of a size that is given in multiples of the dimension d, e.g. 0.5 for "0.5 d".
+    """Return the factor of a size that is written as a multiple of the dimension d, e.g. 0.5 for "0.5 d".
 
-    Other sizes return None.
+    The result is None if the size is written in another way, such as a plain number.
     """
     factor, _, unit = str(value).partition(" ")
     return float(factor) if unit == "d" else None
@@ -266,7 +269,7 @@ def slug(text: str) -> str:
     return safe if safe and safe == text else f"{safe or 'x'}-{crc32(text.encode()):08x}"
 
 
-# Words for numbers that are not finite, which `float()` reads in Python and pandas.
+# Words for infinite numbers and NaN. Python's `float()` and pandas can read them.
 WORDS = ("Infinity", "-Infinity", "NaN")
 
 
@@ -279,7 +282,8 @@ def json_value(value: Any, otherwise: Callable[[float], str | None] = lambda _: 
     """Replace numbers that JSON cannot express, also inside dictionaries and lists.
 
     Args:
-        otherwise: returns the replacement of an infinite number or NaN; the default is null.
+        otherwise: function that returns the replacement of an infinite number or NaN; by default None, which
+            JSON writes as null.
     """
     if isinstance(value, dict):
         return {key: json_value(item, otherwise) for key, item in value.items()}

@@ -2,6 +2,14 @@
 
 Figures, pages and boards show these frames. Functions that take `runs` expect the table `runs` with the
 column `method`, as `curvebench.reports.tables` reads it.
+
+A method is an optimizer in a basis (an orthogonal change of coordinates of the parameters). A cell,
+identified by the columns `CELL`, is a workload, a method, a backend and a kind of device of a study. Tuning
+runs try settings such as learning rates, in one or several rounds; final runs use the setting that tuning
+chose. The headline metric is the metric by which a study compares methods. A failed run diverged or raised an
+error; a missing run was planned but never computed. A cost is censored if a run ended before it met its goal,
+so that only a lower bound is known. Gradient evaluations are "charged" if they include those for estimating
+the basis.
 """
 
 from __future__ import annotations
@@ -38,7 +46,14 @@ NEARLY = 1.1
 
 @dataclass(frozen=True)
 class StudyProblem:
-    """A workload of a study on one backend, with the tables of the study."""
+    """A workload of a study on one backend, with the tables of the study.
+
+    Args:
+        study: plan of the study.
+        workload: one of the study's workloads.
+        backend: one of the study's backends.
+        tables: tables of the study, with all workloads and backends.
+    """
 
     study: StudyPlan
     workload: WorkloadPlan
@@ -61,12 +76,12 @@ class StudyProblem:
 
     @cached_property
     def final(self) -> pl.DataFrame:
-        """Final runs on the problem."""
+        """Final runs on the problem, which use the setting that tuning chose."""
         return self.runs.filter(stage="final")
 
     @cached_property
     def values(self) -> pl.DataFrame:
-        """Final runs with the headline metric as `value`; runs that did not record it are left out."""
+        """Final runs with the headline metric as column `value`; runs that did not record it are left out."""
         return study_values(self.study, self.final).drop_nulls("value")
 
     @property
@@ -76,12 +91,16 @@ class StudyProblem:
 
     @property
     def target(self) -> tuple[str, float] | None:
-        """Metric and threshold of the first target; None if the study has no target."""
+        """Metric and threshold of the workload's first target; None if it has no target."""
         return next(iter(self.targets.items()), None)
 
 
 def problems_of(study: StudyPlan, tables: Tables, backend: str | None = None) -> list[StudyProblem]:
-    """Return the problems of a study, one per workload, on `backend` or else on the study's first backend."""
+    """Return the problems of a study on one backend, one per workload.
+
+    Args:
+        backend: the backend; None for the study's first backend.
+    """
     chosen_backend = backend or study.backends[0]
     return [StudyProblem(study, workload, chosen_backend, tables) for workload in study.workloads]
 
@@ -97,8 +116,9 @@ def run_values(
     Args:
         runs: the table `runs` with `method`.
         which: "final" for the value at the end of a run, "best" for the best value during it.
-        limit: threshold of the metric at which runs stop, or its floor. Values beyond the limit are clipped
-            to it, because how far a run gets beyond it is chance or rounding.
+        limit: threshold of the metric at which runs stop, or a floor, beyond which differences are rounding
+            errors. Values beyond the limit are clipped, because it is chance how far a run gets beyond it.
+            None for no limit.
 
     Returns:
         The rows of `runs` with a column `value`, null where a run has no such metric.
@@ -121,12 +141,14 @@ def clip_at(value: pl.Expr, direction: Direction, limit: float | None) -> pl.Exp
 def study_values(
     study: StudyPlan, runs: pl.DataFrame, metric: str | None = None, which: str | None = None
 ) -> pl.DataFrame:
-    """Return `run_values` with the limits of a study: a metric's stop, and for the headline metric its floor.
+    """Return the value of one metric for each run (`run_values`), clipped at the limits of a study.
+
+    The limits are the threshold of the metric at which runs stop and, for the headline metric, its floor.
 
     Args:
-        metric: metric to read; None: the headline metric. A metric named here is not clipped at a floor,
-            because claims declare their own floors.
-        which: "final" or "best"; None: as the study says for its headline metric.
+        metric: metric to read; None for the headline metric. If a metric is given, even the headline metric,
+            it is not clipped at the floor, because claims declare their own floors.
+        which: "final" or "best"; None for the one that the study names for its headline metric.
     """
     name = metric or study.metric
     limit = headline_limit(study) if metric is None else study.training.stop.get(name)
@@ -162,10 +184,10 @@ def cost_to_stop(study: StudyPlan, runs: pl.DataFrame, metric: str, cost: pl.Exp
 
 
 def steps_to_target(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
-    """Return the steps until each run was first seen at its study's target, censored where it never was.
+    """Return the steps until each run reached its study's target, censored for runs that did not.
 
-    A run is compared with its target only when it is evaluated. Runs without the target are censored as in
-    `cost_to_stop`.
+    The step is the first evaluation at which the metric was at its target, because runs are not compared with
+    the target between evaluations. A run that never reached the target is censored as in `cost_to_stop`.
 
     Args:
         metric: a metric for which the study has a target.
@@ -181,8 +203,8 @@ def cost_until(runs: pl.DataFrame, met: pl.Expr, is_known: pl.Expr, cost: pl.Exp
     """Add the bounds of a possibly censored cost to runs.
 
     Args:
-        met: cost at which a run met its goal; null where it ended before.
-        is_known: whether anything is known of a run; its bounds are null otherwise.
+        met: cost at which a run met its goal; null if the run ended before.
+        is_known: whether anything is known of a run; if not, its bounds are null.
         cost: cost of a whole run.
 
     Returns:
@@ -196,8 +218,8 @@ def _bounds_until(met: pl.Expr, ended: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
     """Return the lower and the upper bound of a cost.
 
     Args:
-        met: cost at which a run met its goal, which is then both bounds; null where it ended before.
-        ended: lower bound for a run that ended before. A failed run has an infinite lower bound.
+        met: cost at which a run met its goal, which is then both bounds; null if the run ended before.
+        ended: lower bound of the cost of a run that ended before. A failed run has an infinite lower bound.
     """
     never, met = pl.lit(float("inf")), met.cast(pl.Float64)
     lower_bound = pl.when(failed()).then(never).otherwise(ended.cast(pl.Float64))
@@ -205,13 +227,13 @@ def _bounds_until(met: pl.Expr, ended: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
 
 
 def median_by_method(values: pl.DataFrame, column: str = "value") -> dict[str, MedianInterval]:
-    """Return the median and its interval for each method, sorted by the name of the method."""
+    """Return the median over seeds and its interval for each method, sorted by the name of the method."""
     rows = medians(values, ["method"], column).to_dicts()
     return {row.pop("method"): MedianInterval(**row) for row in rows}
 
 
 def best_methods(study: StudyPlan, medians_by_method: Mapping[str, float]) -> set[str]:
-    """Return the methods with the best finite median of the headline metric: one, or several that tie."""
+    """Return the method with the best finite median of the headline metric, and all that tie with it."""
     finite = {name: median for name, median in medians_by_method.items() if isfinite(median)}
     if not finite:
         return set()
@@ -225,22 +247,22 @@ def can_reject(values: pl.DataFrame) -> bool:
     If they do not, no method is called the best.
 
     Args:
-        values: columns method, seed, value. Only seeds that methods share count.
+        values: columns method, seed, value. Only seeds that several methods ran count.
     """
     return least_p_value(values) <= ALPHA
 
 
 def evaluations_to_target(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
-    """Return gradient evaluations until the target was reached, including the evaluations for the basis.
+    """Return for each run the gradient evaluations until its target, including those for the basis.
 
     Args:
         runs: the table `runs` with `step_evaluations`, as `curvebench.reports.tables` reads it.
 
     Returns:
-        The rows of `runs` that are not missing and whose study has a target for the metric, with a column
-        `value`, infinite where the target was not reached, and the bounds `least` and `most`. A run that
-        ended without the target is censored: it would have taken more evaluations than it did. A failed run
-        never reaches the target.
+        The rows of `runs` that are not missing and whose study has a target for the metric. The column
+        `value` is infinite if the target was not reached; the columns `least` and `most` are its bounds. A
+        run that ended without reaching the target is censored: it would have taken more evaluations than it
+        did. A failed run never reaches the target.
     """
     steps = named(metric, "targets", key="metric", value="steps")
     charged = steps * pl.col("step_evaluations") + BASIS_GRADIENTS
@@ -250,14 +272,15 @@ def evaluations_to_target(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
 
 
 def seconds_to_target(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
-    """Return seconds until the target was reached, including the seconds for the basis.
+    """Return for each run the seconds until its target, including the seconds for the basis.
 
-    The seconds of the steps are modelled (number of steps times the timed seconds of a step) unless they were
-    measured.
+    If the seconds of the steps were not measured, they are modelled as the number of steps times the timed
+    seconds of a step.
 
     Returns:
-        The rows of `runs` that are not missing and whose study has a target for the metric, with a column
-        `value`: infinite where the target was not reached, null where it was reached but no step was timed.
+        The rows of `runs` that are not missing and whose study has a target for the metric, with the seconds
+        as column `value`: infinite if the target was not reached, and null if it was reached but no step was
+        timed.
     """
     steps, seconds, threshold = (
         named(metric, "targets", key="metric", value=field) for field in ("steps", "seconds", "threshold")
@@ -268,9 +291,9 @@ def seconds_to_target(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
 
 
 def complete_interval(values: pl.Series) -> MedianInterval | None:
-    """Return the median with its interval, or None if there are no values or one is missing.
+    """Return the median with its interval, or None if there are no values or at least one of them is null.
 
-    A missing value would bias the median.
+    With a null left out, the median would be biased.
     """
     return median_interval(values.to_numpy()) if len(values) and not values.has_nulls() else None
 
@@ -332,13 +355,13 @@ def curve_bands(curves: pl.DataFrame) -> pl.DataFrame:
 
 
 def sensitivity(values: pl.DataFrame) -> pl.DataFrame:
-    """Return quartiles of the headline metric by learning rate, over the tuning runs.
+    """Return quartiles of a metric over the tuning runs of each learning rate, by cell.
 
-    A rate that several rounds tried has the values of the last of them, in which successive halving ran it
-    longest.
+    If several tuning rounds tried a learning rate, the runs of the last round count, because successive
+    halving makes the runs of later rounds longer.
 
     Args:
-        values: result of `study_values`; runs that are not tuning runs are ignored.
+        values: result of `study_values`. Runs that are not tuning runs are ignored.
 
     Returns:
         Columns of `CELL`, learning_rate, lower_quartile, median, upper_quartile, count, failed (share of
@@ -355,9 +378,9 @@ def chosen_rates(runs: pl.DataFrame) -> pl.DataFrame:
     """Return the learning rate of the final runs with the range of rates that tuning tried.
 
     Returns:
-        Columns of `CELL`, learning_rate, least and greatest (rates tried), tried (number of rates),
-        tuning_seeds, at_edge (whether the chosen rate is an end of the range; null where the method was not
-        tuned itself).
+        Columns of `CELL`, learning_rate, least and greatest (smallest and largest rate tried), tried (number
+        of rates), tuning_seeds, at_edge (whether the chosen rate is an end of the range; null if the method
+        has no tuning runs of its own).
     """
     final, rate = runs.filter(stage="final"), pl.col("learning_rate")
     of_cell = runs.filter(stage="tuning").group_by(CELL)
@@ -375,9 +398,12 @@ def chosen_rates(runs: pl.DataFrame) -> pl.DataFrame:
 
 
 def study_tuning_outcome(study: StudyPlan, optimizer: str, tuning: pl.DataFrame) -> TuningOutcome | None:
-    """Return the tuning outcome of a method; None if it has no tuning runs that count.
+    """Return the tuning outcome of a method: the chosen setting and those that tie with it.
+
+    The result is None if the method has no usable tuning runs.
 
     Args:
+        optimizer: label of the method's optimizer, which decides which options are tuned.
         tuning: tuning runs of one method on one workload and backend.
     """
     judge = Judge(study.tuning, study.direction_of, study.training.stop)
@@ -387,12 +413,17 @@ def study_tuning_outcome(study: StudyPlan, optimizer: str, tuning: pl.DataFrame)
 def tuning_source(study: StudyPlan, method: str, backend: str, tuning: pl.DataFrame) -> tuple[str, str]:
     """Return the method and the backend whose tuning runs chose the setting of a method.
 
+    This is the method itself, or in a study whose bases share learning rates its optimizer in the identity
+    basis.
+
     Args:
+        method: label of the method whose setting was chosen.
+        backend: backend on which the method ran.
         tuning: tuning runs on one workload, on all backends.
     """
     optimizer = Method.of(method)[0]
-    # An optimizer that exists on one backend only is tuned there, even if the study tunes the others
-    # elsewhere.
+    # A study may tune its optimizers on one backend for all backends.
+    # An optimizer that does not exist on that backend is tuned on its own backend.
     tuned_backends = tuning.filter(pl.col("optimizer") == optimizer)["backend"]
     source = backend if backend in tuned_backends else study.tuned_on.get(backend, backend)
     return (optimizer if study.shares_rates else method), source
@@ -402,12 +433,12 @@ def tuning_runs(problem: StudyProblem, by_itself: bool = False) -> pl.DataFrame:
     """Return the runs that chose the setting of each method of a study, on one workload and backend.
 
     Args:
-        by_itself: take the tuning runs of the method itself, even where the runs of another method chose its
-            setting.
+        by_itself: whether to return the tuning runs of the method itself, even if the runs of another method
+            chose its setting.
 
     Returns:
-        Rows of `runs` where `method` is the method whose setting was chosen, and `tuner` the method that ran.
-        Runs that chose for several methods appear once for each.
+        Rows of the table `runs`. The column `method` is the method whose setting was chosen, and the column
+        `tuner` is the method that ran. A run that chose the setting of several methods has a row for each.
     """
     tuning = problem.tables.runs.filter(stage="tuning", workload=problem.workload.name)
     parts = [tuning.clear().with_columns(tuner=pl.col("method"))]
@@ -435,17 +466,18 @@ def tuning_budgets(tuned: pl.DataFrame) -> pl.DataFrame:
 def lr_robustness_decades(values: pl.DataFrame, direction: Direction) -> pl.DataFrame:
     """Return how many decades of learning rates do nearly as well as the best rate, by method and seed.
 
-    Counted are the tried rates in an unbroken range around the best rate of a seed whose loss is at most
-    `NEARLY` times the best loss, or whose accuracy is at least the best accuracy divided by `NEARLY`. The
-    number is log10(highest rate / lowest rate) of the range. It is 0 where only the best rate does well, or
-    where no run finished.
+    A rate does nearly as well as the best rate of a seed if its loss is at most `NEARLY` times the best loss,
+    or its accuracy is at least the best accuracy divided by `NEARLY`. The result is log10(highest / lowest)
+    of the unbroken range of such rates, among the rates tried, that contains the best rate. It is 0 if only
+    the best rate does well, or if no run finished.
 
     Args:
         values: tuning runs with `value`, as `study_values` returns them; null counts as the worst.
+        direction: whether less or more of the metric is better.
 
     Returns:
-        Columns method, seed, value. Seeds are left out where a ratio to the best value means nothing: a
-        negative loss, or an accuracy that is not positive.
+        Columns method, seed, value (decades). Seeds with a negative best loss, or with a best accuracy that
+        is not positive, are left out, because ratios to it have no meaning.
     """
     keys = ["method", "seed", "learning_rate"]
     values = values.with_columns(pl.col("value").fill_null(worst(direction)))
@@ -458,7 +490,7 @@ def lr_robustness_decades(values: pl.DataFrame, direction: Direction) -> pl.Data
             continue
         near = scores <= NEARLY * best if direction == "minimize" else scores >= best / NEARLY
         best_position = int(np.argmin(scores) if direction == "minimize" else np.argmax(scores))
-        # Positions of the rates that do not do nearly as well, with both ends of the range added.
+        # Positions of the rates that do clearly worse, with one position before and one after all rates.
         edges = np.array([-1, *np.flatnonzero(~(near & isfinite(best))), len(near)])
         first, last = edges[edges < best_position].max() + 1, edges[edges > best_position].min() - 1
         rows.append({"method": method, "seed": seed, "value": log10(rates[last] / rates[first])})

@@ -1,12 +1,12 @@
-"""Titles, criteria and paths of a report, derived from its plan."""
+"""Texts and paths of a report that follow from its plan."""
 
 from __future__ import annotations
 
 from curvebench.reports.formatting import metric_name, slug
 from curvebench.spec.plan import StudyPlan
 
-BOARD_FIGURES = "board_figures"  # Key of the site's figures on the leaderboard page.
-CLAIM_FIGURES = "claim_figures"  # Key of the site's figures that property checks draw.
+BOARD_FIGURES = "board_figures"  # Folder of the site for figures of the leaderboard page.
+CLAIM_FIGURES = "claim_figures"  # Folder of the site for figures of claims that property checks decide.
 
 
 def criterion(study: StudyPlan) -> str:
@@ -22,5 +22,5 @@ def figure_folder(study: str) -> str:
 
 
 def claim_figure(claim: str, study: str, backend: str) -> str:
-    """Return the path of the figure of a claim's comparisons on a backend, in its light variant."""
+    """Return the path, relative to the site, of the figure with a claim's comparisons on a backend."""
     return f"{figure_folder(study)}/{slug(f'{claim}.{backend}')}.svg"

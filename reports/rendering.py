@@ -46,7 +46,8 @@ def templates(markdown: bool = False) -> jinja2.Environment:
     """Return a new environment for the project's templates, with filters that format numbers and names.
 
     Args:
-        markdown: escape nothing and keep the last newline. The default is HTML, which is escaped.
+        markdown: whether texts are Markdown, in which nothing is escaped and the last newline is kept. The
+            default is HTML, in which values are escaped.
     """
     import jinja2
 
@@ -77,16 +78,22 @@ def templates(markdown: bool = False) -> jinja2.Environment:
 
 @cache
 def macros(template: str) -> Any:
-    """Return the macros of a template; they escape nothing."""
+    """Return the macros of a template as attributes of an object; their texts are not escaped for HTML."""
     return templates(markdown=True).get_template(template).module
 
 
 def lines(template: str, macro: str, *context: Any) -> list[str]:
-    """Call a macro and return the lines of its text, without empty lines."""
+    """Call a macro of a template and return the lines of its text, without empty lines.
+
+    Args:
+        template: file name of the template.
+        macro: name of the macro.
+        context: arguments of the macro.
+    """
     text = str(getattr(macros(template), macro)(*context))
     return list(filter(None, map(str.strip, text.splitlines())))
 
 
 def say(template: str, macro: str, *context: Any) -> str:
-    """Call a macro and join the lines of its text to one sentence, with semicolons."""
+    """Call a macro as `lines` does, and join the lines of its text to one sentence, with semicolons."""
     return "; ".join(lines(template, macro, *context))

@@ -1,6 +1,8 @@
 """Reading of a study's tables for a report.
 
-Categorical columns become text, and curves are read only at the steps that are shown.
+Categorical columns become text, and curves are read only at the steps that are shown. A cell, identified by
+the columns `CELL`, is a workload, a method (an optimizer in a basis), a backend and a kind of device of a
+study. Final runs use the setting that tuning chose. A study joins another one if it adds methods to it.
 """
 
 from __future__ import annotations
@@ -27,8 +29,12 @@ class Tables:
     Attributes:
         curves: files of the table `curves`; `final_curves` reads the curves from them.
         runs: all runs, with the column `step_evaluations`: the gradient evaluations that a step costs.
-        recorded_steps: the steps at which metrics were recorded.
-        warnings: sentences about runs of one cell that come from different machines.
+        recorded_steps: steps of each cell at which metrics were recorded, as the function of this name reads
+            them.
+        timings: seconds of steps from timing jobs.
+        memory: peak memory of timing jobs.
+        jobs: the jobs, with their seconds and failures.
+        warnings: sentences about cells whose runs come from different machines.
     """
 
     curves: tuple[Path, ...]
@@ -43,8 +49,9 @@ class Tables:
 def tables_of(study: StudyPlan) -> Tables:
     """Read the tables of a study together with the tables of the studies that join it.
 
-    Joined runs count on the study's first backend, because their problem instances are the same; their
-    seconds do not count. Runs on a workload at fault get the outcome `WORKLOAD_FAULT`.
+    The runs of joining studies get the study's first backend, whatever theirs was, because the problem
+    instances are the same on all backends. Their seconds do not count. Runs on a workload that fails with
+    every method get the outcome `WORKLOAD_FAULT`.
 
     Raises:
         InputError: when a table is missing or damaged.
@@ -115,9 +122,9 @@ def with_step_evaluations(folder: Path, runs: pl.DataFrame) -> pl.DataFrame:
 
     It is the number of gradient evaluations divided by the number of steps, rounded down. A run that stopped
     early has taken one gradient more than steps, because the last gradient showed that it should stop.
-    Rounding removes this gradient, except where a run has at most as many steps as a step costs evaluations.
-    (A step with a Hessian costs one evaluation per row.) Such final runs use the evaluations that their curve
-    has at the last step instead.
+    Rounding removes this gradient if the run has more steps than a step costs evaluations. (A step with a
+    Hessian costs one evaluation per row of the Hessian.) For final runs with fewer steps, the evaluations
+    that their curve has at the last step are divided instead.
 
     Args:
         folder: folder with the merged tables.

@@ -1,4 +1,10 @@
-"""Wall-clock time and memory of final runs: seconds by phase of their jobs, and seconds per step."""
+"""Wall-clock time and memory of final runs: seconds by phase of their jobs, and seconds per step.
+
+Seconds of a run come from two sources. The jobs that made the runs record seconds by phase, such as steps,
+compilation and waiting for data. Timing jobs measure single steps of all methods alternately (interleaved),
+in several repetitions. A cell, identified by the columns `CELL`, is a workload, a method (an optimizer in a
+basis), a backend and a kind of device of a study. Final runs use the setting that tuning chose.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +27,17 @@ PHASES = ("import", "data", "compile", "waiting", "step", "evaluation", "basis",
 def final_jobs(study: StudyPlan, tables: Tables) -> pl.DataFrame:
     """Return the jobs that made the final runs of one method on one workload, with seconds by phase.
 
-    A job that made the tuning runs too counts as a whole, with its tuning runs. If another job estimated a
-    basis, its seconds are added to every job that uses the basis, once per seed. Tables of earlier versions
-    do not distinguish some phases: the phase is then null, and its seconds are part of another phase
-    (`curvebench.results.schema.WITHIN`).
+    If a job made tuning runs as well as final runs, the seconds of both count. If another job estimated a
+    basis (coordinates of the parameters), the seconds of that job are added to every job that uses the basis,
+    once per seed. Tables of earlier versions do not distinguish some phases: such a phase is null, and its
+    seconds are part of another phase (`curvebench.results.schema.WITHIN`).
 
     Returns:
-        The rows of `jobs` with columns of `CELL`, runs, alone (whether every run had a bundle to itself),
-        steps and examples (totals of all runs; null if a run ended early), and `{phase}_seconds` for each of
-        `PHASES`, whose sum is total_seconds.
+        The rows of the table `jobs` with columns of `CELL`, runs (their number), alone (whether no run shared
+        a batched program with other runs), steps and examples (totals of all runs; null if a run ended
+        early), and `{phase}_seconds` for each of `PHASES`, whose sum is total_seconds.
     """
-    # Without a threshold at which runs stop, a run that reached its target goes on to its last step.
+    # If runs do not stop at a threshold, a run that reached its target continues to its last step.
     complete = ["budget"] if study.training.stop else ["budget", "reached"]
     made_final = pl.col("stage").is_in(("final", "alternative")).any().over("spec_hash", "machine")
     per_run = pl.col("basis_seconds").fill_null(0) / pl.len().over("spec_hash", "machine", "seed")
@@ -69,12 +75,13 @@ def final_jobs(study: StudyPlan, tables: Tables) -> pl.DataFrame:
 
 
 def clock_of(problem: StudyProblem) -> dict[str, Any]:
-    """Return the numbers that a page shows on wall-clock time for a problem.
+    """Return the numbers that a page shows about the wall-clock time on a problem.
 
     Returns:
-        rows: for each method, the job with the median total; of an even number of jobs the lower one, so that
-            its phases add up to its total. `least` and `most` are the smallest and largest total of a job,
-            and `examples_a_second` is the number of examples divided by the seconds of steps.
+        rows: for each method, the job with the median total of seconds. With an even number of jobs it is the
+            lower of the two middle jobs, so that the phases add up to the total. `least` and `most` are the
+            smallest and largest total of a job, and `examples_a_second` is the number of examples divided by
+            the seconds of steps.
         phases: the phases in which some of these jobs spent time.
         machines: the machines of all jobs.
     """
@@ -94,9 +101,9 @@ def clock_of(problem: StudyProblem) -> dict[str, Any]:
 def paces(problem: StudyProblem) -> pl.DataFrame:
     """Return the seconds of a step and of compilation for each method of a problem.
 
-    The timing jobs are used unless they miss a method with finished final runs and the jobs of the runs
-    themselves have all. Only jobs that made their runs one at a time are used, and waiting for data then
-    counts as part of a step.
+    The numbers come from the timing jobs. If these lack a method that has finished final runs, and the jobs
+    of the final runs have all methods, the numbers come from the jobs of the final runs. Of these, only jobs
+    that made their runs one at a time count, and waiting for data counts as part of a step.
 
     Returns:
         Columns of `CELL`, each (seconds of a step), compile (seconds), timed (whether timing jobs were used).
@@ -121,10 +128,11 @@ def paces(problem: StudyProblem) -> pl.DataFrame:
 def references(methods: Sequence[str]) -> dict[str, str]:
     """Return the method with which the step of each method is compared.
 
-    It is the same optimizer in the identity basis, if the list has it, or else the first method.
+    The reference of a method is the same optimizer in the identity basis if it is among `methods`, and
+    otherwise the first of `methods`.
 
     Returns:
-        The reference by method; a method that would be its own reference is left out.
+        The reference of each method; a method that would be its own reference is left out.
     """
     reference_of = {}
     for method in methods:
@@ -142,15 +150,15 @@ def _each(timings: pl.DataFrame, phase: str, name: str) -> pl.DataFrame:
 
 
 def step_pairs(timings: pl.DataFrame, reference: Mapping[str, str]) -> pl.DataFrame:
-    """Return the ratio of a method's step time to its reference's, for every interleaved repetition.
+    """Return each method's step time divided by that of its reference, for every repetition of a timing job.
 
     Args:
         timings: the table `timings` with `method`.
-        reference: the reference of each compared method.
+        reference: the method with which each method is compared, by method.
 
     Returns:
-        Columns of `CELL`, machine, repetition, reference, value. Methods are missing if they or their
-        references were not timed.
+        Columns of `CELL`, machine, repetition, reference, value (the ratio). A method is missing if it or its
+        reference was not timed.
     """
     step_times = _each(timings, "step", "step")
     names = pl.col("method").replace_strict(dict(reference), default=None, return_dtype=pl.String)
@@ -163,7 +171,10 @@ def step_pairs(timings: pl.DataFrame, reference: Mapping[str, str]) -> pl.DataFr
 
 
 def step_ratios(timings: pl.DataFrame, reference: Mapping[str, str]) -> pl.DataFrame:
-    """Return the median and interval of `step_pairs` for each method.
+    """Return for each method the median over repetitions of its step time divided by the reference's.
+
+    Args:
+        timings, reference: see `step_pairs`.
 
     Returns:
         Columns of `CELL`, machine, reference, median, low, high, level, count.
@@ -224,9 +235,10 @@ def with_seconds(bands: pl.DataFrame, final: pl.DataFrame, paces: pl.DataFrame) 
 
 
 def optimizer_overhead_seconds(timings: pl.DataFrame) -> pl.DataFrame:
-    """Return an optimizer's overhead in seconds per step: its step minus the null step, by repetition.
+    """Return each optimizer's overhead in seconds per step: the time of its step minus that of the null step.
 
-    The null step takes the gradient and changes nothing.
+    The null step computes the gradient and leaves the parameters unchanged. The two are subtracted repetition
+    by repetition.
 
     Returns:
         Columns of `CELL`, machine, median, low, high, level, count; empty where no null step was timed.

@@ -1,4 +1,4 @@
-"""Problems to optimize, one file per family. The `WORKLOADS` of every module are found by name."""
+"""Workloads: problems to optimize, one file per family. Each module lists them in `WORKLOADS`."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ KIND = Kind("workload", __name__, "WORKLOADS", Workload)
 
 
 def workloads() -> dict[str, Workload]:
-    """Return all workloads of this package by name."""
+    """Return all workloads of this package by their names."""
     return KIND.own()

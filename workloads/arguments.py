@@ -14,7 +14,9 @@ Settings = Mapping[str, Any]
 
 
 class Random(Protocol):
-    """Source of the random generators of one problem instance, seeded by (workload, seed)."""
+    """Source of random generators for one problem instance, seeded by the workload's name and the run's
+    seed.
+    """
 
     def __call__(self, purpose: str, shared: bool = False) -> np.random.Generator:
         """Return a new generator for `purpose`; with `shared`, every seed gets the same generator."""

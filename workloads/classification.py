@@ -1,4 +1,12 @@
-"""Classification: loss and metrics of a network that computes logits, and fully connected ReLU networks."""
+"""Classification: loss and metrics of a network that computes logits, and fully connected ReLU networks.
+
+The state of a model is what steps change besides the parameters, such as the running statistics of batch
+norm. A split is one of train, validation and test: a mapping of field names to arrays whose first axis counts
+examples.
+
+In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
+Reparameterization" (docs/sources.md).
+"""
 
 from __future__ import annotations
 
@@ -14,7 +22,7 @@ import numpy as np
 from curvebench.workloads.arguments import Array, Arrays, Ops, Settings
 from curvebench.workloads.workload import MINIBATCH_LOSS, Likelihood, Metric, Role
 
-# Function of (outputs, inputs, generator) that draws the initial weight or bias of a layer.
+# Function `draw(outputs, inputs, generator)`, which draws the initial weight or bias of a layer.
 Draw = Callable[[int, int, np.random.Generator], np.ndarray]
 
 
@@ -23,7 +31,7 @@ Network = Callable[[Ops, Arrays, Arrays, Arrays, bool], tuple[Array, Arrays]]
 
 
 def with_fixed_state(logits: Callable[[Ops, Arrays, Arrays, Arrays], Array]) -> Network:
-    """Return the network of `logits(ops, params, state, split)`, which never changes its state."""
+    """Return a network whose state never changes, from a function `logits(ops, params, state, split)`."""
 
     def network(
         ops: Ops, params: Arrays, state: Arrays, split: Arrays, training: bool
@@ -47,7 +55,7 @@ class Classifier:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """Values of the fields `loss`, `evaluate` and `likelihood` of a workload.
+        """Fields `loss`, `evaluate` and `likelihood` for the constructor of a workload.
 
         The likelihood is the distribution of labels that the training loss assumes. With batch norm, it is
         conditional on the batch.
@@ -58,7 +66,9 @@ class Classifier:
     def loss(
         self, ops: Ops, params: Arrays, state: Arrays, batch: Arrays, noise: Arrays
     ) -> tuple[Array, Arrays, Arrays]:
-        """Return the mean negative log-likelihood of `labels` (000 C.2) and the new state."""
+        """Return the mean negative log-likelihood of the batch's labels (000 C.2), and the new model
+        state.
+        """
         logits, state = self.trained(ops, params, state, batch, noise)
         terms = self.log_likelihoods(ops, ops.log_softmax(logits, axis=-1), batch["labels"], noise)
         return -ops.mean(terms), state, {}
@@ -71,7 +81,7 @@ class Classifier:
     def trained(
         self, ops: Ops, params: Arrays, state: Arrays, batch: Arrays, noise: Arrays
     ) -> tuple[Array, Arrays]:
-        """Return the logits of a minibatch in training, and the new state."""
+        """Return the logits of a minibatch in training, and the new model state."""
         return self.network(ops, params, state, batch, True)
 
     def log_likelihoods(self, ops: Ops, log_probabilities: Array, labels: Array, noise: Arrays) -> Array:
@@ -79,7 +89,7 @@ class Classifier:
         return log_likelihoods(ops, log_probabilities, labels)
 
     def _outputs(self, ops: Ops, params: Arrays, state: Arrays, batch: Arrays, noise: Arrays) -> Array:
-        """Return the logits only, as `Likelihood` requires."""
+        """Return the logits without the state, as the field `outputs` of `Likelihood` requires."""
         return self.trained(ops, params, state, batch, noise)[0]
 
 
@@ -97,7 +107,7 @@ def constant(shape: tuple[int, ...], role: Role, value: float) -> Parameter:
 
 
 class SizedNetwork(ABC):
-    """A network with sizes that the settings of a study determine."""
+    """A network whose sizes are determined by a study's settings."""
 
     @property
     @abstractmethod
@@ -120,7 +130,7 @@ class SizedNetwork(ABC):
 
 
 def of_network(network: Callable[[Settings], SizedNetwork], classifier: Classifier) -> dict[str, Any]:
-    """Return the fields of a float32 workload that follow from its network and its classifier.
+    """Return the fields of a float32 workload that its network and its classifier determine.
 
     Args:
         network: function from completed settings to the network.
@@ -164,7 +174,7 @@ def classification_metrics(splits: Iterable[str]) -> dict[str, Metric]:
     return loss | accuracy
 
 
-# Metrics that the steps of a classifier compute, without a further pass over the data.
+# Metrics that training steps of a classifier compute themselves, without an additional pass over the data.
 MINIBATCH_METRICS = {
     MINIBATCH_LOSS: Metric(
         "mean negative log-likelihood of the minibatches since the evaluation before", "minimize", "nats"

@@ -1,4 +1,11 @@
-"""Three convex objectives on random matrices with decaying singular values; full batch, float64."""
+"""Three convex objectives on random matrices with decaying singular values; full batch, float64.
+
+A (n, d) has n examples in its rows, y (n,) are the targets, theta (d,) is the parameter, and sigma the
+logistic function.
+
+In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
+Reparameterization" (docs/sources.md).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +19,7 @@ from curvebench.workloads.arguments import Array, Arrays, Ops, Random, Settings
 from curvebench.workloads.matrices import power_law_matrix
 from curvebench.workloads.workload import Metric, Problem, Role, Setting, Workload, loss_of
 
-EXAMPLES = 100  # default number of rows of A
+EXAMPLES = 100  # default number of examples, the rows of A
 LOSS = Metric("value of the objective", "minimize")
 GRADIENT_NORM = Metric("Euclidean norm of the full-batch gradient", "minimize")
 SUBOPTIMALITY = Metric("objective minus its minimum", "minimize")
@@ -28,7 +35,7 @@ def _residuals(ops: Ops, params: Arrays, split: Arrays) -> Array:
 def _log_sum_exp(ops: Ops, params: Arrays, split: Arrays) -> Array:
     """Return f = log sum_i exp(r_i^2) with r = A theta - y.
 
-    000 eq. B.1 prints exp(r)^2, which has no minimum for n = d.
+    000 eq. B.1 prints exp(r)^2 instead, which has no minimum for n = d.
     """
     return ops.logsumexp(ops.square(_residuals(ops, params, split)), axis=-1)
 
@@ -67,7 +74,10 @@ def _bernoulli_labels(features: np.ndarray, truth: np.ndarray, random: Random) -
 
 
 def _start(settings: Settings, generator: np.random.Generator) -> dict[str, np.ndarray]:
-    """Draw theta ~ N(0, c^2 I). In 000 C.6, c = 1 for starts and for EGOP samples; in C.4 it is not."""
+    """Draw theta ~ N(0, c^2 I).
+
+    In 000 C.6, c is 1 for initial parameters and for EGOP samples, in C.4 it is not.
+    """
     return {"theta": settings["start_scale"] * generator.normal(size=(settings["d"],))}
 
 
@@ -81,7 +91,7 @@ def _workload(
     d: int,
     alpha: float,
 ) -> Workload:
-    """Return the workload of one objective; `minimum(n)` is its minimum, or None if it has no formula."""
+    """Return the workload of one objective; `minimum(n)` is its minimum, or None if no formula is known."""
 
     def problem(settings: Settings, random: Random) -> Problem:
         features, truth = _data(settings, random)

@@ -16,7 +16,8 @@ from curvebench.spec.errors import InputError
 from curvebench.workloads.workload import DataMissing
 
 FOLDER_VARIABLE = "CURVEBENCH_DATA"
-OPTDIGITS_ROWS: Mapping[str, int] = {"optdigits.tra": 3823, "optdigits.tes": 1797}  # lines of each file
+# number of lines of each file
+OPTDIGITS_ROWS: Mapping[str, int] = {"optdigits.tra": 3823, "optdigits.tes": 1797}
 PIXELS = 64  # an image has 8 x 8 pixels, and each is a count from 0 to MAXIMUM_PIXEL
 MAXIMUM_PIXEL = 16
 CLASSES = 10
@@ -33,7 +34,7 @@ class DataFiles:
     Args:
         title: name of the data set in messages.
         names: names of the files.
-        subfolder: subfolder of that folder that is searched before the folder itself.
+        subfolder: subfolder of `CURVEBENCH_DATA` that is searched before that folder itself.
         remedy: instruction for getting the files, for messages.
         installed: function that returns further folders to search, such as the folder of a package.
     """
@@ -52,7 +53,7 @@ class DataFiles:
         return (*chosen, *self.installed())
 
     def found(self) -> dict[str, Path]:
-        """Return the files that exist by name, from the first folder that has most of them."""
+        """Return existing files by name, from the folder that has most of them (the first of several)."""
         folders = ({name: folder / name for name in self.names} for folder in self._folders)
         existing = [{name: path for name, path in files.items() if path.is_file()} for files in folders]
         return max(existing, key=len, default={})
@@ -62,7 +63,7 @@ class DataFiles:
         return tuple(self.found().values())
 
     def missing(self) -> str | None:
-        """Return which files are missing and how to get them; None when all exist."""
+        """Return a text on which files are missing and how to get them; None if all exist."""
         absent = [name for name in self.names if name not in self.found()]
         if not absent:
             return None
@@ -94,7 +95,7 @@ def read_content(path: Path) -> bytes:
 
 
 def random_parts(counts: Mapping[str, int], generator: np.random.Generator) -> dict[str, np.ndarray]:
-    """Return a random partition of 0, 1, ..., n - 1 into sets of the given sizes, by name; n is their sum."""
+    """Divide the indices 0, 1, ... at random into sets of the given sizes, and return the sets by name."""
     permutation = generator.permutation(sum(counts.values()))
     arrays = np.split(permutation, np.cumsum(list(counts.values()))[:-1])
     return dict(zip(counts, arrays, strict=True))
@@ -121,7 +122,9 @@ def read_full_digits() -> tuple[np.ndarray, np.ndarray]:
 
 
 def reduced_digits_files() -> tuple[Path, ...]:
-    """Return the path of scikit-learn's digits, if any, without the import of it, which takes 2 s."""
+    """Return the path of scikit-learn's digits, or nothing, without importing scikit-learn, which takes 2
+    s.
+    """
     package = importlib.util.find_spec("sklearn")
     if package is None or package.origin is None:
         return ()
@@ -130,7 +133,7 @@ def reduced_digits_files() -> tuple[Path, ...]:
 
 
 def read_reduced_digits() -> tuple[np.ndarray, np.ndarray]:
-    """Return scikit-learn's 1,797 digits, optdigits.tes: pixels (1797, 64) and labels (1797,).
+    """Return the 1,797 digits in scikit-learn (file optdigits.tes): pixels (1797, 64) and labels (1797,).
 
     Raises:
         DataMissing: if scikit-learn is not installed, or lacks the file.

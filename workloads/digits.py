@@ -1,4 +1,8 @@
-"""The UCI handwritten digits, 8 x 8 pixels in 10 classes, and a small ReLU network that classifies them."""
+"""The UCI handwritten digits, 8 x 8 pixels in 10 classes, and a small ReLU network that classifies them.
+
+In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
+Reparameterization" (docs/sources.md).
+"""
 
 from __future__ import annotations
 
@@ -22,13 +26,11 @@ from curvebench.workloads.data import (
 from curvebench.workloads.matrices import uniform_bias, xavier_normal
 from curvebench.workloads.workload import Problem, Setting, Workload, batch_size, require_batch
 
-# Network of 000 C.2. Initial parameters and EGOP samples are Xavier normal weights and uniform biases (000
-# C.6).
+# Network of 000 C.2, with Xavier normal weights and uniform biases (000 C.6).
 NETWORK = ReluNetwork((PIXELS, 32, CLASSES), xavier_normal, uniform_bias)
 READERS = {"reduced": read_reduced_digits, "full": read_full_digits}
 FILES = {"reduced": reduced_digits_files, "full": FULL_DIGITS.paths}
-# Numbers of examples of each split: those of the paper (000 C.1), and equal proportions of the installed
-# digits.
+# Numbers of examples of each split for all digits (000 C.1), and for scikit-learn's digits.
 SPLITS = {
     "reduced": {"train": 1222, "validation": 191, "test": 384},
     "full": {"train": 3823, "validation": 598, "test": 1199},

@@ -1,4 +1,8 @@
-"""Fashion-MNIST, images of clothing: ReLU networks and a vision transformer."""
+"""Fashion-MNIST, images of clothing: ReLU networks and a vision transformer.
+
+In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
+Reparameterization", and 001 is an earlier version of the EGOP paper (000) (docs/sources.md).
+"""
 
 from __future__ import annotations
 
@@ -29,8 +33,8 @@ from curvebench.workloads.workload import Problem, Setting, Workload, batch_size
 # Folder into which the Debian package dataset-fashion-mnist installs the files.
 DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")
 SUBFOLDER = "fashion-mnist"
-# SHA-256 of the decompressed content of each file. It is checked because MNIST has files of the same names
-# and shapes.
+# SHA-256 of the decompressed content of each file.
+# It is checked, because the files of MNIST have the same names and shapes.
 CONTENTS: Mapping[str, Mapping[str, str]] = {
     "train": {
         "train-images-idx3-ubyte.gz": "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
@@ -96,7 +100,7 @@ def parse_idx(content: bytes) -> np.ndarray:
 
 SIDE = 28  # height and width of an image in pixels
 TRAIN, TEST, CLASSES = 60_000, 10_000, 10  # numbers of training and test images, and of classes
-# Shares of the standard test set that are the validation and test splits of the ReLU networks.
+# For the ReLU networks, shares of the standard test set that become the validation and test splits.
 HELD_OUT = {"validation": 0.25, "test": 0.75}
 HEAD_WIDTH = 16  # units of an attention head
 # Fields that all workloads of this file share.
@@ -104,10 +108,10 @@ DATA: dict[str, Any] = {
     "missing": lambda settings: FASHION.missing(),
     "files": lambda settings: FASHION.paths(),
 }
-WINDOWS = (1, 2, 4, 7, 14)  # side lengths of squares into which an image can be divided
+WINDOWS = (1, 2, 4, 7, 14)  # possible side lengths of the squares that an image is divided into
 
 
-# Both parts of both networks fit into the cache, so that the seeds of a job share 0.4 GB that are read once.
+# The cache has room for the training and test sets of both networks (0.4 GB), which the seeds of a job share.
 @lru_cache(maxsize=4)
 def _examples(part: str, classes: int, pooling: int, pixel_scale: float) -> tuple[np.ndarray, np.ndarray]:
     """Return pixels (examples, inputs) and labels (examples,) of the standard set `part`, `train` or `test`.
@@ -143,7 +147,7 @@ def _of_classes(classes: int, hidden: int, pooling: int, **fields: Any) -> Workl
     """Return the workload of a ReLU network with one hidden layer.
 
     Args:
-        classes: number of classes; images of the others are left out.
+        classes: number of classes; images of all other classes are left out.
         hidden: units of the hidden layer.
         pooling: default value of the setting `pooling`.
         fields: further fields of the workload.
@@ -216,15 +220,19 @@ def _vit(settings: Settings) -> PlainViT:
     return PlainViT(*sizes, classes=CLASSES, qkv_matrices=settings["qkv_matrices"])
 
 
-@lru_cache(maxsize=2)  # both parts are read once, and shared by the seeds of a job
+@lru_cache(maxsize=2)  # training and test set are read once, and shared by the seeds of a job
 def _patches(part: str, side: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return patches (examples, tokens, side * side) in [-1, 1] and labels of a part's first images."""
+    """Return patches (examples, tokens, side * side) in [-1, 1] and labels of the first `count` images of
+    `part`.
+    """
     images, labels = (array[:count] for array in read_fashion(part))
     return patches_of((images / 127.5 - 1)[..., None], side), labels.astype(np.int64)
 
 
 def _vit_problem(settings: Settings, random: Random) -> Problem:
-    """Return the first training images, and the first test images, divided into validation and test."""
+    """Return the first training images, and the first test images, divided into validation and test
+    splits.
+    """
     held_out, side = settings["held_out_examples"], settings["patch"]
     train, labels = _patches("train", side, settings["train_examples"])
     test_patches, test_labels = _patches("test", side, 2 * held_out)

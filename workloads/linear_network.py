@@ -1,4 +1,11 @@
-"""A linear network without activation functions that learns a linear map of inputs with decaying spectrum."""
+"""A linear network without activation functions that learns a linear map of inputs with decaying spectrum.
+
+A has one example per column, Y = M* A are the targets of the true map M*, and W1, W2, ... are the weights.
+The singular values sigma_k of A decay as k^-alpha.
+
+In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
+Reparameterization" (docs/sources.md).
+"""
 
 from __future__ import annotations
 
@@ -26,7 +33,7 @@ SPLITS = ("train", "validation", "test")
 
 
 def _read_widths(value: Any) -> Any:
-    """Check that the widths are at least two positive whole numbers."""
+    """Convert the setting `widths` and check that it is a list of two or more positive whole numbers."""
     counts = isinstance(value, (list, tuple)) and all(type(width) is int and width > 0 for width in value)
     if not counts or len(value) < 2:
         raise ValueError("is not a list of at least two whole numbers above 0, input to output")

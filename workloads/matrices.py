@@ -1,4 +1,11 @@
-"""Random matrices with given singular values, and the usual distributions of initial parameters."""
+"""Random matrices with given singular values, and the usual distributions of initial parameters.
+
+N(mean, variance) is the normal distribution. fan_in and fan_out are the numbers of inputs and outputs of a
+layer.
+
+In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
+Reparameterization" (docs/sources.md).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""Two regressions on matrices, full batch and float64: errors in variables, and low-rank factorization."""
+"""Two regressions on matrices, full batch and float64: errors in variables, and low-rank factorization.
+
+In errors in variables, W (n, m) is the parameter, M a random mask, A (n, n) the features and Y the targets.
+In factorization, a matrix X* of rank r is recovered from A X* by the factors L and R of A L R^T. The singular
+values sigma_k of A decay as k^-alpha.
+
+In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
+Reparameterization" (docs/sources.md).
+"""
 
 from __future__ import annotations
 
@@ -44,7 +52,7 @@ def _masked_loss(ops: Ops, params: Arrays, split: Arrays) -> Array:
 
 
 def _zero(settings: Settings, generator: np.random.Generator) -> dict[str, np.ndarray]:
-    """Return W = 0, for all seeds (000 C.6)."""
+    """Return the initial parameter W = 0, which all seeds share (000 C.6)."""
     return {"W": np.zeros((settings["n"], settings["m"]))}
 
 
@@ -136,7 +144,7 @@ def _factored_loss(ops: Ops, params: Arrays, split: Arrays) -> Array:
 
 
 def _matrix_factorization(settings: Settings, random: Random) -> Problem:
-    """Draw a problem. Its minimum is known, because A is invertible: A L R^T can be any matrix of rank r."""
+    """Draw a problem with known minimum: A is invertible, so that A L R^T can be any matrix of rank r."""
     instance = _draw(settings, random("data"))
     u, values, vh = np.linalg.svd(instance.targets, full_matrices=False)
     rank = settings["rank"]
@@ -152,7 +160,9 @@ def _matrix_factorization(settings: Settings, random: Random) -> Problem:
 
 
 def _factored_evaluation(ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> dict[str, Array]:
-    """Return objective and suboptimality; on the test split, the error of the recovered matrix."""
+    """Return the objective and its distance to the minimum; on the test split, the error of the recovered
+    matrix.
+    """
     if "truth" in split:
         error = ops.matmul(params["L"], ops.swapaxes(params["R"], 0, 1)) - split["truth"]
         return {"recovery_error": ops.sum(ops.square(error))}
@@ -192,7 +202,7 @@ MATRIX_FACTORIZATION = Workload(
     shared_data=False,
     roles=lambda settings: {"L": Role("weight", 0), "R": Role("weight", 1)},
     problem=_matrix_factorization,
-    # An EGOP sample is the start of a new instance, because the start follows from the data.
+    # Initial parameters depend on the data, so that each EGOP sample is the start of a new instance.
     sample_parameters=lambda settings, generator: _spectral_start(settings, _draw(settings, generator)),
     loss=loss_of(_factored_loss),
     evaluate=_factored_evaluation,

@@ -58,7 +58,7 @@ def _missing(settings: Settings) -> str | None:
 
 
 def _splits(settings: Settings, random: Random) -> dict[str, Any]:
-    """Return the images of the folder's splits, of all classes or of random classes that all seeds share."""
+    """Return the splits of the folder, with all classes or with random classes that all seeds share."""
     absent, folder = _missing(settings), images_folder(settings["folder"])
     if absent or folder is None:
         raise DataMissing(absent or "")
@@ -116,7 +116,7 @@ def _workload(
 
     def checked(chosen: Settings) -> None:
         check(chosen)
-        _ = network(chosen).shapes  # raises a ValueError if sizes do not fit together
+        _ = network(chosen).shapes  # raises a ValueError if sizes are inconsistent
         if chosen["batch_size"] is None:
             raise ValueError("batch_size: is null; images do not fit into one batch, give a number")
 
@@ -173,12 +173,12 @@ _MIXING = {
 
 
 def _mixing(settings: Settings) -> Augmentation:
-    """Return MixUp and CutMix with the strengths of the settings."""
+    """Return the augmentation by MixUp and CutMix with the strengths in the settings."""
     return Augmentation(mixup=settings["mixup"], cutmix=settings["cutmix"])
 
 
 def _check_mixing(settings: Settings) -> None:
-    """Check that images are mixed, and that minibatches consist of pairs."""
+    """Check that MixUp or CutMix is on, and that the batch size is even, so that pairs can be mixed."""
     if not _mixing(settings).mixes:
         raise ValueError("mixup and cutmix are both 0; one of them mixes images")
     if settings["batch_size"] is not None and settings["batch_size"] % 2:
@@ -186,7 +186,7 @@ def _check_mixing(settings: Settings) -> None:
 
 
 def _check_vit(settings: Settings) -> None:
-    """Check the settings of PlainViT."""
+    """Check that the settings of PlainViT are consistent with each other."""
     _check_mixing(settings)
     if settings["side"] % settings["patch"]:
         raise ValueError(f"side = {settings['side']} is not a multiple of patch = {settings['patch']}")
@@ -210,8 +210,8 @@ def patches(ops: Ops, images: Array, inputs: int) -> Array:
 
     Args:
         ops: array functions.
-        images: images (examples, channels, rows, columns).
-        inputs: numbers in a patch.
+        images: images (examples, channels, rows, columns). inputs: entries of a patch, side * side *
+            channels.
 
     Returns:
         Patches (examples, tokens, inputs).

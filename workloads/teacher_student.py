@@ -1,4 +1,8 @@
-"""Networks without biases, linear and tanh, that learn the outputs of another such network."""
+"""Networks without biases, linear and tanh, that learn the outputs of another such network.
+
+In citations, 004 is Bernacchia (2025), "Global curvature for second-order optimization of neural networks"
+(docs/sources.md).
+"""
 
 from __future__ import annotations
 
@@ -27,7 +31,7 @@ from curvebench.workloads.workload import (
 SPLITS = ("train", "test")
 MAX_EIGENVALUE, MIN_EIGENVALUE = 1.0, 1e-5  # range of the eigenvalues of the inputs' covariance (004 Sec. 4)
 
-# Functions that return the activation function of a library: of NumPy, or of a table of array functions.
+# Functions that return the activation function of a library: NumPy, or the array functions `ops`.
 ACTIVATIONS: Mapping[str, Callable[[Any], Callable[[Array], Array]]] = {
     "linear": lambda functions: lambda x: x,
     "tanh": lambda functions: functions.tanh,
@@ -40,7 +44,9 @@ def spectrum(inputs: int) -> np.ndarray:
 
 
 def sample_features(eigenvectors: np.ndarray, examples: int, generator: np.random.Generator) -> np.ndarray:
-    """Draw normal inputs (examples, inputs) with mean 0, by eigenvectors of their covariance."""
+    """Draw normal inputs (examples, inputs) with mean 0 and the covariance `spectrum` along
+    `eigenvectors`.
+    """
     inputs = len(eigenvectors)
     return (generator.normal(size=(examples, inputs)) * np.sqrt(spectrum(inputs))) @ eigenvectors.T
 
@@ -103,7 +109,9 @@ def _half_squared_error(ops: Ops, params: Arrays, split: Arrays, activation: str
 
 
 def _workload(activation: str, figure: str) -> Workload:
-    """Return the workload of an activation. At the paper's sizes, the data of a seed are 11.2 MB."""
+    """Return the workload with an activation function. At the paper's sizes, each seed has 11.2 MB of
+    data.
+    """
     error = partial(_half_squared_error, activation=activation)
     return Workload(
         name=f"teacher_student_{activation}",

@@ -1,4 +1,11 @@
-"""Definition of a workload: data, initial parameters, loss and metrics, written once for every backend."""
+"""Definition of a workload: data, initial parameters, loss and metrics, written once for every backend.
+
+A lane is one run inside a batched program; lanes differ in seed and setting. Minibatches and splits are
+mappings of field names to arrays whose first axis counts examples.
+
+In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
+Reparameterization" (docs/sources.md).
+"""
 
 from __future__ import annotations
 
@@ -13,9 +20,10 @@ from curvebench.spec.errors import InputError
 from curvebench.spec.values import Option, Precision, Read, completed, whole
 from curvebench.workloads.arguments import Array, Arrays, Ops, Random, Settings
 
-# The executor computes these two metrics itself when a workload declares them. GRADIENT_NORM is the norm of
-# the full-batch gradient. MINIBATCH_LOSS is the mean loss of the steps since the last evaluation; at step 0
-# it is the loss of the first step's minibatch.
+# The executor computes these two metrics itself when a workload declares them.
+# GRADIENT_NORM is the Euclidean norm of the full-batch gradient.
+# MINIBATCH_LOSS is the mean minibatch loss of the steps since the last evaluation.
+# At step 0, it is the loss of the first step's minibatch.
 GRADIENT_NORM, MINIBATCH_LOSS = "gradient_norm", "minibatch_loss"
 
 
@@ -46,7 +54,7 @@ class DataSource(Protocol):
 
     @property
     def notes(self) -> list[str]:
-        """Remarks on the examples fetched so far, such as damaged files, for the run's provenance."""
+        """Return remarks on the examples fetched so far, such as damaged files, for the run's provenance."""
 
 
 Split = Mapping[str, np.ndarray] | DataSource
@@ -68,7 +76,8 @@ def placeholder_of(split: Split) -> Mapping[str, np.ndarray]:
 class Setting(Option):
     """A setting of a workload that a study may change: its default, description and `read`.
 
-    `read(value)` converts and checks the value that a study gives; without it every value is accepted.
+    `read(value)` converts and checks the value that a study gives. If `read` is None, every value is
+    accepted.
     """
 
     read: Read = lambda value: value
@@ -116,7 +125,9 @@ def require_batch(settings: Settings, examples: int) -> None:
 
 
 def split_of(metric: str) -> str | None:
-    """Return the split that a metric is evaluated on; None for a metric that the steps themselves give."""
+    """Return the split that a metric is evaluated on; None for a metric that training steps compute
+    themselves.
+    """
     if metric == MINIBATCH_LOSS:
         return None
     return "train" if metric == GRADIENT_NORM else metric.partition("_")[0]
@@ -177,7 +188,7 @@ class Problem:
     """
 
     parameters: dict[str, np.ndarray]
-    splits: Mapping[str, Any]  # each a Split
+    splits: Mapping[str, Any]  # values of type Split
     state: dict[str, np.ndarray] = field(default_factory=dict)
     facts: dict[str, float] = field(default_factory=dict)
 
@@ -191,7 +202,7 @@ class Workload:
     Args:
         name: the name in studies and tables.
         description: one line for `curvebench list` and the report.
-        source: file and place in the source documents.
+        source: source document and place in it, such as "000 C.6".
         metrics: the metrics of an evaluation by full name: the split, an underscore and the key that
             `evaluate` returns, such as `train_loss` or `validation_accuracy`. Two more may be declared, which
             the executor computes: `gradient_norm`, the Euclidean norm of the full-batch gradient, and
@@ -209,7 +220,7 @@ class Workload:
         loss: `loss(ops, params, state, batch, noise) -> (loss, state, metrics)` for one run.
         evaluate: `evaluate(ops, params, state, split) -> {key: scalar}` for one run and one split.
         likelihood: distribution of the targets given the outputs, for rules that need a Fisher matrix; None
-            if there is none, and then such rules are refused.
+            if the targets have no distribution; then such rules are refused.
         noise: `noise(settings, generator, batch_size) -> arrays` draws, on the host, the random arrays of one
             step of one seed, such as dropout masks and shifts of augmentation; None for a loss without noise.
             When gradients are accumulated, arrays whose first axis counts examples are split like the
@@ -223,10 +234,11 @@ class Workload:
             evaluates all examples in one call. With a number, the splits stay in host memory.
         streamed: whether each minibatch is assembled on the host and sent to the device, because the training
             data do not fit on it. A `DataSource` is always streamed.
-        separate_jobs: whether each run is a job of its own. Set it for runs that take hours.
+        separate_jobs: whether each run is a separate job. Set it for runs that take hours.
         files: `files(settings) -> paths` of the data files of the problem; their content is part of a job's
             hash. A very large data set names one file that lists the checksums of the others.
-        missing: `missing(settings)` returns which data is missing and how to get it, or None if none is.
+        missing: `missing(settings)` returns which data is missing and how to get it, or None if no data are
+            missing.
         check: `check(settings)` raises a ValueError if completed settings contradict each other; `complete`
             calls it.
         streams: name that seeds the random streams, if a study's label has replaced it in `name`.
@@ -301,9 +313,9 @@ class Workload:
         return tuple(dict.fromkeys(filter(None, map(split_of, self.metrics))))
 
     def evaluated_on(self, splits: Collection[str] | None) -> Workload:
-        """Return the workload without the metrics of other splits; with None, return it unchanged.
+        """Return the workload with the metrics of `splits` only; if `splits` is None, return it unchanged.
 
-        Metrics that the steps themselves give are kept.
+        Metrics that training steps compute themselves stay.
         """
         if splits is None:
             return self
@@ -318,7 +330,7 @@ class Workload:
         return {name: value.shape for name, value in sample.items()}
 
     def complete(self, given: Settings) -> dict[str, Any]:
-        """Return the given settings with the defaults of the others.
+        """Check the given settings, and return them together with the defaults of missing ones.
 
         Raises:
             ValueError: for an unknown setting, a wrong value, or settings that `check` refuses.

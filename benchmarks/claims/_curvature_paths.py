@@ -1,5 +1,8 @@
-"""Methods that learn a curvature from the same gradients step by step, their paths, and distances of
+"""Methods that learn a curvature step by step from gradients, the paths of the curvature, and distances of
 matrices.
+
+S is the learned curvature, S_0 its initial value, H the curvature of one step (g g^T for a gradient g), and B
+diag(d) B^T an eigendecomposition of S. A law is a probability distribution.
 """
 
 from __future__ import annotations
@@ -14,12 +17,11 @@ from curvebench.benchmarks.claims._parts import Random
 from curvebench.optimizers import matrix_functions as mf
 from curvebench.optimizers.matrix_functions import KroneckerSpectrum, SpectralMaps, Spectrum
 
-# Ratio of the largest to the smallest eigenvalue of a distinct start; the values are geometric, with product
-# 1.
+# Condition number of starts with distinct eigenvalues, which are a geometric sequence of product 1.
 SPREAD = 4.0
 
 
-# A tuple, and not a dataclass, so that the hash of a claim's rule includes the functions.
+# A tuple and not a dataclass, so that the hash of a claim's rule includes the functions in the fields.
 class CurvatureMethod(NamedTuple):
     """Method that learns a curvature S.
 
@@ -37,9 +39,9 @@ class CurvatureMethod(NamedTuple):
 def path(
     method: CurvatureMethod, start: Any, given: Iterable[Any], rate: float, checkpoints: Iterable[int]
 ) -> np.ndarray:
-    """Return S after the given numbers of steps, (checkpoints, n, n), in ascending order.
+    """Return S after each number of steps in `checkpoints` (ascending), with shape (checkpoints, n, n).
 
-    S is not finite after a divergence.
+    S is not finite if the method has diverged. `given` has the input of each step.
     """
     state, wanted, found = method.begin(start), set(checkpoints), []
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -54,7 +56,7 @@ def path(
 
 
 def spread_matrix(random: Random, size: int, condition: float) -> np.ndarray:
-    """Draw a positive definite matrix with geometric eigenvalues of product 1, in a random basis."""
+    """Draw a positive definite matrix with random eigenvectors and geometric eigenvalues of product 1."""
     basis = orthonormal(random, size, size)
     return np.asarray((basis * geometric(size, condition)) @ basis.T)
 
@@ -65,7 +67,7 @@ def geometric(size: int, condition: float) -> np.ndarray:
 
 
 def distinct(random: Random, size: int) -> Spectrum:
-    """Draw a random basis, with distinct eigenvalues."""
+    """Draw a spectrum with random eigenvectors and distinct eigenvalues."""
     return Spectrum(orthonormal(random, size, size), geometric(size, SPREAD))
 
 
@@ -108,12 +110,13 @@ def relative_frobenius(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
 
 
 def relative_wasserstein(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """Return the Wasserstein-2 distance of centred normal laws, relative to the distance of `expected` from
-    0.
+    """Return the Wasserstein-2 distance of two centred normal laws with covariances `found` and `expected`.
+
+    It is divided by the distance of the law of `expected` from the point mass at 0.
 
     The distance is the minimum of |L - M U|_F over orthogonal U, for any roots L and M of the two
-    covariances. This form does not suffer from cancellation as the difference of traces does. The result is
-    infinite for matrices (..., n, n) that are not positive definite.
+    covariances. Unlike the usual difference of traces, this formula does not suffer from cancellation. The
+    result is infinite for matrices (..., n, n) that are not positive definite.
     """
     found, expected = np.broadcast_arrays(found, expected)
     one, other = OPS.cholesky(found), OPS.cholesky(expected)
@@ -149,8 +152,8 @@ def nearest_product(matrix: np.ndarray, sizes: tuple[int, int]) -> tuple[np.ndar
 def likeliest_product(
     covariance: np.ndarray, sizes: tuple[int, int], rounds: int = 200
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the factors of the maximum-likelihood matrix normal law for a covariance, by flip-flop
-    (Dutilleul 1999).
+    """Return the factors of the maximum-likelihood matrix normal law for a covariance, by the flip-flop
+    algorithm (Dutilleul 1999).
     """
     blocks = covariance.reshape(*sizes, *sizes)
     one, other = np.eye(sizes[0]), np.eye(sizes[1])
@@ -171,17 +174,17 @@ def product(factors: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
 
 
 def matrix_of(spectrum: Spectrum) -> np.ndarray:
-    """Return B diag(d) B^T."""
+    """Return the matrix B diag(d) B^T of a spectrum."""
     return np.asarray(spectrum.basis * spectrum.values[..., None, :] @ spectrum.basis.swapaxes(-1, -2))
 
 
 def inverse_root_of(spectrum: Spectrum) -> np.ndarray:
-    """Return the lower triangular C with S = (C C^T)^-1."""
+    """Return the lower triangular C with (C C^T)^-1 = S for the spectrum of S."""
     return np.linalg.cholesky(matrix_of(Spectrum(spectrum.basis, 1 / spectrum.values)))
 
 
 def of_inverse_root(factor: np.ndarray) -> np.ndarray:
-    """Return (C C^T)^-1."""
+    """Return (C C^T)^-1 for a factor C, the inverse of `inverse_root_of`."""
     inverse = OPS.solve(factor, np.broadcast_to(np.eye(factor.shape[-1]), factor.shape))
     return np.asarray(inverse.swapaxes(-1, -2) @ inverse)
 
@@ -265,7 +268,7 @@ def _kronecker_cholesky(shares_scale: bool) -> CurvatureMethod:
 
 
 KRONECKER_CHOLESKY = _kronecker_cholesky(shares_scale=True)
-# As printed, the update of each factor also moves the common scale, which therefore moves twice.
+# As printed, each of the two factors is updated by the common scale, which is thus updated twice.
 KRONECKER_CHOLESKY_AS_PRINTED = _kronecker_cholesky(shares_scale=False)
 PROJECTION = CurvatureMethod(
     lambda start: tuple(matrix_of(one) for one in start),

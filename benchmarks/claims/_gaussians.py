@@ -1,4 +1,12 @@
-"""Gaussians around a spectral factorization: local coordinates, their Fisher-Rao metric, and gradients."""
+"""Gaussians around a spectral factorization: local coordinates, their Fisher-Rao metric, and gradients.
+
+In citations, 003 is Lin et al. (2025), "Spectral-factorized Positive-definite Curvature Learning for NN
+Training" (docs/sources.md).
+
+The Gaussians are N(mu, S^-1) with S = B diag(d) B^T, where B is orthogonal and d positive, or S = alpha S_1
+(x) S_2 with two such factors of determinant 1. The local coordinates are delta (change of mu), m (of log d)
+and M (rotation of B).
+"""
 
 from __future__ import annotations
 
@@ -44,7 +52,9 @@ def draw_kronecker(random: Random, shape: Sequence[int], tied: bool = False) -> 
 
 
 def identity(shape: Sequence[int]) -> Any:
-    """Return S = I: a single matrix for one length, otherwise one Kronecker factor per length."""
+    """Return the factorization of S = I: one matrix for a shape of one length, otherwise one Kronecker factor
+    per length.
+    """
     factors = tuple(Spectrum(np.eye(size), np.ones(size)) for size in shape)
     return factors[0] if len(factors) == 1 else KroneckerSpectrum(np.ones(1), factors)
 
@@ -88,7 +98,7 @@ class LocalCoordinates:
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """Size of each factor."""
+        """Number of rows of each factor of S."""
         return tuple(len(factor.values) for factor in self.factors)
 
     @property
@@ -107,11 +117,11 @@ class LocalCoordinates:
         }
 
     def moved(self, ops: Any, eta: Any) -> Any:
-        """Return the spectral factorization at coordinates eta."""
+        """Return the spectral factorization at the local coordinates eta."""
         blocks, factors = self.blocks, []
         for number, (factor, length) in enumerate(zip(self.factors, self.lengths, strict=True), start=1):
             growth = eta[blocks[f"m{number}"]]
-            # the entries of growth sum to 0, so that the last one is minus the sum of the others
+            # the entries of growth sum to 0: the last entry is minus the sum of all other entries
             if isinstance(self.origin, KroneckerSpectrum):
                 growth = ops.asarray(np.eye(length)[:, :-1] - np.eye(length)[:, -1:]) @ growth
             skews = ops.asarray(_skews(length).reshape(-1, length * length))
@@ -125,7 +135,7 @@ class LocalCoordinates:
 
     @property
     def mean_map(self) -> np.ndarray:
-        """B Diag(d)^(-1/2), the matrix that maps delta to the change of mu."""
+        """Matrix B diag(d)^(-1/2), which maps delta to the change of mu."""
         origin = self.origin
         if isinstance(origin, KroneckerSpectrum):
             bases, values = (reduce(np.kron, parts) for parts in zip(*origin.factors, strict=True))
@@ -133,9 +143,11 @@ class LocalCoordinates:
         return np.asarray(origin.basis * origin.values**-0.5)
 
     def metric(self) -> np.ndarray:
-        """Return -E[Hessian of log q] at the origin (003 App. I), by automatic differentiation.
+        """Return the Fisher-Rao metric at the origin, -E[Hessian of log q] (003 App. I), by automatic
+        differentiation.
 
-        The expectation over q at the origin is exact, since the differentiated function is the cross-entropy.
+        q is the density of the Gaussian. The expectation over q at the origin is exact, since the
+        differentiated function is the cross-entropy.
         """
         ops, torch = _torch()
         covariance, moves = ops.asarray(assembled(self.origin, -1.0)), ops.asarray(self.mean_map)
@@ -175,8 +187,9 @@ class LocalCoordinates:
 
 
 def _skews(length: int) -> np.ndarray:
-    """Return E_ij - E_ji for all i > j, (n (n - 1) / 2, n, n). Their combination with coefficients M is
-    Skew(Tril(M)).
+    """Return the basis E_ij - E_ji, i > j, of skew-symmetric matrices, (n (n - 1) / 2, n, n).
+
+    E_ij has a single 1. The combination with coefficients M is Skew(Tril(M)).
     """
     rows, columns = np.tril_indices(length, -1)
     found = np.zeros((len(rows), length, length))

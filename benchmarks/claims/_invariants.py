@@ -1,4 +1,12 @@
-"""Matrices that are invariant under maps of hidden units, block by block (004 Thm. 3.1, App. J)."""
+"""Matrices that are invariant under maps of hidden units, block by block (004 Thm. 3.1, App. J).
+
+In citations, 004 is Bernacchia (2025), "Global curvature for second-order optimization of neural networks"
+(docs/sources.md).
+
+A tensor is a weight W_l or bias b_l of layer l; a block of a matrix over all parameters belongs to two
+tensors. d_l is the number of units of layer l, d_0 of inputs and d_L of outputs. A form is a matrix that the
+group leaves unchanged; the invariant matrices of a block are its combinations, with factors as coefficients.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +38,13 @@ Factors = Mapping[Pair, np.ndarray]
 
 @dataclass(frozen=True)
 class Structure:
-    """Form of the matrices that are invariant under a symmetry group (004 Thm. 3.1; eqs. 118-142).
+    """Structure of the matrices that are invariant under a symmetry group (004 Thm. 3.1; eqs. 118-142).
 
     A block belongs to two tensors and has one axis for each of their layers of units. An axis of network
-    inputs or outputs carries the entries of a factor. The two axes of a hidden layer that both tensors touch
-    carry I or 1 1^T / d. The axis of a hidden layer that only one tensor touches carries 1 / sqrt(d). Under
-    sign changes only I is invariant, so that terms with 1 drop out.
+    inputs or outputs carries the entries of a factor. For a hidden layer of d units that both tensors have as
+    an axis, the block contains I or 1 1^T / d (1 is the vector of ones). For a hidden layer that only one
+    tensor has, it contains 1 / sqrt(d). Under sign changes only I is invariant, so that terms with 1 are
+    absent.
 
     Args:
         depth: L, the number of layers.
@@ -65,7 +74,7 @@ class Structure:
         return size_of(widths, self.bias)
 
     def forms(self, first: Tensor, second: Tensor, widths: Sequence[int]) -> np.ndarray:
-        """Return the block of each coefficient, (coefficients, rows, columns)."""
+        """Return the matrix that each coefficient of a block multiplies, (coefficients, rows, columns)."""
         return _forms(self, first, second, tuple(widths))
 
     def built(self, factors: Factors, widths: Sequence[int]) -> np.ndarray:
@@ -79,7 +88,7 @@ class Structure:
         return found
 
     def factors(self, matrix: np.ndarray, widths: Sequence[int]) -> dict[Pair, np.ndarray]:
-        """Return the factors of a matrix (p, p), by least squares if it has another form (004 eqs.
+        """Return the factors of a matrix (p, p), by least squares if the matrix is not invariant (004 eqs.
         186-188).
         """
         found, where = {}, places(widths, self.bias)
@@ -92,7 +101,7 @@ class Structure:
         return found
 
     def projected(self, matrix: np.ndarray, widths: Sequence[int]) -> np.ndarray:
-        """Return the nearest matrix of this form."""
+        """Return the nearest matrix of this structure, in Frobenius norm."""
         return self.built(self.factors(matrix, widths), widths)
 
 
@@ -117,7 +126,7 @@ def _forms(structure: Structure, first: Tensor, second: Tensor, widths: tuple[in
 def _terms(
     structure: Structure, first: Tensor, second: Tensor, widths: tuple[int, ...]
 ) -> Iterator[np.ndarray]:
-    """Yield the forms of each term in a block's equation, one form per entry of the factor, (entries...,
+    """Yield the forms of each term in a block's equation: one matrix per entry of the factor, (entries...,
     axes...).
     """
     hidden = range(1, structure.depth)
@@ -128,7 +137,7 @@ def _terms(
         if not alone:
             yield _term(first, second, widths, {layer: np.eye(widths[layer]) for layer in shared})
         return
-    # The source has no equation for this block.
+    # 004 has no equation for this block.
     if misprint == "142":
         return
     for same in product((True, False), repeat=len(shared)):
@@ -138,7 +147,7 @@ def _terms(
             ones = np.ones((width, width)) / (1 if misprint in ("132", "141") else width)
             matrices[layer] = np.eye(width) if equal else ones
         term = _term(first, second, widths, matrices)
-        if misprint == "128":  # the printed form is omega_1 1^T / sqrt(d_L) + 1 omega_2^T / sqrt(d_0)
+        if misprint == "128":  # as printed, the term is omega_1 1^T / sqrt(d_L) + 1 omega_2^T / sqrt(d_0)
             yield term.sum(1) / np.sqrt(widths[-1])
             yield term.sum(0) / np.sqrt(widths[0])
         else:
@@ -146,7 +155,9 @@ def _terms(
 
 
 def _misprint(structure: Structure, first: Tensor, second: Tensor) -> str:
-    """Return the equation of this block if it is used as printed, otherwise an empty string."""
+    """Return the number of the block's misprinted equation if it is used as printed, otherwise an empty
+    string.
+    """
     depth = structure.depth
     of_two = {"128" if depth > 2 else "132": ("W1", f"W{depth}"), "141": (f"b{depth - 1}", f"W{depth}")}
     of_two |= {"142": ("b1", f"W{depth}")} if depth > 2 else {}
@@ -157,7 +168,7 @@ def _misprint(structure: Structure, first: Tensor, second: Tensor) -> str:
 def _term(
     first: Tensor, second: Tensor, widths: tuple[int, ...], matrices: Mapping[int, np.ndarray]
 ) -> np.ndarray:
-    """Return the forms of one term.
+    """Return the forms of one term of a block, one matrix per entry of its factor.
 
     Args:
         first, second: the tensors of the block.
@@ -207,7 +218,7 @@ def count_invariants(structure: Structure, widths: Sequence[int]) -> dict[Pair, 
         for order, signs in zip(maps.indices, maps.signs, strict=True):
             moved = (order[rows] - rows.start)[:, None] * width + (order[columns] - columns.start)
             odd = (signs[rows][:, None] * signs[columns] < 0).ravel()
-            for copy in (0, 1):  # node of an entry, and node of its negative
+            for copy in (0, 1):  # one node for each entry, and one for its negative
                 target = moved.ravel() + size * np.where(odd, 1 - copy, copy)
                 edges.append(np.stack([entries + size * copy, target]))
         one, other = np.concatenate(edges, axis=1)

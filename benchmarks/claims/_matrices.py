@@ -1,5 +1,7 @@
 """Matrices that several claims draw or compare: given singular values, Loewner order, roots,
 rearrangements.
+
+In citations, 002 is Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md).
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ def semidefinite(random: Random, size: int, rank: int) -> np.ndarray:
 
 
 def power(matrix: np.ndarray, exponent: float) -> np.ndarray:
-    """Return a power of a symmetric positive semi-definite matrix, for a negative exponent of its
+    """Return a power of a symmetric positive semi-definite matrix; for a negative exponent, a power of the
     pseudo-inverse.
 
     Eigenvalues up to 1e-13 times the largest are rounding errors and count as 0.
@@ -62,7 +64,7 @@ def power(matrix: np.ndarray, exponent: float) -> np.ndarray:
 
 
 def loewner_ratio(smaller: np.ndarray, larger: np.ndarray) -> float:
-    """Return the smallest c with `smaller` <= c `larger` in the Loewner order; infinity if there is none.
+    """Return the smallest c with `smaller` <= c `larger` in the Loewner order; infinity if no c satisfies it.
 
     Args:
         smaller, larger: symmetric positive semi-definite matrices, (n, n).

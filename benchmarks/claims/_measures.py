@@ -1,5 +1,6 @@
-"""Constructors of measures, by the kind of statement: an upper bound, a lower bound, a value, or a zero
-error.
+"""Constructors of measures for an upper bound, a lower bound, an equality, or an error that must be 0.
+
+A measure is a number with a limit and a tolerance; a check is satisfied if all its measures are.
 """
 
 from __future__ import annotations
@@ -15,29 +16,31 @@ from curvebench.property_checks.checks import Measure
 def at_most(
     quantity: str, value: SupportsFloat, limit: SupportsFloat, tolerance: SupportsFloat = 0.0
 ) -> Measure:
-    """Measure a value that the limit bounds from above."""
+    """Return the measure `value` <= `limit`, up to the tolerance."""
     return Measure(quantity, float(value), "<=", float(limit), float(tolerance))
 
 
 def at_least(
     quantity: str, value: SupportsFloat, limit: SupportsFloat, tolerance: SupportsFloat = 0.0
 ) -> Measure:
-    """Measure a value that the limit bounds from below."""
+    """Return the measure `value` >= `limit`, up to the tolerance."""
     return Measure(quantity, float(value), ">=", float(limit), float(tolerance))
 
 
 def equals(
     quantity: str, value: SupportsFloat, limit: SupportsFloat, tolerance: SupportsFloat = 0.0
 ) -> Measure:
-    """Measure a value that must be equal to the limit."""
+    """Return the measure `value` == `limit`, up to the tolerance."""
     return Measure(quantity, float(value), "==", float(limit), float(tolerance))
 
 
 def vanishes(quantity: str, value: SupportsFloat, tolerance: SupportsFloat = 0.0) -> Measure:
-    """Measure an error, or an excess over a bound, that must be at most 0."""
+    """Return the measure `value` <= 0, for an error or an excess over a bound."""
     return at_most(quantity, value, 0.0, tolerance)
 
 
 def agrees(quantity: str, found: np.ndarray, expected: np.ndarray, tolerance: SupportsFloat = 0.0) -> Measure:
-    """Measure the relative error of an array in Frobenius norms, which must be 0 up to the tolerance."""
+    """Return the measure that the relative error of an array, in Frobenius norms, is at most the
+    tolerance.
+    """
     return vanishes(quantity, relative_error(found, expected), tolerance)

@@ -22,7 +22,8 @@ def path(
     """Return the weights w_1 ... w_(T+1) of a rule, shape (T + 1, ...).
 
     Args:
-        optimizer, hyper, options, basis: the rule, and the basis of all entries in which it runs.
+        optimizer, hyper, options: name of the rule, its hyperparameters and options. basis: V of a change of
+        basis of all entries, or None.
         start: w_1, a vector or a matrix.
         gradients: for each step a gradient, or a function that returns the gradient at given weights.
         schedule: factor of the learning rate at each step, (T,); None for a constant rate.
@@ -48,10 +49,10 @@ def moves(
     hyper: Mapping[str, float],
     options: Mapping[str, Any] | None = None,
 ) -> np.ndarray:
-    """Return the updates w_(t+1) - w_t of a rule, shape (T, ...), starting at 0 with learning rate 1.
+    """Return the updates w_(t+1) - w_t of a rule, (T, ...), for weights that start at 0 and learning rate 1.
 
     Args:
-        optimizer, hyper, options: the rule.
+        optimizer, hyper, options: name of the rule, its hyperparameters and options.
         gradients: gradient of each step, (T, ...).
     """
     start = np.zeros(gradients.shape[1:])

@@ -1,5 +1,8 @@
 """Online games of the claims: convex losses, a rule that plays against them, and the best weights in
 hindsight.
+
+In step t a player chooses weights w_t, then a convex loss l_t is revealed. Regret is the sum of l_t(w_t)
+minus the sum of l_t(u) for the best fixed weights u in hindsight. The domain is a box around 0.
 """
 
 from __future__ import annotations
@@ -17,10 +20,9 @@ from curvebench.benchmarks.claims._parts import Random
 
 Kind = Literal["linear", "squared", "logistic", "adversarial"]
 KINDS: tuple[Kind, ...] = ("linear", "squared", "logistic", "adversarial")
-# Losses that do not depend on the weights that are played.
+# Kinds of losses that do not depend on the player's weights.
 OBLIVIOUS = KINDS[:3]
-# Tolerance of ratios of regrets, which are sums of some hundred products with least-squares solutions on a
-# box.
+# Tolerance of ratios of regrets, which are sums of some hundred products and a numerical minimum.
 ROUNDING = 1e-9
 
 # `projection(weights (d,), gradients so far (t, d))` returns weights in the domain.
@@ -63,7 +65,7 @@ class Losses:
         return self.values((self.features * weights).sum(-1))
 
     def one(self, number: int) -> Losses:
-        """Return the loss of one step."""
+        """Return the loss of step `number` only, as a sequence of length 1."""
         return Losses(self.kind, self.features[number : number + 1], self.targets[number : number + 1])
 
     def gradient(self, weights: np.ndarray) -> np.ndarray:
@@ -75,8 +77,9 @@ class Losses:
         return float(self.at(weights).sum()), self.gradient(weights)
 
     def steepest(self, radius: float) -> float:
-        """Return an upper bound of |gradient of l_t| on the box of the given radius, for losses other than
-        squared everywhere.
+        """Return an upper bound of the gradient norm of all losses on the box of the given radius.
+
+        For losses that are not squared, the bound holds everywhere.
         """
         lengths = np.linalg.norm(self.features, axis=1)
         if self.kind == "squared":
@@ -111,7 +114,7 @@ class Game:
 
     @property
     def steps(self) -> int:
-        """T, the number of rounds."""
+        """T, the number of steps."""
         return len(self.losses.targets)
 
     @property
@@ -138,7 +141,7 @@ class Play:
 
     @cached_property
     def best(self) -> np.ndarray:
-        """u, (d,), the best weights in the box in hindsight."""
+        """Best fixed weights u in the box in hindsight, (d,)."""
         return self.losses.best(self.radius)
 
     @property
@@ -167,8 +170,8 @@ class Play:
 
 
 def draw_features(random: Random, steps: int, size: int) -> np.ndarray:
-    """Draw features (steps, size), not all 0: dense, sparse, heavy-tailed, of low rank, or nearly
-    constant.
+    """Draw features (steps, size) that are dense, sparse, heavy-tailed, of low rank, or nearly constant; not
+    all are 0.
     """
     features = random.normal(size=(steps, size))
     case = random.integers(5)
@@ -187,7 +190,7 @@ def draw_features(random: Random, steps: int, size: int) -> np.ndarray:
 
 
 def draw_low_rank_features(random: Random, steps: int, rows: int, columns: int, rank: int) -> np.ndarray:
-    """Draw features (steps, rows * columns): flattened matrices of at most the given rank, unrelated or
+    """Draw features (steps, rows * columns): flattened matrices of at most the given rank, independent or
     nearly equal.
     """
     spread, common = (1.0, 0.0) if random.random() < 0.5 else (0.1, 1.0)
@@ -204,7 +207,7 @@ def draw_game(random: Random, features: np.ndarray | None = None, kinds: tuple[K
     kind = kinds[random.integers(len(kinds))]
     radius = float(10 ** random.uniform(-1, 1))
     targets = random.choice([-1.0, 1.0], steps)
-    # The targets belong to weights of which some lie outside the box.
+    # The targets are outputs of random weights, some of which are outside the box.
     if kind == "squared":
         wanted = radius * random.normal(size=size) * random.uniform(0, 2)
         targets = features @ wanted + random.normal(size=steps) * random.uniform(0, 1)
@@ -228,12 +231,11 @@ def play(
     all rules used here except the rules that project themselves; these get no projection.
 
     Args:
-        game: the game.
-        optimizer, hyper, options: the rule.
+        game: the game. optimizer, hyper, options: name of the rule, its hyperparameters and options.
         schedule: factor of the learning rate at each step, (T,); None for a constant rate.
         projection: projection onto the domain; None if the rule projects itself.
-        shape: shape in which the rule sees the weights; None for a vector.
-        sign: -1 reverses the steps of the rule, which needs a projection.
+        shape: shape of the weights in the rule; None for a vector.
+        sign: -1 reverses the steps of the rule; then a projection is required.
     """
     shape = shape or game.start.shape
     online = curvebench.Online(optimizer, {"w": game.start.reshape(shape)}, hyper, options=options)

@@ -1,4 +1,7 @@
-"""Constructors of checks: their numbers of instances, and pairs of checks for a misprinted statement."""
+"""Constructors of checks, with numbers of instances, and of pairs of checks for a misprinted statement.
+
+A part is a check that belongs to a claim.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ import numpy as np
 from curvebench.property_checks.checks import CORRECTED, PRINTED, Check, Measure, Series
 from curvebench.results.verdicts import Variant
 
-# Instances are drawn from a generator of this type.
+# Type of the random generator from which a check draws its instances.
 Random = np.random.Generator
 Measures = Callable[..., Iterable[Measure | Series]]
 
@@ -32,13 +35,17 @@ def part(
 
 
 def bounds(*checks: Check) -> tuple[Check, ...]:
-    """Mark checks as upper bounds, for which a search tries to find a counterexample."""
+    """Return checks that are marked as upper bounds, for which a search also tries to find a
+    counterexample.
+    """
     return tuple(replace(check, bound=True) for check in checks)
 
 
 def estimates(*checks: Check) -> tuple[Check, ...]:
-    """Mark checks whose values are estimates: an interval that contains the limit of an inequality decides
-    nothing.
+    """Return checks that are marked as estimates.
+
+    Their values are confidence intervals. If an interval contains the limit of an inequality, the check is
+    undecided.
     """
     return tuple(replace(check, sampled=True) for check in checks)
 
@@ -49,7 +56,7 @@ def parts_for(
     """Return one check for each value of one argument of `measures`.
 
     Args:
-        name: name of the checks, with {} for the label of the value.
+        name: name of the checks, in which {} stands for the label of the value.
         source, measures, quick: as in `part`.
         cases: one keyword, the name of the argument, with its values by label.
     """

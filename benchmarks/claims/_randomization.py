@@ -1,5 +1,13 @@
-"""Ensembles of networks trained alike, and randomization tests of symmetry under maps of their hidden
+"""Ensembles of networks with the same training, and randomization tests of symmetry under maps of hidden
 units.
+
+In citations, 004 is Bernacchia (2025), "Global curvature for second-order optimization of neural networks"
+(docs/sources.md).
+
+An ensemble is a set of networks (models) with random initial parameters and the same teacher; p is their
+number of parameters. A team is a part of the ensemble over which moments are averaged. A map permutes hidden
+units (or flips their signs). The form of a mean or matrix is its structure if it is invariant under all maps
+(`_invariants`).
 """
 
 from __future__ import annotations
@@ -26,7 +34,7 @@ from curvebench.benchmarks.claims._symmetries import (
 )
 
 Curvature = Literal["gradients", "hessians"]
-# Like CACHED, but for Hessians, each of which has (d, d) entries per point.
+# Number of networks times points in one computation of Hessians, which need (d, d) numbers for each point.
 HESSIANS_CACHED = 2000
 
 
@@ -67,8 +75,8 @@ class Lesson:
         return self.network.initial(random, count, self.weight_scales, self.bias_scale)
 
     def data(self, random: Random) -> tuple[np.ndarray, np.ndarray]:
-        """Draw inputs (P, d_0), normal with random eigenvectors of the covariance, and a teacher's targets
-        (P, d_L).
+        """Draw normal inputs (P, d_0), whose covariance has random eigenvectors, and a teacher's targets (P,
+        d_L).
         """
         width = self.network.widths[0]
         deviations = 10.0 ** (np.linspace(*self.spectrum, width) / 2)
@@ -90,7 +98,7 @@ class UnitChange:
     shift: float = 0.0
 
     def on(self, lesson: Lesson, parameters: np.ndarray) -> np.ndarray:
-        """Return the changed parameters (N, p)."""
+        """Return the parameters (N, p) after the change of the first hidden unit."""
         network = lesson.network
         deviations = np.empty(network.size)
         for tensor in tensors_of(network.depth, network.bias):
@@ -163,7 +171,7 @@ def ensemble(
 def deviations_of_matrices(
     structure: Structure, widths: Sequence[int]
 ) -> list[tuple[str, slice, slice, np.ndarray]]:
-    """Return, for each block that the form restricts, its name, rows, columns and orthonormal forms (size,
+    """Return, for each block that the symmetry restricts, name, rows, columns and an orthonormal basis (size,
     forms).
     """
     where, found = places(widths, structure.bias), []
@@ -185,15 +193,16 @@ def _rest(blocks: np.ndarray, basis: np.ndarray) -> np.ndarray:
 def matrix_statistics(
     random: Random, lesson: Lesson, moments: EnsembleMoments, curvature: Curvature, draws: int
 ) -> dict[str, np.ndarray]:
-    """Return, by block, the squared distances from the form for the ensemble and for mapped copies, (1 +
-    draws, 2).
+    """Return, by block, the squared distances from the invariant matrices, of the ensemble and mapped copies.
+
+    The shape is (1 + draws, 2), with the times before and after training.
 
     The first entry is the ensemble itself. For each further entry, a random map is applied to each team of
     models, the same before and after training.
     """
     network, teams = lesson.network, moments.first.shape[1]
     means, matrices = [moments.first.mean(1)], [moments.second.mean(1)]
-    # The axis of times is last, so that both times are mapped together.
+    # The axis of the two times is last, so that both are mapped in one call.
     both = np.ascontiguousarray(np.moveaxis(moments.second, 0, -1))
     for _ in range(draws):
         maps = draw_maps(random, network.widths, network.bias, lesson.group, teams)
@@ -211,7 +220,7 @@ def matrix_statistics(
 
 
 def expected_mean(network: Perceptron, group: SymmetryGroup, means: np.ndarray) -> np.ndarray:
-    """Project vectors (..., p) on the form of 004 eqs. 26-28 or 113-117."""
+    """Project mean gradients (..., p) on the invariant vectors of 004 eqs. 26-28 or 113-117."""
     found = np.zeros(means.shape)
     for tensor in tensors_of(network.depth, network.bias):
         place = network.places[tensor.name]
@@ -229,8 +238,8 @@ def expected_mean(network: Perceptron, group: SymmetryGroup, means: np.ndarray) 
 def mean_statistics(
     random: Random, lesson: Lesson, moments: EnsembleMoments, draws: int
 ) -> dict[str, np.ndarray]:
-    """Return, by tensor, the squared distances of mean gradients from the form, for the ensemble and mapped
-    copies.
+    """Return, by tensor, the squared distances of mean gradients from the invariant vectors, for the ensemble
+    and mapped copies.
     """
     network, teams = lesson.network, moments.first.shape[1]
     means = [moments.first.mean(1)]
@@ -274,7 +283,8 @@ def adjusted(statistics: Sequence[dict[str, np.ndarray]]) -> dict[str, float]:
 def excluded_p_value(
     lesson: Lesson, moments: EnsembleMoments, curvature: Curvature, printed: Structure
 ) -> float:
-    """Test whether the components are 0 that the group permits and the printed forms exclude.
+    """Return the p-value of a test that components are 0 which the group permits and the printed equations
+    exclude.
 
     The test is Hotelling's T^2 over teams, for the components of each block outside of the printed forms and
     both times. The smallest p-value is multiplied by the number of tests.
@@ -310,5 +320,5 @@ def excluded_p_value(
 
 
 def seeds(random: Random, count: int) -> Iterator[int]:
-    """Draw seeds of `count` problems."""
+    """Yield `count` random seeds, one for each problem."""
     yield from (int(seed) for seed in random.integers(2**62, size=count))

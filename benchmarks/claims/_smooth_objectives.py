@@ -1,5 +1,12 @@
 """Smooth convex objectives of the EGOP claims, with exact expectations on spheres and sums of smoothness
 constants.
+
+In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
+Reparameterization" (docs/sources.md).
+
+EGOP is the expected gradient outer product, E[g g^T]. theta* is the minimizer, c the scale of the sampling
+distribution, D_2 the diameter of the ball, H the Lipschitz constant of the Hessian, and smoothness constants
+are numbers L_1 ... L_d, one per coordinate, that bound the Hessian by diag(L).
 """
 
 from __future__ import annotations
@@ -122,7 +129,8 @@ def sphere_rule(dimension: int, fineness: int) -> tuple[np.ndarray, np.ndarray]:
     """Return points (M, d) and weights (M,) of a quadrature for the uniform distribution on the unit sphere.
 
     Args:
-        dimension: 2, equidistant points, or 3, Gauss-Legendre in the height.
+        dimension: 2 for equidistant points on the circle, or 3 for circles at heights of a Gauss-Legendre
+        rule.
         fineness: half of the number of points on each circle.
     """
     angles = 2 * np.pi * np.arange(2 * fineness) / (2 * fineness)
@@ -200,7 +208,7 @@ class Ball:
 
     @property
     def gamma(self) -> float:
-        """2 H lambda_max M_3 + H^2 M_4 (000 eq. A.2), which is 0 for quadratics."""
+        """Constant gamma = 2 H lambda_max M_3 + H^2 M_4 of 000 eq. A.2, which is 0 for quadratics."""
         lipschitz = self.objective.hessian_lipschitz
         greatest = float(np.linalg.norm(self.curvature, 2))
         return 2 * lipschitz * greatest * self.moment(3) + lipschitz**2 * self.moment(4)
@@ -221,8 +229,9 @@ class Ball:
 
 
 def least_sum(hessian: np.ndarray) -> tuple[float, float]:
-    """Return a lower and an upper bound of the smallest sum of L with `hessian` <= diag(L), within 1e-9
-    (relative).
+    """Return a lower and an upper bound of the smallest sum of L subject to `hessian` <= diag(L).
+
+    Their relative difference is at most 1e-9.
 
     This is a semidefinite program, solved by Newton's method along its central path. The matrix mu (diag(L) -
     hessian)^-1, scaled to a diagonal of ones, is feasible in the dual problem and yields the lower bound.
@@ -241,7 +250,8 @@ def least_sum(hessian: np.ndarray) -> tuple[float, float]:
             slope, curvature = 1 / mu - np.diag(inverse), inverse * inverse
             step = np.linalg.solve(curvature, slope)
             decrement = math.sqrt(max(float(slope @ step), 0.0))
-            constants = constants - step / (1 + decrement)  # the damped step stays inside the cone
+            # the damped step keeps diag(L) - hessian positive definite
+            constants = constants - step / (1 + decrement)
             if decrement < 1e-6:
                 break
         root = np.sqrt(np.diagonal(inverse))
@@ -251,7 +261,7 @@ def least_sum(hessian: np.ndarray) -> tuple[float, float]:
         mu /= 5
 
 
-# --- drawing them ---------------------------------------------------------------------------------------
+# --- drawing objectives ----------------------------------------------------------------------------
 
 
 def draw_basis(random: Random, size: int) -> np.ndarray:

@@ -1,4 +1,11 @@
-"""Spectra of EGOP matrices: eigenvalues, the law of their decay, and the density of eigenvectors."""
+"""Spectra of EGOP matrices: eigenvalues, the law of their decay, and the density of eigenvectors.
+
+In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
+Reparameterization" (docs/sources.md).
+
+EGOP is the expected gradient outer product, the mean of g g^T over M gradients g of d entries. lambda_k is
+its k-th largest eigenvalue.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +30,9 @@ def eigenvalues(gradients: np.ndarray) -> np.ndarray:
 
 
 def stable_rank(values: np.ndarray) -> float:
-    """Return the sum of the square roots of eigenvalues, divided by the largest root (000 eq. 3.1)."""
+    """Return the stable rank: the sum of the square roots of eigenvalues, divided by the largest root (000
+    eq. 3.1).
+    """
     roots = np.sqrt(values)
     return float(np.sum(roots)) / float(np.max(roots))
 
@@ -86,13 +95,13 @@ DECAY_AXES = ("eigenvalue index k", "λₖ / λ₁")
 
 
 def decay(figure: str, label: str, values: np.ndarray, panel: str = "") -> Series:
-    """Return the figure's series of eigenvalues, in descending order and relative to the largest."""
+    """Return a series for a figure: eigenvalues in descending order, divided by the largest."""
     places = np.arange(1.0, len(values) + 1)
     return Series(figure, label, places, values / values[0], DECAY_AXES, panel=panel, log="y")
 
 
 def fitted_decay(figure: str, label: str, values: np.ndarray) -> Series:
-    """Return the figure's series of the exponential law fitted to eigenvalues, relative to the largest
+    """Return a series for a figure: the exponential law fitted to eigenvalues, divided by the largest
     eigenvalue.
     """
     places, fit = np.arange(1.0, len(values) + 1), exponential_fit(values)

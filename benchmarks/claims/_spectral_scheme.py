@@ -1,4 +1,11 @@
-"""Steps of the spectral-factorized curvature for given gradients, and the preconditioners of the rules."""
+"""Steps of the spectral-factorized curvature for given gradients, and the preconditioners of the rules.
+
+In citations, 003 is Lin et al. (2025), "Spectral-factorized Positive-definite Curvature Learning for NN
+Training" (docs/sources.md).
+
+S = B diag(d) B^T is the learned curvature, or alpha S_1 (x) S_2 with two factors; g (or a matrix G) is a
+gradient, and beta the step size of S.
+"""
 
 from __future__ import annotations
 
@@ -19,19 +26,19 @@ from curvebench.optimizers.matrix_functions import (
     spectral_step_inside,
 )
 
-# The map of 003 Fig. 1.
+# The exact exponential and Cayley maps, as in 003 Fig. 1.
 EXACT_MAPS = SpectralMaps("exact", "exact")
-# Options of the rules that select the map of 003 Fig. 1.
+# Options with which the rules use the exact maps of 003 Fig. 1.
 PLAIN_ROTATION: Mapping[str, Any] = {"normalized": False, "tie_tolerance": 0.0, "cayley": "exact"}
 RULES = {"the rule spectral_full": "spectral_full", "the rule spectral": "spectral"}
-# The smallest normal number: smaller ones are denormal.
+# The smallest positive floating-point number with full precision.
 POSITIVE = float(np.finfo(np.float64).tiny)
 # Tolerance of preconditioners that are reconstructed from the weights of a rule.
 READ = 1e-8
 
 
 def lengths_of(random: Random, count: int, least: int = 1, greatest: int = 5) -> tuple[int, ...]:
-    """Draw lengths of `count` axes, from `least` to `greatest`."""
+    """Draw the lengths of `count` axes, whole numbers from `least` to `greatest`."""
     return tuple(int(length) for length in random.integers(least, greatest + 1, count))
 
 
@@ -65,11 +72,11 @@ def stepped(
         rate: beta, the step size of the curvature.
         gamma: 1 with the entropy term of 003 eq. 4, 0 without.
         maps: the maps of eigenvalues and eigenvectors.
-        damping: added to the curvature.
-        turn: length of a normalized rotation's generator; None if rotations are not normalized.
+        damping: added to the curvature. turn: Frobenius norm of a normalized rotation's generator; None if
+            rotations are not normalized.
     """
     if isinstance(spectrum, Spectrum):
-        # The squares of coordinates cannot become negative by rounding.
+        # The diagonal of B^T g g^T B is computed as squares, which rounding cannot make negative.
         coordinates = spectrum.basis.T @ gradient
         outer = np.outer(coordinates, coordinates)
         return spectral_step_inside(OPS, spectrum, outer, rate, gamma, maps, damping, turn)
@@ -83,9 +90,9 @@ def preconditioners(
     hyper: Mapping[str, float],
     options: Mapping[str, Any],
 ) -> list[np.ndarray]:
-    """Return S^(-1/p) of a rule after each gradient, (n, n), for parameters flattened in row-major order.
+    """Return the preconditioner S^(-1/p) of a rule after each gradient, (n, n), for row-major parameters.
 
-    The rule refreshes S only in every (n + 1)-th step. The gradients of the n steps in between are the unit
+    The rule updates S only in every (n + 1)-th step. The gradients of the n steps in between are the unit
     vectors, and the updates are the columns of the preconditioner.
     """
     shape, size = gradients[0].shape, gradients[0].size
@@ -98,5 +105,5 @@ def preconditioners(
 
 
 def draw_gradients(random: Random, shape: tuple[int, ...], count: int) -> list[np.ndarray]:
-    """Draw normal gradients. Each entry has a standard deviation of its own, from 1/3 to 3."""
+    """Draw `count` normal gradients. The entries have different standard deviations, from 1/3 to 3."""
     return list(random.standard_normal((count, *shape)) * 3.0 ** random.uniform(-1, 1, shape))

@@ -1,4 +1,12 @@
-"""Multilayer perceptrons, many at once, and the symmetries of their parameters under maps of hidden units."""
+"""Multilayer perceptrons, many at once, and the symmetries of their parameters under maps of hidden units.
+
+In citations, 004 is Bernacchia (2025), "Global curvature for second-order optimization of neural networks"
+(docs/sources.md).
+
+d_l is the number of units of layer l (d_0 inputs, d_L outputs), p the number of parameters, N the number of
+networks that are computed at once, and P the number of data points. W_l and b_l are weights and biases, a_l
+activations, and z_l their arguments.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +29,7 @@ GROUP_OF: Mapping[Activation, SymmetryGroup] = {
     "tanh": "signed",
     "relu": "permutations",
 }
-# Number of networks times points in one computation, small enough for their activations to stay in the CPU
-# cache.
+# Number of networks times points in one computation, whose activations fit into the CPU cache.
 CACHED = 8000
 
 
@@ -79,17 +86,15 @@ class SignedIndices:
     signs: np.ndarray
 
     def vectors(self, given: np.ndarray) -> np.ndarray:
-        """Return G theta of vectors (count, p) or (count, n, p), with one map for each entry of the first
-        axis.
-        """
+        """Return G theta for theta (count, p) or (count, n, p); entry i of the first axis has map i."""
         indices, signs = self.indices, self.signs
         if given.ndim == 3:
             indices, signs = indices[:, None], signs[:, None]
         return np.asarray(np.take_along_axis(given, indices, -1) * signs)
 
     def matrices(self, given: np.ndarray) -> np.ndarray:
-        """Return G M G^T of matrices (count, p, p) or (count, p, p, n), with one map for each entry of the
-        first axis.
+        """Return G M G^T for matrices M (count, p, p) or (count, p, p, n); entry i of the first axis has map
+        i.
         """
         size, rest = given.shape[1], given.shape[3:]
         starts = size * size * np.arange(len(given))[:, None, None]
@@ -102,7 +107,8 @@ class SignedIndices:
 def of_units(
     widths: Sequence[int], bias: bool, orders: Mapping[int, np.ndarray], signs: Mapping[int, np.ndarray]
 ) -> SignedIndices:
-    """Return the maps of all parameters that move hidden units by V_l h = s_l h[pi_l] (004 eqs. 6 and 7).
+    """Return the maps of the parameters that correspond to V_l h = s_l h[pi_l] for hidden units h (004 eqs. 6
+    and 7).
 
     Args:
         widths: d_0 ... d_L.
@@ -344,10 +350,10 @@ class Perceptron:
             for high in range(low, self.depth + 1):
                 reach = None
                 if high > low:
-                    # This is R_(high-1)low.
+                    # This is the matrix R_lk for l = high - 1 and k = low.
                     reach = to_inner * slopes[high - 1][:, :, None]
                     to_inner = _left(weights[high - 1], reach)
-                # This is Q_(high)low, of shape (N, d_high, d_low, P).
+                # This is the matrix Q_lk for l = high and k = low, of shape (N, d_high, d_low, P).
                 both = _middle(square[high], to_inner)
                 self._fill(found, low, high, inputs_of, both, gradient[high], reach)
         return found
@@ -392,25 +398,25 @@ class Perceptron:
 
 
 def _left(matrix: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return A X at every point, for A (N, i, k) and X (N, k, j, P)."""
+    """Return the products A X for each of P points, for A (N, i, k) and X (N, k, j, P)."""
     count, _, columns, points = values.shape
     flat = matrix @ values.reshape(count, values.shape[1], -1)
     return np.asarray(flat.reshape(count, -1, columns, points))
 
 
 def _between(left: np.ndarray, values: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Return A X B at every point, for X (N, k, k', P)."""
+    """Return the products A X B for each of P points, for X (N, k, k', P)."""
     half = _left(left, values).swapaxes(1, 2)
     return np.ascontiguousarray(_left(right.swapaxes(1, 2), half).swapaxes(1, 2))
 
 
 def _middle(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Return X Y at every point, for X (N, i, k, P) and Y (N, k, j, P)."""
+    """Return the products X Y for each of P points, for X (N, i, k, P) and Y (N, k, j, P)."""
     return np.asarray(np.einsum("nikp,nkjp->nijp", first, second))
 
 
 def _sum_points(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Return sum_p X_(ab)p Y_(cd)p, (N, a, b, c, d)."""
+    """Return the sum over points of outer products of X (N, a, b, P) and Y (N, c, d, P), (N, a, b, c, d)."""
     count, points = len(first), first.shape[-1]
     flat = first.reshape(count, -1, points) @ second.reshape(count, -1, points).swapaxes(1, 2)
     return np.asarray(flat.reshape(*first.shape[:3], *second.shape[1:3]))

@@ -1,4 +1,8 @@
-"""Training of a small network in any precision, many seeds at once. Gradients are computed in float32."""
+"""Training of a small network in any precision, many seeds at once. Gradients are computed in float32.
+
+A lane is one training run; all lanes (seeds) are computed together. B has the eigenvectors, and d the
+eigenvalues, of the curvature that the rule `spectral` learns.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,7 @@ CHECKPOINTS = 20
 
 @dataclass(frozen=True)
 class SeedProblems:
-    """Problems of one kind, one per seed.
+    """Classification problems, one for each seed.
 
     Args:
         inputs: (seeds, examples, WIDTH).
@@ -113,8 +117,7 @@ def train(
     Args:
         lanes: the problems.
         options, hyper: options and hyperparameters of the rule; hyperparameters are rounded to bfloat16 in
-            every precision.
-        precision: precision of everything that the rule computes and stores.
+            every precision. precision: precision of all computations and of the state of the rule.
         weights_in: precision of the weights.
     """
     ops, single = ops_of(precision), numpy_ops("float32")
@@ -163,13 +166,13 @@ def rounded(numbers: Any) -> np.ndarray:
 
 
 def _of_spectrum(ops: Any, state: Any) -> tuple[float, float]:
-    """Return the maximum of |B^T B - I|_2 and the minimum of d."""
+    """Return the maximum of |B^T B - I|_2 over all bases, and the minimum of all eigenvalues d."""
     factors = state[0].curvature.factors
     bases, values = (
         [np.asarray(ops.to_numpy(ops.cast(one[place], "float32")), np.float64) for one in factors]
         for place in (0, 1)
     )
-    # The minimum is NaN if an entry is.
+    # If an entry is NaN, the minimum is NaN.
     return max(map(defect, bases)), float(np.min([one.min() for one in values]))
 
 

@@ -1,4 +1,12 @@
-"""Changes of basis: which rules depend on the basis, and which bases are Kronecker products."""
+"""Changes of basis: which rules depend on the basis, and which bases are Kronecker products.
+
+In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
+Reparameterization", and 004 is Bernacchia (2025), "Global curvature for second-order optimization of neural
+networks" (docs/sources.md).
+
+V is the orthogonal matrix of a change of basis, theta = V theta~. A rule is equivariant if running it in a
+basis and changing the basis afterwards commute.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +25,9 @@ from curvebench.property_checks.checks import Measure, PropertyClaim
 
 # Tolerance of products of a few orthogonal matrices.
 EXACT = 1e-12
-# Tolerance of paths, on which gradients feed rounding errors back.
+# Tolerance of paths of iterates: rounding errors change later gradients and grow along a path.
 FOLLOWED = 1e-9
-# Paths that differ do so by at least this relative distance; typical values are above 0.1.
+# Minimum relative distance of two paths that count as different; typical distances are above 0.1.
 APART = 1e-3
 
 
@@ -75,7 +83,9 @@ def parted(flat: np.ndarray, like: Mapping[str, np.ndarray]) -> dict[str, np.nda
 
 
 def draw_ridges(random: Random) -> Ridges:
-    """Draw a function of a matrix with 2 to 3 rows and columns and a vector, 6 to 12 dimensions."""
+    """Draw a function of a matrix (2 to 3 rows and columns) and a vector, with 6 to 12 parameters in
+    total.
+    """
     rows, columns = (int(length) for length in random.integers(2, 4, 2))
     start = {"w": random.standard_normal((rows, columns)), "b": random.standard_normal(columns)}
     count, size = int(random.integers(2, 7)), rows * columns + columns
@@ -94,7 +104,9 @@ def signed_permutation(random: Random, size: int, signed: bool = True) -> np.nda
 
 
 def _path(optimizer: str, function: Ridges, rate: float, basis: np.ndarray | None = None) -> np.ndarray:
-    """Return theta_0 ... theta_20 in original coordinates, (21, d), of a rule in a basis."""
+    """Run a rule in a basis, and return the iterates theta_0 ... theta_20 in original coordinates, (21,
+    d).
+    """
     online = curvebench.Online(optimizer, function.start, {"learning_rate": rate}, basis=basis)
     path = (joined(online.step(function.gradients(online.params))) for _ in range(STEPS))
     return np.array([joined(function.start), *path])
@@ -117,7 +129,9 @@ def _rate(random: Random, optimizer: str, function: Ridges) -> float:
 
 
 def _distance(random: Random, optimizer: str, drawn: Callable[[Random, int], np.ndarray]) -> float:
-    """Return the distance between the paths of a rule without a basis and in a random basis."""
+    """Return the relative distance between the path of a rule without a basis and its path in a random
+    basis.
+    """
     function = draw_ridges(random)
     rate = _rate(random, optimizer, function)
     found = _path(optimizer, function, rate, drawn(random, function.size))

@@ -1,5 +1,11 @@
 """Guarantees of the EGOP basis for Adagrad: smaller sums of smoothness constants, and a bound in terms of
 them.
+
+In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
+Reparameterization" (docs/sources.md).
+
+beta_1 is the density of the EGOP's leading eigenvector, sr(f) the stable rank of the EGOP, and lambda_1(H)
+the largest eigenvalue of the Hessian H. Smoothness constants and balls are defined in `_smooth_objectives`.
 """
 
 from __future__ import annotations
@@ -31,7 +37,7 @@ SUMS = 1e-6
 
 
 def _spectral_factor(ball: Ball) -> float:
-    """Return sr(f) / (d beta_1)."""
+    """Return sr(f) / (d beta_1), the factor of 000 Theorem A.1."""
     values, vectors = ball.spectrum
     return stable_rank(values) / (ball.dimension * density(vectors[:, 0]))
 
@@ -48,7 +54,7 @@ def _quadratics(random: Random) -> Iterator[Measure]:
 
 
 def _in_general(random: Random) -> Iterator[Measure]:
-    # The ball is so close to the minimum that delta <= 0.07 < 1 / d^2 <= beta_1^2.
+    # The ball is so small and close to the minimum that delta <= 0.07 < 1 / d^2 <= beta_1^2.
     ball = draw_logistic_ball(random, (-4, -2.4))
     (leading, *_), vectors = values, _ = ball.spectrum
     beta, gamma, size, diameter = density(vectors[:, 0]), ball.gamma, ball.dimension, 2 * ball.radius
@@ -59,7 +65,7 @@ def _in_general(random: Random) -> Iterator[Measure]:
     bound = float((first + second) * np.sqrt(leading + gamma) / (beta * leading - gamma))
     yield at_most("ratio of the sums over eq. A.5", ratio / bound, 1.0, SUMS)
     steepest = float(np.linalg.norm(ball.curvature, 2))
-    # Eq. A.1, solved for delta.
+    # This is 000 eq. A.1, solved for delta.
     raised = lipschitz * diameter**2 + diameter * steepest
     delta = float((raised**2 - (diameter * steepest) ** 2) / leading)
     root = np.sqrt(1 + delta)
@@ -157,8 +163,8 @@ class Descent:
             gradient = objective.gradients(point[None])[0]
             squares = squares + (basis.T @ gradient) ** 2
             after = online.step({"w": gradient})["w"]
-            # The step of the rule does not depend on its starting point: the projected run adds the rule's
-            # updates to its own points.
+            # The step of Adagrad does not depend on its starting point.
+            # The projected run therefore adds the rule's updates to its own points.
             away = projected(basis.T @ (point + after - before - centre), np.sqrt(squares), self.ball.radius)
             point, before = centre + basis @ away, after
         values = objective.values(np.array([*path, objective.minimizer]))
@@ -168,7 +174,7 @@ class Descent:
 def projected(point: np.ndarray, weights: np.ndarray, radius: float) -> np.ndarray:
     """Project onto the ball around 0 in the norm with positive weights H.
 
-    The result is (H + mu I)^-1 H x, with the mu >= 0 for which it lies on the sphere.
+    The result is (H + mu I)^-1 H x, with the mu >= 0 for which it has norm `radius`.
 
     Args:
         point, weights: x and the diagonal of H, (d,).

@@ -1,4 +1,11 @@
-"""EGOP and Hessian: bounds of one by the other, and the Lipschitz constant of the Hessian."""
+"""EGOP and Hessian: bounds of one by the other, and the Lipschitz constant of the Hessian.
+
+In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
+Reparameterization" (docs/sources.md).
+
+EGOP is the expected gradient outer product over points of a ball with centre theta_c and scale c; theta* is
+the minimizer. Line numbers (l.) are of the source text of 000.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +41,8 @@ SUMS = 1e-6
 
 
 def _logistic_ball(random: Random) -> Ball:
-    """Draw a ball of a size at which the Hessian hardly varies inside it, up to a size at which it varies
-    much.
+    """Draw a ball of random size, from balls in which the Hessian is nearly constant to balls in which it
+    varies much.
     """
     return draw_logistic_ball(random, (-3, 0.5))
 
@@ -94,7 +101,7 @@ def _lower(random: Random, printed: bool) -> Iterator[Measure]:
 
 
 def _root(ball: Ball) -> float:
-    """Return sqrt(lambda_max(EGOP) + gamma)."""
+    """Return sqrt(lambda_max(EGOP) + gamma), where gamma is `Ball.gamma`."""
     return float(np.sqrt(ball.spectrum[0][0] + ball.gamma))
 
 
@@ -110,11 +117,11 @@ def _upper(random: Random) -> Iterator[Measure]:
     ball = _drawn(random)
     values, vectors = ball.spectrum
     there = ball.rotated(vectors)
-    # This is H D_2, the largest change of the Hessian in the ball.
+    # This is H D_2, an upper bound of the change of the Hessian in the ball.
     change = ball.objective.hessian_lipschitz * 2 * ball.radius
     bound = ball.dimension * (np.sqrt(ball.gamma) / ball.scale + change) + np.sqrt(values).sum() / ball.scale
     yield at_most("least sum over Lemma A.4's bound", there.sums()[1] / float(bound), 1.0, SUMS)
-    constants = np.sqrt(values + ball.gamma) / ball.scale + change  # constants of l. 1510 of the source
+    constants = np.sqrt(values + ball.gamma) / ball.scale + change  # smoothness constants as in 000 l. 1510
     greatest = there.objective.greatest_hessian(there.centre, there.radius)
     least = loewner_ratio(greatest, np.diag(constants))
     yield at_most("least r with the Hessians <= r diag(L) of the proof", least, 1.0, ROUNDING)
@@ -192,7 +199,7 @@ class Factorization:
         return left.reshape(*lead, -1, self.rank), right.reshape(*lead, -1, self.rank)
 
     def quadratic_form(self, parameters: np.ndarray, direction: np.ndarray) -> float:
-        """Return v^T Hessian v by the formula of Lemma E.4."""
+        """Return v^T Hessian v for a direction v, by the formula of 000 Lemma E.4."""
         (left, right), (u, v) = self.factors(parameters), self.factors(direction)
         first, second = self._measured(u @ right.T + left @ v.T), self._measured(u @ v.T)
         return float(2 * first @ first + 4 * (self._measured(left @ right.T) - self.targets) @ second)
@@ -207,8 +214,7 @@ class Factorization:
         maps, targets = torch.from_numpy(self.maps), torch.from_numpy(self.targets)
         given = torch.from_numpy(points).requires_grad_()
         left, right = self.factors(given)
-        # The total is a sum over independent points, so that its derivatives are the derivatives of each
-        # term.
+        # The points are independent, so that derivatives of the sum are the derivatives of each term.
         total = torch.square(torch.einsum("mij,pik,pjk->pm", maps, left, right) - targets).sum()
         (slopes,) = torch.autograd.grad(total, given, create_graph=True)
         rows = [torch.autograd.grad(slope.sum(), given, retain_graph=True)[0] for slope in slopes.T]

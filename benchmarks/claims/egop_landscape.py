@@ -1,5 +1,11 @@
 """Landscape of a loss in two dimensions: its direction of largest variation in original and EGOP
 coordinates.
+
+In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
+Reparameterization" (docs/sources.md).
+
+A (n, 2) are the features, y the targets, and theta* the minimizer of the loss; V has the EGOP's eigenvectors
+in columns.
 """
 
 from __future__ import annotations
@@ -18,16 +24,16 @@ from curvebench.registry import find_workload
 
 # The problem of 000 C.4.
 WORKLOAD, SETTINGS = "log_sum_exp", {"n": 100, "d": 2, "alpha": 1.5}
-# Gradients in an EGOP estimate, 5 d.
+# Number of gradients in an EGOP estimate, 5 for each of 2 dimensions.
 SAMPLES = 10
 # Number of problems behind each median.
 PROBLEMS = 50
 FIGURE = "000 Fig. 1 left"
 AXES = ("first coordinate", "second coordinate")
-# The learning rate and the number of steps of 000 C.4.
+# Learning rate and number of steps of Adagrad in 000 C.4.
 RATE, STEPS = 30.0, 1000
 ADAGRAD = {"learning_rate": RATE, "initial_accumulator": 0.1, "epsilon": 1e-7}
-# Minimum angle, in degrees, of the problem in the figure.
+# Minimum angle between leading direction and axes, in degrees, of the problem that the figure shows.
 UNALIGNED = 30.0
 # Distance of the start from the minimum, longer than one step at the learning rate.
 START = 45.0

@@ -1,5 +1,12 @@
 """Bases of a single layer: rotated data, auxiliary variables, and one V for all filters, with equivalent
 forms.
+
+In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
+Reparameterization" (docs/sources.md).
+
+V has the eigenvectors of a layer's expected gradient outer product (EGOP) in columns; r of them, if it is
+reduced. n_in and n_out are the inputs and outputs of a layer. Two forms of a method are equivalent if their
+trajectories agree.
 """
 
 from __future__ import annotations
@@ -20,9 +27,9 @@ from curvebench.property_checks.checks import Measure, PropertyClaim
 
 # Tolerance of products of a few orthogonal matrices.
 EXACT = 1e-12
-# Tolerance of paths, on which gradients feed rounding errors back.
+# Tolerance of paths of iterates: rounding errors change later gradients and grow along a path.
 FOLLOWED = 1e-9
-# Paths that differ do so by at least this relative distance; typical values are above 0.1.
+# Minimum relative distance of two paths that count as different; typical distances are above 0.1.
 APART = 1e-3
 
 
@@ -92,7 +99,7 @@ def _first_layer(random: Random, printed: bool) -> Iterator[Measure]:
     samples = network.gradients(random.standard_normal((4 * inputs * hidden, inputs, hidden)))
     if printed:
         basis = eigenbasis(samples.reshape(len(samples), -1))[0]
-    else:  # the columns of all gradients share one basis of the inputs
+    else:  # the columns of all gradients have the same basis of the inputs
         basis = np.kron(eigenbasis(samples.swapaxes(1, 2).reshape(-1, inputs))[0], np.eye(hidden))
     rotation = nearest_rotation(basis, inputs, hidden)
     yield agrees("V less the nearest Q (x) I, relative", basis, np.kron(rotation, np.eye(hidden)), EXACT)
@@ -210,7 +217,10 @@ def _reduced(random: Random) -> Iterator[Measure]:
 
 
 def _descends(random: Random) -> Iterator[Measure]:
-    """Compare SGD on theta_r and theta_d, with gradients by the change of coordinates, with SGD on theta."""
+    """Compare SGD on the auxiliary coordinates theta_r and theta_d with SGD on theta.
+
+    Gradients of the coordinates are computed by the change of coordinates.
+    """
     layer, start, basis = _draw_layer(random)
     rank = int(random.integers(1, len(start) + 1))
     leading = basis[:, :rank]
@@ -357,7 +367,7 @@ def _one_for_all(random: Random) -> Iterator[Measure]:
 
 
 def _at_once(gradients: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-    """Return the weights (entries,) after Adam on gradients (T, filters, ...) from 0, in a basis of all
+    """Return the weights (entries,) after Adam from 0 on gradients (T, filters, ...), in one basis of all
     entries.
     """
     given = [gradient.ravel() for gradient in gradients]
@@ -365,8 +375,8 @@ def _at_once(gradients: np.ndarray, matrix: np.ndarray) -> np.ndarray:
 
 
 def _by_filter(gradients: np.ndarray, basis: np.ndarray) -> np.ndarray:
-    """Return the same weights as `_at_once`, with one V for all filters and the project's change of
-    coordinates.
+    """Return the same weights as `_at_once`, computed with one V for all filters by the project's `SHARED`
+    change.
     """
     given = [in_coordinates("shared", basis, gradient.ravel()) for gradient in gradients]
     moved = stepped("adam", np.zeros(len(given[0])), given, {"learning_rate": 0.1})
@@ -393,8 +403,7 @@ def _alike(random: Random) -> Iterator[Measure]:
         directions = random.standard_normal((10, flat.shape[-1]))
         squares = np.einsum("kfn,un->kfu", flat, directions) ** 2
         scores = [
-            # The difference of exchangeable filters has a symmetric law, so that P(|score| > 6) is at most
-            # 3e-8.
+            # The difference of exchangeable filters has a symmetric law: P(|score| > 6) <= 3e-8.
             difference.sum(0) / np.sqrt(np.sum(difference**2, axis=0))
             for one in range(flat.shape[1])
             for difference in (squares[:, one] - squares[:, other] for other in range(one))

@@ -1,4 +1,11 @@
-"""Decay of the EGOP's eigenvalues for two ReLU networks, and density of its leading eigenvectors."""
+"""Decay of the EGOP's eigenvalues for two ReLU networks, and density of its leading eigenvectors.
+
+In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
+Reparameterization" (docs/sources.md).
+
+EGOP is the expected gradient outer product, estimated from M gradients of d entries. The density of a unit
+vector v is |v|_1^2 / d.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +40,12 @@ INITIAL = "the initial parameters"
 # Examples in a minibatch (000 C.5).
 MINIBATCH = 300
 
-# Minimum R^2 of a law. The paper gives no limit.
+# Minimum R^2 for which a law counts as fitting. The paper gives no limit.
 EXPLAINED = 0.9
-# Number of leading eigenvectors (000 Fig. 12).
+# Number of leading eigenvectors whose density is measured (000 Fig. 12).
 LEADING = 100
 SEVERAL = 3
-# Minimum ratio of a density to 1 / d.
+# Minimum ratio of a density to its minimum 1 / d that counts as far above.
 FAR_ABOVE = 10.0
 DENSITY_AXES = ("eigenvector index k", "density βₖ")
 
@@ -58,7 +65,7 @@ def gradients(
         name: name of the workload.
         samples: M divided by the number of parameters of the network.
         normal_scale: standard deviation of all parameters; None draws them as at the start of training.
-        batch_size: examples per gradient; None takes all.
+        batch_size: examples per gradient; None for all examples.
         of: names of the parameters to return; empty for all.
     """
     from curvebench.basis_estimation.gradients import GradientSampling, sampler
@@ -132,7 +139,7 @@ def spectra(random: Random, gradients: np.ndarray) -> Spectra:
 
 
 def _fallen(values: np.ndarray, parts: int) -> float:
-    """Return lambda_k / lambda_1 at k = d / parts."""
+    """Return lambda_k / lambda_1 for k = d / parts."""
     return float(values[len(values) // parts - 1] / values[0])
 
 

@@ -1,4 +1,11 @@
-"""Decay of the EGOP's spectrum for natural data, and density of random eigenvectors."""
+"""Decay of the EGOP's spectrum for natural data, and density of random eigenvectors.
+
+In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
+Reparameterization" (docs/sources.md).
+
+EGOP is the expected gradient outer product E[g g^T] over random parameters theta, A the matrix of the data,
+and lambda_k and sigma_k the k-th largest eigenvalue and singular value.
+"""
 
 from __future__ import annotations
 
@@ -50,8 +57,8 @@ def _draw_least_squares(random: Random) -> tuple[np.ndarray, np.ndarray, np.ndar
     values = decaying(random, count)
     matrix = with_singular_values(random, rows, count, values)
     if random.integers(3) == 0:
-        # A^T y lies along the third singular vector, so long that lambda_3 becomes sigma_2^4 and lambda_1
-        # does not change.
+        # A^T y is parallel to the third singular vector.
+        # Its length makes lambda_3 equal to sigma_2^4, and does not change lambda_1.
         left, _, _ = np.linalg.svd(matrix, full_matrices=False)
         lift = random.uniform(values[1] ** 4, values[0] ** 4) - values[2] ** 4
         return matrix, left[:, 2] * np.sqrt(lift) / values[2], values
@@ -67,7 +74,7 @@ def _closed_form(random: Random) -> Iterator[Measure]:
 
 
 def _eigenvalues(matrix: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """Return the eigenvalues of the EGOP in descending order."""
+    """Return the eigenvalues of the exact EGOP of least squares, in descending order."""
     return np.asarray(np.linalg.eigvalsh(least_squares_egop(matrix, targets))[::-1])
 
 

@@ -1,4 +1,10 @@
-"""Adafactor and AdamNMF: factored second moments under the I-divergence, and the bound on a clipped step."""
+"""Adafactor and AdamNMF: factored second moments under the I-divergence, and the bound on a clipped step.
+
+In citations, 002 is Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md).
+
+W is a weight matrix, G its gradient, V the second moment of its entries, RMS the root mean square, and
+IDiv(C, A B) the I-divergence of a product A B from a target C. "Notes" are 002.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +26,11 @@ from curvebench.property_checks.checks import CORRECTED, PRINTED, Measure, Prope
 from curvebench.steps.layout import layout
 from curvebench.workloads.workload import Role
 
-# Stand-in for a zero gradient. Its square is lost in every sum, and the step it causes still reveals V.
+# Entry that replaces a zero gradient.
+# Its square is lost to rounding in every sum, but the step that it causes still reveals V.
 NOTHING = 1e-75
 ROUNDING = 1e-12
-# Minimum difference of quantities that the notes call unequal without a number.
+# Minimum difference of quantities that the notes call unequal without saying by how much.
 BEYOND_ROUNDING = 1e-9
 ROUNDS = 10
 
@@ -59,7 +66,9 @@ def _second_moments(
     hyper: Mapping[str, float],
     options: Mapping[str, Any],
 ) -> list[dict[str, np.ndarray]]:
-    """Reconstruct the second moment V by step and name from the steps of a rule that moves by G / sqrt(V)."""
+    """Reconstruct the second moments V, by step and parameter name, from the updates G / sqrt(V) of a
+    rule.
+    """
     start = {name: np.zeros_like(value) for name, value in gradients[0].items()}
     online = curvebench.Online(
         optimizer, start, {"learning_rate": 1.0, "epsilon": 0.0, **hyper}, options=options
@@ -81,7 +90,9 @@ def _adafactor_moments(
 
 
 def _averaging(random: Random) -> tuple[dict[str, float], bool]:
-    """Draw a constant or a scheduled beta_2; the second result tells whether it is scheduled."""
+    """Draw a constant or scheduled beta_2, as hyperparameters; the second result is true if it is
+    scheduled.
+    """
     if random.integers(2):
         return {"beta2_exponent": float(random.uniform(0.3, 1.5))}, True
     return {"beta2": float(random.uniform(0.1, 0.999))}, False
@@ -98,7 +109,7 @@ def _divergence(target: np.ndarray, product: np.ndarray) -> float:
 
 
 def state_numbers(optimizer: str, shape: tuple[int, int], options: Mapping[str, Any]) -> int:
-    """Return how many numbers a rule stores for a weight matrix."""
+    """Return the number of floats in the state of a rule for a weight matrix."""
     return state_entries(rules()[optimizer].choose(options), layout({"w": shape}, {"w": Role("weight")}))
 
 
@@ -113,7 +124,7 @@ def _state(random: Random) -> Iterator[Measure]:
 
 
 def least_rank_one_divergence(target: np.ndarray, random: Random) -> float:
-    """Minimize IDiv(C, a b^T) over log a and log b by L-BFGS from a random start, and return the minimum."""
+    """Return the minimum of IDiv(C, a b^T) over positive a and b, by L-BFGS from a random start."""
     from scipy.optimize import minimize
 
     rows = len(target)
@@ -264,8 +275,7 @@ def _tensor_shape(random: Random) -> tuple[int, ...]:
 def _clipped(random: Random) -> Iterator[Measure]:
     shape, steps = _tensor_shape(random), 20
     start = random.standard_normal(shape) * 10.0 ** random.uniform(-3, 3)
-    # Gradients have heavy tails, some empty entries, and scales that jump by 8 orders of magnitude between
-    # steps.
+    # Gradients have heavy tails and some entries 0; their scales differ by up to 8 orders of magnitude.
     gradients = [
         random.standard_t(1.5, shape) * 10.0 ** random.uniform(-4, 4) * (random.random(shape) < 0.8)
         for _ in range(steps)

@@ -1,4 +1,10 @@
-"""Claims of the adaptive-methods notes on Adam: convergence, and size and scale invariance of its updates."""
+"""Claims of the adaptive-methods notes on Adam: convergence, and size and scale invariance of its updates.
+
+Equations and sections without a document are those of 002, Stratos (2026), "Adaptive Learning Methods", a set
+of notes (docs/sources.md). g is a gradient, v_t the second moment after t steps, u the best weight in
+hindsight, and RMS the root mean square. The two orders are those of AMSGrad: taking the maximum of second
+moments before or after bias correction.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +48,8 @@ def _counterexample(random: Random, amsgrad: bool | str) -> tuple[float, float, 
 def _adam_fails(random: Random) -> Iterator[Measure]:
     """Check that Adam ends at 1 and that its regret grows by 2 (C - 2) in every cycle of three steps."""
     height, rate, path, regrets = _counterexample(random, False)
-    # Since v_t >= (1 - beta_2) g_t^2, steps are at most eta / sqrt((1 - beta_2) t). Two steps per cycle start
-    # that far off.
+    # Since v_t >= (1 - beta_2) g_t^2, a step is at most eta / sqrt((1 - beta_2) t).
+    # Two of three steps begin at most that far from 1.
     step = rate * float(np.sqrt(1 + height**2)) / height
     slack = 2 * step / float(np.sqrt(STEPS))
     yield equals(
@@ -65,7 +71,7 @@ def _amsgrad_converges(random: Random, amsgrad: bool | str) -> Iterator[Measure]
     height, rate, path, regrets = _counterexample(random, amsgrad)
     bounds = (2 * height / rate + rate * float(np.sqrt(1 + height**2))) * np.sqrt(np.arange(1, STEPS + 1))
     yield at_most("regret over its bound", (regrets / bounds).max(), 1.0, 1e-9)
-    # two steps with the gradient -1 lead away from -1
+    # two steps with gradient -1 move w away from -1
     away = 2 * rate * float(np.sqrt(1 + height**2)) / height**2 / float(np.sqrt(STEPS - 2))
     yield equals("final weight", path[-1], -1.0, away)
 
@@ -96,9 +102,7 @@ LITTLE = 0.05
 
 
 def _differences(gradients: np.ndarray, beta2: float) -> np.ndarray:
-    """Return the RMS difference between the updates of both orders, relative to the RMS of the updates,
-    (T,).
-    """
+    """Return the RMS difference of updates between the two orders, relative to the RMS of updates, (T,)."""
     hyper = {"beta1": 0.9, "beta2": beta2, "epsilon": 0.0}
     after, before = (
         moves("adam", gradients, hyper, {"amsgrad": ORDERS[order]}) for order in ("after", "before")
@@ -107,7 +111,7 @@ def _differences(gradients: np.ndarray, beta2: float) -> np.ndarray:
 
 
 def _order_matters_early(random: Random) -> Iterator[Measure]:
-    """Check that the two orders differ in the first steps."""
+    """Check that the two orders of AMSGrad give different updates in the first steps."""
     differences = _differences(random.normal(size=(EARLY, 500)), 0.99)
     yield at_least("greatest difference of the moves, relative", differences.max(), LITTLE)
 
@@ -192,8 +196,9 @@ def _update_size(random: Random) -> Iterator[Measure]:
 
 
 def _mild(random: Random) -> Iterator[Measure]:
-    """Check that from beta_2 = 0.9 to 0.998 the size changes by at most a tenth; by eq. 51, only beta_1
-    matters.
+    """Check that from beta_2 = 0.9 to 0.998 the size of updates changes by at most a tenth.
+
+    By eq. 51, it depends on beta_1 only.
     """
     beta1 = float(random.uniform(0, 0.95))
     low, low_error = _root_mean_square(random, beta1, 0.9)
@@ -276,9 +281,9 @@ def _epsilon_breaks(random: Random) -> Iterator[Measure]:
 
 
 def _epsilon_harmless(random: Random) -> Iterator[Measure]:
-    """Check that where |g| is far above epsilon, the relative change of an update is small.
+    """Check that gradients far above epsilon, multiplied by c, change an update little.
 
-    The bound is epsilon max(1, 1 / c) / min |g|.
+    The bound on the relative change is epsilon max(1, 1 / c) / min |g|.
     """
     gradients = random.choice([-1.0, 1.0], (30, 10)) * 10 ** random.uniform(0, 2, (30, 10))
     epsilon, scale = float(10 ** random.uniform(-8, -3)), float(10 ** random.uniform(-2, 2))
@@ -290,8 +295,8 @@ def _epsilon_harmless(random: Random) -> Iterator[Measure]:
 
 
 def _spike(random: Random) -> Iterator[Measure]:
-    """Check that after many small gradients a large one moves Adam far, and Adam-atan2 by at most pi / 2
-    rates.
+    """Check that a large gradient after many small gradients moves Adam far, but Adam-atan2 by at most eta pi
+    / 2.
     """
     steps = int(random.integers(100, 301))
     gradients = 1e-3 * random.normal(size=(steps, 10))

@@ -1,5 +1,8 @@
 """Fisher matrix of small classifiers: relation to Gauss-Newton, Hessian, minibatches, and Adam's
 denominators.
+
+Equations are those of 002, Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md). N
+is the number of inputs, K of labels and d of weights.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from curvebench.benchmarks.claims._parts import Random, part
 from curvebench.property_checks.checks import Measure, PropertyClaim
 
 ROUNDING = 1e-10
-# Minimum difference of quantities that the notes call unequal without a number.
+# Minimum difference of quantities that the notes call unequal without saying by how much.
 BEYOND_ROUNDING = 1e-6
 
 
@@ -47,8 +50,8 @@ class PopulationDerivatives:
     hessian: np.ndarray
 
     def gauss_newton(self, label: int) -> np.ndarray:
-        """Return the first term of eq. 113 in expectation over inputs, with the loss's Hessian at one
-        label.
+        """Return the Gauss-Newton term of eq. 113, averaged over inputs, with the loss's Hessian at label
+        `label`.
         """
         return np.einsum(
             "x,xkd,xkl,xle->de", self.inputs, self.jacobian, self.curvature[:, label], self.jacobian
@@ -134,7 +137,8 @@ def _hessian(random: Random) -> Iterator[Measure]:
     error = relative_error(model.gauss_newton(0), model.hessian)
     yield vanishes("Gauss-Newton less Hessian, relative, logits linear in w", error, ROUNDING)
     model = _classifier(random, linear=False)
-    slopes = model.predicted - model.labels  # the expectation E[p - e_y]
+    # E[p - e_y], where p are predicted probabilities and e_y is the label's unit vector
+    slopes = model.predicted - model.labels
     rest = np.einsum("x,xk,xkde->de", model.inputs, slopes, model.logit_hessians)
     scale = float(np.linalg.norm(model.gauss_newton(0)) + np.linalg.norm(rest))
     error = float(np.linalg.norm(model.gauss_newton(0) + rest - model.hessian)) / scale
@@ -144,7 +148,7 @@ def _hessian(random: Random) -> Iterator[Measure]:
 
 
 def _pairs(model: PopulationDerivatives) -> tuple[np.ndarray, np.ndarray]:
-    """Return the probabilities (P,) and gradients (P, d) of the pairs (x, y) in the population."""
+    """Return the probabilities (pairs,) and gradients (pairs, d) of all pairs of input and label."""
     shares = (model.inputs[:, None] * model.labels).ravel()
     return shares[shares > 0], model.gradients.reshape(len(shares), -1)[shares > 0]
 

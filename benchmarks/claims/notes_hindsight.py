@@ -1,5 +1,9 @@
 """Claims of the adaptive-methods notes on preconditioners in hindsight, and on the cost of choosing them
 early.
+
+Equations, sections and facts are those of 002, Stratos (2026), "Adaptive Learning Methods", a set of notes
+(docs/sources.md). g_t is the gradient of step t, O_T the sum of g_t g_t^T over T steps, X_t a sum of x_t
+x_t^T, tr the trace, delta_i the distance of weight i from its best value, and D the distance of all weights.
 """
 
 from __future__ import annotations
@@ -58,7 +62,7 @@ def _scalar_fact(random: Random) -> Iterator[Measure]:
     """Check sum_t b_t / sqrt(B_t) <= 2 sqrt(B_T) for b_t >= 0, some of them 0, with the steps of diagonal
     AdaGrad.
     """
-    # One sequence per entry, 20 in all.
+    # Each of 20 entries is an independent sequence.
     shape = (int(random.integers(1, 61)), 20)
     numbers = random.exponential(size=shape) * 10 ** random.uniform(-3, 3, shape)
     numbers *= random.random(shape) < random.uniform(0.2, 1)
@@ -89,21 +93,22 @@ def _best_diagonal(squares: np.ndarray, distances: np.ndarray) -> np.ndarray:
 
 
 def _best_rate(squares: np.ndarray, distances: np.ndarray) -> float:
-    """Return eta* of Sec. 3, before eq. 32."""
+    """Return the best learning rate in hindsight, eta* of Sec. 3 (before eq. 32)."""
     return float(np.linalg.norm(distances) / np.sqrt(squares.sum()))
 
 
 def _bound(diagonal: np.ndarray, squares: np.ndarray, distances: np.ndarray) -> float:
-    """Return eq. 20 with A = diag(a) and eta = 1. A coordinate without gradients has a = 0 and adds
-    nothing.
+    """Return the regret bound of eq. 20 with A = diag(a) and eta = 1.
+
+    A coordinate without gradients has a = 0 and contributes nothing.
     """
     inverse = np.divide(1.0, diagonal, out=np.zeros_like(diagonal), where=squares > 0)
     return float(distances**2 @ diagonal + squares @ inverse) / 2
 
 
 def _diagonal_over_norm(squares: np.ndarray, distances: np.ndarray) -> float:
-    """Return eq. 38 over eq. 32, that is, eq. 20 at the best diagonal over eq. 20 at the best learning
-    rate.
+    """Return the bound with the best diagonal (eq. 38), divided by the bound with the best learning rate (eq.
+    32).
     """
     rates = np.full(len(squares), 1 / _best_rate(squares, distances))
     best = _best_diagonal(squares, distances)
@@ -144,7 +149,9 @@ def _diagonal_optimum(random: Random) -> Iterator[Measure]:
 
 
 def _diagonal_below_norm(random: Random) -> Iterator[Measure]:
-    """Check that eq. 38 is at most eq. 32."""
+    """Check that the bound with the best diagonal (eq. 38) is at most the bound with the best rate (eq.
+    32).
+    """
     squares = (_draw(random) ** 2).sum(0)
     distances = np.abs(random.normal(size=len(squares)))
     yield at_most("eq. 38 over eq. 32", _diagonal_over_norm(squares, distances), 1.0, 1e-12)
@@ -185,8 +192,7 @@ def _full_optimum(random: Random) -> Iterator[Measure]:
         other = factor @ factor.T
         others.append(objective(budget * other / np.trace(other)))
     yield at_most("value at eq. 40 over the least of others", least / min(others), 1.0, ROUNDING)
-    # Since tr(A^(-1) O) is convex with gradient -A^(-1) O A^(-1), A is optimal if the gradient is a multiple
-    # of I.
+    # tr(A^(-1) O) is convex with gradient -A^(-1) O A^(-1): A is optimal if this is a multiple of I.
     gradient = np.linalg.solve(stated, np.linalg.solve(stated, outer).T)
     distance = float(np.abs(gradient / np.trace(gradient) - np.eye(size) / size).max())
     yield vanishes("distance of the gradient from a multiple of I, relative", distance, ROUNDING)
@@ -238,9 +244,9 @@ def _norm_factor(random: Random) -> Iterator[Measure]:
     steps = -moves("adagrad_norm", gradients, {"epsilon": 0.0})
     known = float(np.linalg.norm(gradients))
     last = len(gradients) - 1 - int((np.linalg.norm(gradients, axis=1)[::-1] > 0).argmax())
-    # The rate is eta_T / D.
+    # This rate is the last learning rate divided by D.
     rate = float(gradients[last] @ steps[last] / (gradients[last] @ gradients[last]))
-    # The two terms are divided by D.
+    # These are the two terms of the bound, divided by D.
     first, second = 1 / (2 * rate), float((gradients * steps).sum()) / 2
     yield from _within((first + second) / known)
     scaled = (first * np.sqrt(2) + second / np.sqrt(2)) / known

@@ -1,5 +1,8 @@
 """Power, orthogonal and online orthogonal iteration: limits, convergence rates, and tracking of a drifting
 basis.
+
+Equations are those of 002, Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md).
+lambda_1 > lambda_2 > ... are the eigenvalues of the matrix, and "ratios" are lambda_(i+1) / lambda_i.
 """
 
 from __future__ import annotations
@@ -15,10 +18,10 @@ from curvebench.optimizers import matrix_functions
 from curvebench.property_checks.checks import Measure, PropertyClaim
 
 ROUNDING = 1e-9
-# A rate is read while the error is in this range. Smaller errors are rounding; larger ones contain faster
-# terms.
+# A convergence rate is fitted to errors in this range.
+# Below the range rounding dominates; above it, components of the error that decay faster.
 MEASURED = (1e-13, 1e-9)
-# Relative tolerance of a logarithmic rate that is read in this range.
+# Relative tolerance of the logarithm of a convergence rate that is fitted in this range.
 RATE_TOLERANCE = 0.1
 
 
@@ -43,7 +46,9 @@ def _errors(basis: np.ndarray, exact: np.ndarray) -> np.ndarray:
 
 
 def _spectrum(random: Random, size: int, least: float, greatest: float) -> np.ndarray:
-    """Draw eigenvalues (size,) with successive ratios in an interval, the first at any scale."""
+    """Draw descending eigenvalues (size,): ratios of neighbours from `least` to `greatest`, the first of any
+    magnitude.
+    """
     ratios = random.uniform(least, greatest, size - 1)
     return np.asarray(10.0 ** random.uniform(-100, 100) * np.cumprod([1.0, *ratios]))
 
@@ -58,7 +63,7 @@ def _power_iteration(random: Random) -> Iterator[Measure]:
     matrix, start = (vectors * values) @ vectors.T, orthonormal(random, size, 1)[:, 0]
     found = matrix_functions.power_iteration(OPS, matrix, start, steps)
     shares = vectors.T @ start
-    # Eq. 141 divided by lambda_1^P.
+    # This is eq. 141, divided by the power of lambda_1 to keep it in range.
     expected = vectors @ ((values / values[0]) ** steps * shares)
     expected /= np.linalg.norm(expected)
     yield agrees("q_k less eq. 141's direction", found, expected, ROUNDING)
@@ -123,7 +128,7 @@ def _iterated(random: Random, ratios: np.ndarray, columns: int) -> tuple[np.ndar
     size = len(ratios) + 1
     values, vectors = np.cumprod([1.0, *ratios]), orthonormal(random, size, size)
     matrix, mixed = (vectors * values) @ vectors.T, np.triu(random.uniform(0.1, 0.3, (size, size)), 1)
-    # The start mixes pairs of eigenvectors, so that no term starts too small to become visible.
+    # The start mixes pairs of eigenvectors, so that no component is initially too small to be measured.
     basis = (vectors @ expm(mixed - mixed.T))[:, :columns]
     bases = []
     for _ in range(150):
@@ -151,7 +156,7 @@ def _column_rates(random: Random, printed: bool) -> Iterator[Measure]:
     ratios = _separated_ratios(random, size)
     vectors, bases = _iterated(random, ratios, size)
     errors = np.array([_errors(basis, vectors) for basis in bases])
-    for column in range(size - 1):  # the last column has no lambda_i+1
+    for column in range(size - 1):  # the last column has no next eigenvalue
         neighbours = ratios[column : column + 1] if printed else ratios[max(column - 1, 0) : column + 1]
         ratio = logarithmic_rate(errors[:, column]) / np.log(neighbours.max())
         yield equals("log rate of a column's error over what is said", ratio, 1.0, RATE_TOLERANCE)
@@ -174,7 +179,7 @@ def _tracking(random: Random) -> Iterator[Measure]:
     ratios = random.uniform(0.3, 0.8, size - 1)
     values, drift = np.cumprod([1.0, *ratios]), float(10.0 ** random.uniform(-4, -2.3))
     turn = expm(drift * _generator_of_rotation(random, size))
-    exact = -orthonormal(random, size, size)  # QR would not give these signs
+    exact = -orthonormal(random, size, size)  # the minus sign makes the signs differ from those of QR
     first = basis = plain = exact
     drifted, behind, flips, plain_flips = 0.0, 0.0, 0, 0
     angles = np.zeros(size - 1)
@@ -195,7 +200,8 @@ def _tracking(random: Random) -> Iterator[Measure]:
     yield at_most(
         "angle of a leading span over atan(ratio tan(angle before + drift))", drifted, 1.0, ROUNDING
     )
-    # A span lags by at most drift r / (1 - r), and a column is the difference between two spans.
+    # The error of a span is at most drift r / (1 - r), where r is the ratio of eigenvalues.
+    # A column is the difference of two spans.
     greatest = float(ratios.max())
     bound = 2 * drift * greatest / (1 - greatest)
     quantity = "greatest error of a column over 2 drift r / (1 - r), r the greatest ratio"
@@ -213,7 +219,7 @@ def _crossing(random: Random) -> Iterator[Measure]:
         order = random.permutation(size)
     start = np.cumprod([1.0, *random.uniform(0.7, 0.9, size - 1)])
     basis = plain = vectors
-    # There are too few steps for rounding errors, which grow by the ratio in each, to correct the old order.
+    # In so few steps rounding errors, which grow by the ratio in each step, cannot correct the old order.
     steps = 30
     for step in range(steps + 1):
         share = step / steps

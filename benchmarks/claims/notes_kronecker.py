@@ -1,4 +1,7 @@
-"""Kronecker products: identities, the nearest product to a matrix, and bounds on an outer product."""
+"""Kronecker products: identities, the nearest product to a matrix, and bounds on an outer product.
+
+In citations, 002 is Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md).
+"""
 
 from __future__ import annotations
 
@@ -58,8 +61,8 @@ def _definition(random: Random) -> Iterator[Measure]:
 
 
 def _against(found: np.ndarray, expected: np.ndarray, *factors: np.ndarray) -> float:
-    """Return the error relative to the product of the factors' Frobenius norms, which cancellation cannot
-    make small.
+    """Return the error divided by the product of the factors' Frobenius norms, which cancellation cannot
+    reduce.
     """
     size = float(np.prod([np.linalg.norm(factor) for factor in factors]))
     return float(np.linalg.norm(found - expected)) / (size or 1.0)
@@ -117,7 +120,7 @@ def _twice(random: Random, printed: bool) -> Iterator[Measure]:
     m, n, d, length = _sizes(random, 4)
     matrix = random.standard_normal((m * n, d * length))
     once = rearrange(matrix, m, n, d, length)
-    # The printed statement applies the same function again; in the corrected one, the second axis is d.
+    # The printed statement applies the same rearrangement again; the corrected statement exchanges n and d.
     again = rearrange(once, m, n, d, length) if printed else rearrange(once, m, d, n, length)
     yield agrees("eq. 103, relative error", again.ravel(), matrix.ravel())
 
@@ -138,14 +141,14 @@ def _nearest(random: Random) -> Iterator[Measure]:
     m, n, d, length = _sizes(random, 4)
     if random.integers(2):
         matrix = random.standard_normal((m * n, d * length))
-    else:  # a sum of two orthogonal products with equal singular values and a third one
+    else:  # a sum of two orthogonal products with equal singular values and a third product
         terms = orthonormal(random, m * d, min(m * d, n * length, 3))
         others = orthonormal(random, n * length, terms.shape[1])
         values = np.array([1.0, 1.0, 0.3])[: terms.shape[1]]
         # Rearranging with exchanged sizes is the inverse.
         matrix = rearrange((terms * values) @ others.T, m, d, n, length)
     u, values, vh = np.linalg.svd(rearrange(matrix, m, n, d, length), full_matrices=False)
-    # The factors are determined up to a scale, since only the product a b = sigma_1 matters.
+    # The two factors are determined up to a scale: only the product of their norms, sigma_1, is fixed.
     share = float(10.0 ** random.uniform(-2, 2))
     a, b = share * u[:, 0].reshape(m, d), values[0] / share * vh[0].reshape(n, length)
     distance, size = float(np.linalg.norm(matrix - np.kron(a, b))), float(np.linalg.norm(matrix))
@@ -192,7 +195,8 @@ def _commuting_pairs(random: Random, size: int) -> list[tuple[np.ndarray, np.nda
     pairs = []
     for _ in range(2):
         lower, upper = ((basis * 10.0 ** random.uniform(-1, 1, size)) @ basis.T for basis in bases)
-        pairs.append((lower, loewner_ratio(lower, upper) * upper))  # the smallest multiple above it
+        # smallest multiple of `upper` that is at least `lower`
+        pairs.append((lower, loewner_ratio(lower, upper) * upper))
     return pairs
 
 

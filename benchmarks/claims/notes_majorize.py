@@ -1,5 +1,10 @@
 """Majorization and smoothness: descent at eta <= 1 / L in several norms, and three definitions of
 smoothness.
+
+In citations, 002 is Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md).
+
+A function is L-smooth in a norm if its gradient changes by at most L times the change of its argument,
+measured by dual norm and norm. eta is the learning rate, and W the matrix of weights.
 """
 
 from __future__ import annotations
@@ -32,7 +37,7 @@ def _nuclear(matrix: np.ndarray) -> float:
     return float(np.linalg.svd(matrix, compute_uv=False).sum())
 
 
-# Rule, options, norm and dual norm of each descent.
+# Name of the rule, its options, the norm and the dual norm, for each method of descent.
 DESCENTS: Mapping[str, tuple[str, dict[str, str], Function, Function]] = {
     "frobenius": ("sgd", {}, lambda x: float(np.linalg.norm(x)), lambda x: float(np.linalg.norm(x))),
     "max": (
@@ -101,11 +106,10 @@ def _quadratic(random: Random, shape: tuple[int, int]) -> Smooth:
         gradient=lambda weight: p @ weight @ q + offset,
         constants={
             "frobenius": float(values[0][0] * values[1][0]),
-            # The maximum of |H X|_1 over |X|_max <= 1 is attained at signs; for a semi-definite H it is the
-            # maximum of x^T H x.
+            # The maximum of |H X|_1 over |X|_max <= 1 is attained at sign matrices.
+            # For a semi-definite H, it is the maximum of x^T H x over sign vectors x.
             "max": float(np.einsum("si,ij,sj->s", signs, np.kron(p, q), signs).max()),
-            # The maximum of |P X Q|_nuc over |X|_2 <= 1 is von Neumann's trace inequality, attained by
-            # aligned eigenvectors.
+            # By von Neumann's trace inequality, this is the maximum of |P X Q|_nuc over |X|_2 <= 1.
             "spectral": float(values[0][:count] @ values[1][:count]),
         },
     )
@@ -214,7 +218,7 @@ def _limits(random: Random) -> Iterator[Measure]:
         quantity = f"eq. 134 over its bound, {name}, cosines"
         yield at_most(quantity, float(np.max(2 * np.array(errors) / lengths**2)) / bound, 1.0, 1e-8)
         constant, extreme = operator_norm(hessian, name)
-        # The error of a difference across the point is of second order in the distance.
+        # A central difference has an error of second order in the distance.
         change = gradient(point + small * extreme) - gradient(point - small * extreme)
         slope = float(np.linalg.norm(change, dual)) / (2 * small * float(np.linalg.norm(extreme, order)))
         yield equals(f"slope of the gradient over |Hessian|, {name}, cosines", slope / constant, 1.0, 1e-5)

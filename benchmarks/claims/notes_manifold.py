@@ -1,4 +1,10 @@
-"""Optimization on manifolds: four forms of steps on the sphere, and steps on the Stiefel manifold."""
+"""Optimization on manifolds: four forms of steps on the sphere, and steps on the Stiefel manifold.
+
+In citations, 002 is Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md).
+
+w is a weight vector of length r, g its gradient, and g_perp the tangential component of g. W is a weight
+matrix with orthonormal columns, G its gradient.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +66,7 @@ def _path(
     options: Mapping[str, Any],
     schedules: list[float] | None = None,
 ) -> list[np.ndarray]:
-    """Return the weights before the first step and after each step."""
+    """Run a rule, and return the weights before the first step and after each step."""
     return list(path(optimizer, weight, gradients, {"learning_rate": rate}, options, schedules))
 
 
@@ -71,9 +77,9 @@ def _first_order(random: Random) -> Iterator[Measure]:
     weight, gradient = _pair(random)
     radius, size = float(np.linalg.norm(weight)), float(np.linalg.norm(gradient))
     along = tangential(gradient, weight)
-    # The error is of second order. With c the cosine of the angle between w and g, the length of (3 c^2 - 1)
-    # w / (2 r) - c g / |g| is at most 1 / sqrt(3), at c^2 = 1/3; for the classical step it is |g_perp|^2 / (2
-    # |g|^2).
+    # The error is of second order in the step. Let c be the cosine of the angle between w and g.
+    # For the first rule, the factor is |(3 c^2 - 1) w / (2 r) - c g / |g||, at most 1 / sqrt(3).
+    # For the second (classical) rule, the factor is |g_perp|^2 / (2 |g|^2).
     for optimizer, constant in (("pin_to_sphere", float(1 / np.sqrt(3))), ("riemannian_sgd", 0.5)):
         for share in (1e-2, 1e-3, 1e-4):
             rate = share * radius / size
@@ -89,9 +95,9 @@ def _updates(random: Random) -> Iterator[Measure]:
     rate = float(10.0 ** random.uniform(-3, 1)) * radius / float(np.linalg.norm(gradient))
     along = tangential(gradient, weight)
     moved = weight - rate * gradient
-    # This is eq. 70 of the source.
+    # The step of 002 eq. 70.
     pinned = radius / np.linalg.norm(moved) * moved
-    # This is eq. 72 of the source.
+    # The step of 002 eq. 72.
     classical = radius / np.sqrt(radius**2 + rate**2 * along @ along) * (weight - rate * along)
     for optimizer, expected, equation in (
         ("pin_to_sphere", pinned, 70),
@@ -109,7 +115,7 @@ def _updates(random: Random) -> Iterator[Measure]:
 
 
 def least_dual_norm(gradient: np.ndarray, weight: np.ndarray, norm: str) -> float:
-    """Minimize the dual norm of g + lambda w over lambda (002 Lemma S.21).
+    """Return the minimum over lambda of the dual norm of g + lambda w (002 Lemma S.21).
 
     `norm` is the norm of the step. The dual of l-infinity is piecewise linear, with its minimum where an
     entry is 0. The dual of l1 has its minimum where two entries are equal in size or one has w_i = 0.
@@ -134,7 +140,7 @@ def _trust_region(random: Random) -> Iterator[Measure]:
     rate = float(10.0 ** random.uniform(-2, 0)) * radius
     for norm, order in (("l1", 1), ("l2", 2), ("linfinity", np.inf)):
         after = _path("trust_region_sphere", weight, [gradient], rate, {"norm": norm})[1]
-        # This is the tangential step that is retracted to `after`.
+        # The tangential step whose retraction is `after`.
         step = weight - after * (radius**2 / (weight @ after))
         yield at_most(f"|Delta| over eta, {norm}", float(np.linalg.norm(step, order)) / rate, 1.0, READ)
         gain = float(step @ gradient) / (rate * least_dual_norm(gradient, weight, norm))
@@ -214,11 +220,11 @@ def _locally(random: Random) -> Iterator[Measure]:
         square = _squared_lengths(path[:-1], gradients[:-1], rate)[-1]
         scale, unit, small = float(np.linalg.norm(before)), before / np.linalg.norm(before), rate * share
         along, outward = tangential(last, before), unit @ last
-        # This is eq. 75 of the source.
+        # The change that 002 eq. 75 predicts.
         predicted = -small * (scale**2 / square * along + unit * outward)
         turn, change = small * scale / square * float(np.linalg.norm(along)), abs(small * outward)
-        # Eq. 75 neglects the second-order term of the direction's turn, and the product of turn and change of
-        # scale.
+        # Eq. 75 neglects the second-order term of the direction's turn.
+        # It also neglects the product of the turn and the change of scale.
         bound = (scale + change) * (turn**2 + turn**3) / 2 + change * turn
         error = float(np.linalg.norm(after - before - predicted))
         quantity = f"error of eq. 75 over its terms of second order, eta times {share:g}"
@@ -254,7 +260,8 @@ def _orthonormal_steps(random: Random) -> Iterator[Measure]:
 
 
 def least_nuclear_norm(gradient: np.ndarray, weight: np.ndarray) -> float:
-    """Minimize |G + W Lambda|_nuc over symmetric Lambda (002 Lemma S.22); the result is an upper bound.
+    """Return an upper bound, nearly the minimum, of |G + W Lambda|_nuc over symmetric Lambda (002 Lemma
+    S.22).
 
     BFGS is applied to smoothed singular values sqrt(s^2 + mu^2), with decreasing mu.
     """
@@ -292,7 +299,7 @@ def _tangent_steps(random: Random) -> Iterator[Measure]:
     gradient = random.standard_normal((rows, rank)) @ random.standard_normal((rank, d))
     rate = float(10.0 ** random.uniform(-2, -0.5))
     after = _path("manifold_muon", weight, [gradient], rate, {"dual_steps": ENOUGH})[1]
-    # The tangential step that is retracted to `after` satisfies W - Delta = W' P with a symmetric P.
+    # If the retraction of the tangential step Delta is W' (`after`), W - Delta = W' P with a symmetric P.
     step = weight - after @ solve_continuous_lyapunov(weight.T @ after, 2 * np.eye(d))
     yield at_most("|Delta|_2 over eta", float(np.linalg.norm(step, 2)) / rate, 1.0, TANGENT)
     best = least_nuclear_norm(gradient, weight)

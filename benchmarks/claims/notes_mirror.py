@@ -1,4 +1,9 @@
-"""Claims of the adaptive-methods notes on mirror descent: steps, projections and regret."""
+"""Claims of the adaptive-methods notes on mirror descent: steps, projections and regret.
+
+Equations and appendices are those of 002, Stratos (2026), "Adaptive Learning Methods", a set of notes
+(docs/sources.md). w_t are the weights in step t, u any comparator, g_t the gradient, and KL the
+Kullback-Leibler divergence.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +58,7 @@ def _solved(weights: np.ndarray, pulls: np.ndarray) -> np.ndarray:
 
 
 def _proximal(random: Random) -> Iterator[Measure]:
-    """Compare eq. 91 with the numerical solution of eq. 90."""
+    """Compare the step of exponentiated gradient (eq. 91) with the numerical minimum of eq. 90."""
     size, rate = int(random.integers(2, 9)), float(10 ** random.uniform(-2, 0.5))
     weights, gradient = _distribution(random, size, 1e-4), random.normal(size=size)
     found = stepped("exponentiated_gradient", weights, [gradient], {"learning_rate": rate})
@@ -92,7 +97,7 @@ DOMAINS = ("ball", "box", "simplex")
 
 
 def _inside(random: Random, domain: str, size: int, radius: float) -> np.ndarray:
-    """Draw a point of a domain."""
+    """Draw a point of the given domain: space, ball, box or simplex."""
     if domain == "simplex":
         return random.dirichlet(np.ones(size))
     point = random.uniform(-radius, radius, size)
@@ -100,7 +105,7 @@ def _inside(random: Random, domain: str, size: int, radius: float) -> np.ndarray
 
 
 def _least(domain: str, slope: np.ndarray, radius: float) -> np.ndarray:
-    """Return the point of a domain that minimizes slope^T w."""
+    """Return the point w of a domain that minimizes slope^T w."""
     if domain == "simplex":
         return np.eye(len(slope))[slope.argmin()]
     return -radius * (slope / (np.linalg.norm(slope) or 1.0) if domain == "ball" else np.sign(slope))

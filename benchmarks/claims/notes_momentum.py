@@ -1,5 +1,9 @@
 """Claims of the adaptive-methods notes on Polyak's, Nesterov's and double momentum, and Nesterov's in
 Adam.
+
+Equations, sections and lemmas are those of 002, Stratos (2026), "Adaptive Learning Methods", a set of notes
+(docs/sources.md). w_t are weights, g_t gradients, v_t velocities, x_t look-ahead points, and mu is the
+momentum. Double momentum is Nesterov's momentum, written for the look-ahead points.
 """
 
 from __future__ import annotations
@@ -41,7 +45,7 @@ class Valley:
 
 
 def _valley(random: Random, steps: int) -> Valley:
-    """Draw losses in 1 to 6 dimensions with condition numbers up to 1e3, whose minimum rests or moves."""
+    """Draw losses in 1 to 6 dimensions with condition numbers up to 1e3 and a fixed or moving minimum."""
     size = int(random.integers(1, 7))
     turn = np.linalg.qr(random.normal(size=(size, size)))[0]
     curvature = (turn * 10 ** random.uniform(-3, 0, size)) @ turn.T
@@ -51,7 +55,7 @@ def _valley(random: Random, steps: int) -> Valley:
 
 @dataclass(frozen=True)
 class Path:
-    """Run of a rule.
+    """Record of a run of a rule.
 
     Args:
         weights: w_1 ... w_(T+1), (T + 1, d).
@@ -74,15 +78,13 @@ def _run(
     schedule: np.ndarray | None = None,
     point: Callable[[Weights, list[np.ndarray]], Weights] | None = None,
 ) -> Path:
-    """Run a rule.
+    """Run a rule on gradients of changing losses.
 
-    Args:
-        optimizer, hyper, options: the rule.
-        gradient: `gradient(number, weights)` is the gradient of the loss of a step.
-        start: initial weights, (d,).
-        steps: number of steps.
-        schedule: factor of the learning rate at each step; None for a constant rate.
-        point: `point(weights, past gradients)` is where the gradient is taken; None lets the rule decide.
+    Args: optimizer, hyper, options: name of the rule, its hyperparameters and options. gradient:
+    `gradient(number, weights)` is the gradient of the loss of a step. start: initial weights, (d,). steps:
+    number of steps. schedule: factor of the learning rate at each step; None for a constant rate. point:
+    `point(weights, past gradients)` is where the gradient is taken; None for the point that the rule itself
+    determines.
     """
     online = curvebench.Online(optimizer, {"w": start}, hyper, options=options)
     weights = [start]
@@ -167,15 +169,14 @@ def _velocity(random: Random) -> Iterator[Measure]:
     limit = gradient / (1 - momentum)
     shares = (velocities / limit).mean(1)
     stated = 1 - momentum ** np.arange(1, steps + 1)
-    # Differences of weights have rounding errors relative to the weights, which grow with the number of
-    # steps.
+    # Rounding errors of differences are relative to the weights, which grow with the number of steps.
     rounding = 1e-13 * steps
     yield vanishes("velocity over g / (1 - mu), less 1 - mu^t", np.abs(shares - stated).max(), rounding)
     yield equals("last velocity over g / (1 - mu)", shares[-1], 1.0, 1e-9 + rounding)
 
 
 def _lagging(random: Random) -> Iterator[Measure]:
-    """Check claims I and II in the proof of Lemma S.3.
+    """Check the two statements, claims I and II, in the proof of Lemma S.3.
 
     The points w_t + mu / (1 - mu) (w_t - w_(t-1)) follow plain gradient descent.
     """

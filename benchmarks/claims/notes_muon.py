@@ -1,4 +1,10 @@
-"""Muon: steepest descent under three norms, and the polynomial iterations for the polar factor."""
+"""Muon: steepest descent under three norms, and the polynomial iterations for the polar factor.
+
+In citations, 002 is Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md).
+
+G is the gradient with singular value decomposition U S V^T, |.|_F the Frobenius norm, and phi the polynomial
+of a Newton-Schulz step.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +29,7 @@ from curvebench.property_checks.checks import Check, Measure, PropertyClaim
 ROUNDING = 1e-12
 # Tolerance of an iteration that has converged.
 REACHED = 1e-9
-# The smallest normalized singular value that Jordan's polynomial brings close to 1 in 5 steps.
+# The smallest normalized singular value that 5 steps of Jordan's polynomial move close to 1.
 THRESHOLD = 1.5e-3
 STEPS = 5
 
@@ -73,12 +79,12 @@ def _gradient(random: Random) -> np.ndarray:
 def _step(
     optimizer: str, gradient: np.ndarray, rate: float, options: Mapping[str, Any], **hyper: float
 ) -> np.ndarray:
-    """Return the update of a weight matrix that is 0."""
+    """Return one update of a rule, for a weight matrix that starts at 0."""
     return stepped(optimizer, np.zeros_like(gradient), [gradient], {"learning_rate": rate, **hyper}, options)
 
 
 def _rivals(random: Random, step: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield 30 random steps at three distances from a step."""
+    """Yield 30 random steps to compare with `step`, at three distances from it."""
     size = np.abs(step).max()
     for distance in (1e-3, 1e-1, 10.0):
         for _ in range(10):
@@ -167,7 +173,7 @@ def _convergence(random: Random) -> Iterator[Measure]:
     values = spread_values(random, min(m, n))
     left, right = orthonormal(random, m, min(m, n)), orthonormal(random, n, min(m, n))
     least = values.min() / np.linalg.norm(values)
-    # Below 1/2, a step multiplies by more than 11/8.
+    # A step multiplies singular values below 1/2 by more than 11/8.
     steps = int(np.ceil(np.log(1 / least) / np.log(11 / 8))) + 7
     scale = 10.0 ** random.uniform(-8, 8)
     for name in ("cubic", "quintic"):
@@ -242,7 +248,7 @@ MUON = PropertyClaim(
 
 
 def _systems(random: Random) -> Iterator[Measure]:
-    # The conditions are phi(1) = 1, phi'(1) = 0 and phi''(1) = 0.
+    # The rows are the conditions phi(1) = 1, phi'(1) = 0 and phi''(1) = 0 on three coefficients.
     conditions = np.array([[1.0, 1.0, 1.0], [1.0, 3.0, 5.0], [0.0, 6.0, 20.0]])
     for name, polynomial in (("cubic", polynomials.CUBIC), ("quintic", polynomials.QUINTIC)):
         size = len(polynomial)
@@ -259,8 +265,8 @@ def _error_after_a_step(random: Random, error: float, coefficients: str) -> floa
 
 def _orders(random: Random) -> Iterator[Measure]:
     error = float(10.0 ** random.uniform(-2.5, -1.5))
-    # The error is 1 - phi(1 - e) = 3/2 e^2 - e^3 / 2 for the cubic, and 5/2 e^3 - 15/8 e^4 + 3/8 e^5 for the
-    # quintic.
+    # For the cubic polynomial, the error 1 - phi(1 - e) is 3/2 e^2 - e^3 / 2.
+    # For the quintic polynomial, it is 5/2 e^3 - 15/8 e^4 + 3/8 e^5.
     for name, order, leading in (("cubic", 2, 3 / 2), ("quintic", 3, 5 / 2)):
         whole = _error_after_a_step(random, error, name)
         half = _error_after_a_step(random, error / 2, name)
@@ -276,14 +282,14 @@ def _no_fixed_point(random: Random) -> Iterator[Measure]:
     left, right = orthonormal(random, m, size), orthonormal(random, n, size)
     values = random.uniform(0.1, 1, size)
     distances = [np.abs(_flattened(left, values, right, "jordan", steps) - 1) for steps in (20, 21, 22, 23)]
-    # A step from within 0.1 of 1 leads out of this range.
+    # If the singular values were within 0.1 of 1, the next step would move them out of this range.
     least = float(np.max(distances, axis=0).min())
     quantity = "distance from 1, greatest of steps 20 to 23, least of all singular values"
     yield at_least(quantity, least, 0.1)
 
 
 class _Counted(np.ndarray):
-    """Array that counts multiplications and additions."""
+    """Array that counts the multiplications and additions of matrix products with it."""
 
     operations = 0.0
 

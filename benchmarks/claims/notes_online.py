@@ -1,4 +1,10 @@
-"""Claims of the adaptive-methods notes on online learning: regret, averages of iterates, mirror descent."""
+"""Claims of the adaptive-methods notes on online learning: regret, averages of iterates, mirror descent.
+
+Equations, sections and appendices are those of 002, Stratos (2026), "Adaptive Learning Methods", a set of
+notes (docs/sources.md). A check of a regret bound plays random games (`_online_games`) and compares the
+regret with the bound in its docstring. D is the maximum distance of the weights from the best weights u, D_1
+that of the first weights, L a Lipschitz constant, g_t the gradients and T the number of steps.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +37,7 @@ from curvebench.benchmarks.claims._parts import Random, bounds, part, parts_for,
 from curvebench.engine.schedules import multipliers
 from curvebench.property_checks.checks import Check, Measure, PropertyClaim
 
-# Losses with one Lipschitz constant on the whole space.
+# Kinds of losses that have a Lipschitz constant on the whole space.
 LIPSCHITZ: tuple[Kind, ...] = ("linear", "logistic")
 REGRET, OWN = "regret over its bound", "regret over the run's own bound"
 
@@ -89,7 +95,7 @@ def _adagrad_norm(random: Random) -> Iterator[Measure]:
     played = play(game, "adagrad_norm", hyper, projection=clipping(game.radius))
     total = float(np.sqrt(played.squares.sum()))
     yield _under(played.regret, 1.5 * rate * total)
-    # Eq. 19 with the D of the run, before D is inserted into the rate.
+    # This is eq. 19 with the distance D of this run, before the rate is replaced by its value.
     own = played.distance**2 / (2 * rate) + rate
     yield _under(played.regret, own * total, OWN)
 
@@ -127,7 +133,9 @@ def _adagrad_euclidean(random: Random) -> Iterator[Measure]:
 
 
 def _full_preconditioner(gradients: np.ndarray) -> np.ndarray:
-    """Return O_t^(1/2)."""
+    """Return the preconditioner O_t^(1/2) of full AdaGrad, where O_t is the sum of g g^T over the
+    gradients.
+    """
     return power(gradients.T @ gradients, 0.5)
 
 
@@ -149,7 +157,8 @@ def _shampoo(random: Random) -> Iterator[Measure]:
     rows, columns = (int(size) for size in random.integers(1, 5, 2))
     rank = int(random.integers(1, min(rows, columns) + 1))
     features = draw_low_rank_features(random, int(random.integers(20, 61)), rows, columns, rank)
-    game = draw_game(random, features, OBLIVIOUS)  # the signs of an adversary would raise the rank
+    # the signs that an adversary chooses would increase the rank
+    game = draw_game(random, features, OBLIVIOUS)
 
     def statistics(gradients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         matrices = gradients.reshape(-1, rows, columns)
@@ -163,7 +172,7 @@ def _shampoo(random: Random) -> Iterator[Measure]:
     left, right = statistics(played.gradients)
     traces = float(np.trace(left) * np.trace(right))
     yield _under(played.regret, game.diameter * float(np.sqrt(2 * rank)) * traces)
-    # Eq. 18 with the D of the run.
+    # This is eq. 18 with the distance D of this run.
     own = played.distance**2 / (2 * rate) + rate * rank
     yield _under(played.regret, own * traces, OWN)
 
@@ -200,7 +209,7 @@ def _random_environment(random: Random, optimizer: str) -> Iterator[Measure]:
     steps = int(random.integers(50, 201))
     hyper = {"learning_rate": float(10 ** random.uniform(-2, 0))}
     options = {"domain": "box"} if optimizer == "mirror_descent" else None
-    # Each entry is a game of its own.
+    # Each entry is a separate game.
     signs = random.choice([-1.0, 1.0], (steps, ENVIRONMENTS))
     weights, suffered = np.zeros(ENVIRONMENTS), np.zeros(ENVIRONMENTS)
     free = path(optimizer, weights, list(-signs), hyper, options)
@@ -274,8 +283,8 @@ class Learner:
         name: name in the claims.
         optimizer, options: the rule.
         hyper: hyperparameters other than the learning rate.
-        kinds: losses for which it is checked. Without a bounded domain, only squared losses surely have best
-            weights.
+        kinds: losses for which it is checked. In an unbounded domain, only squared losses are certain to have
+            a minimum.
         together: whether it updates each named parameter independently, so that one run plays many games.
         inverse_sqrt: whether its rate decreases as 1 / sqrt(t).
         matrix: whether its weights are a matrix.
@@ -307,7 +316,7 @@ BATCH_LEARNERS = (
 )
 # Maximum number of sequences, all of which are played.
 SEQUENCES = 256
-# Tolerance of means over all sequences, which have only rounding errors.
+# Tolerance of means over all sequences, which are exact up to rounding errors.
 EXACT = 1e-12
 
 
@@ -357,8 +366,7 @@ def _online_to_batch(random: Random, learner: Learner) -> Iterator[Measure]:
     rate /= float((features**2).sum(1).max()) if learner.relative else 1.0
     order = all_sequences(len(features))
     paths = _paths(learner, population, order, start, rate)
-    # J(w*) cancels on both sides, whichever w* it is taken at. The best weights on the box therefore serve
-    # for every domain.
+    # J(w*) is subtracted on both sides, so that any w* may be used, also for an unbounded domain.
     optimum = population.best(1.0)
 
     def expected(weights: np.ndarray) -> np.ndarray:

@@ -1,4 +1,8 @@
-"""Claims of the adaptive-methods notes on convergence rates: gradient descent, Nesterov, Newton."""
+"""Claims of the adaptive-methods notes on convergence rates: gradient descent, Nesterov, Newton.
+
+Equations, lemmas and theorems are those of 002, Stratos (2026), "Adaptive Learning Methods", a set of notes
+(docs/sources.md). J is the objective with minimum J* at w*, L its smoothness, and the gap is J - J*.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +67,7 @@ def _strongly_convex(random: Random, size: int) -> SmoothObjective:
 
 
 def _smooth(random: Random) -> tuple[SmoothObjective, np.ndarray]:
-    """Draw a function and a start."""
+    """Draw a smooth objective, and initial weights for it."""
     size = int(random.integers(1, 7))
     made = (_quadratic, _huber, _strongly_convex)[random.integers(3)](random, size)
     return made, random.normal(size=size)
@@ -109,7 +113,7 @@ def _nesterov(random: Random) -> Iterator[Measure]:
 
 # --- Newton in its ball -------------------------------------------------------------------------------------
 
-# The maximum slope of 1 / cosh^2.
+# The maximum absolute slope of 1 / cosh^2.
 STEEPEST_BEND = 4 / (3 * np.sqrt(3))
 QUADRATURE, SHARES = (numbers.tolist() for numbers in np.polynomial.legendre.leggauss(20))
 
@@ -158,8 +162,8 @@ class Bend:
 
     @property
     def bounds(self) -> tuple[float, float, float]:
-        """m of strong convexity, M of smoothness, and the Lipschitz constant L of the Hessian, on the whole
-        space.
+        """Constants on the whole space: m of strong convexity, M of smoothness, and the Lipschitz constant L
+        of the Hessian.
         """
         gram = (self.features.T * self.sizes) @ self.features
         greatest = float(np.linalg.eigvalsh(gram).max())

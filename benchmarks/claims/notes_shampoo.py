@@ -1,4 +1,9 @@
-"""Shampoo: its preconditioner and regret, the power 1/2, and cases where the idealized iteration is exact."""
+"""Shampoo: its preconditioner and regret, the power 1/2, and cases in which the idealized iteration is exact.
+
+Equations and sections are those of 002, Stratos (2026), "Adaptive Learning Methods", a set of notes
+(docs/sources.md). G is an m x n gradient, g its entries as a vector; L and R are the sums of G G^T and G^T G.
+sigma_1 and v_1 are the leading singular value and vector of a rearranged sum of g g^T.
+"""
 
 from __future__ import annotations
 
@@ -157,7 +162,7 @@ def _decomposed(matrices: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.
 def _with_a_gap(
     random: Random, matrices: list[np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Decompose the gradients, or if sigma_1 = sigma_2 the next ones that are drawn, so that v_1 is
+    """Decompose the gradients; if sigma_1 = sigma_2, decompose new random ones instead until v_1 is
     determined.
     """
     found = _decomposed(matrices)
@@ -275,7 +280,7 @@ def _singular(random: Random) -> Iterator[Measure]:
     yield agrees("pseudo-inverse's step, relative error", step, expected, ROUNDING)
     epsilon = float(10.0 ** random.uniform(-8, -4))
     damped = _last_step("shampoo", matrices, {}, epsilon=epsilon)
-    # On each side, (1 + epsilon / lambda)^(-1/4) >= 1 - epsilon / (4 lambda).
+    # For each eigenvalue lambda of L and R, (1 + epsilon / lambda)^(-1/4) >= 1 - epsilon / (4 lambda).
     least = [np.linalg.eigvalsh(side) for side in (left, right)]
     bound = sum(epsilon / (4 * values[values > 1e-12 * values[-1]][0]) for values in least)
     quantity = "distance of the step with epsilon from it, over its bound"

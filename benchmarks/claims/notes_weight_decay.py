@@ -1,5 +1,10 @@
 """Claims of the adaptive-methods notes on weight decay: its steps, stationary weight sizes, and
 sensitivity.
+
+Equations and sections are those of 002, Stratos (2026), "Adaptive Learning Methods", a set of notes
+(docs/sources.md). w are weights, eta is the learning rate, s the schedule's multiplier, lambda the weight
+decay, and sigma the size of Adam's updates. Coupled decay shrinks w by eta lambda, decoupled decay by s
+lambda.
 """
 
 from __future__ import annotations
@@ -125,14 +130,16 @@ def _sizes(
 
 
 def _size(weights: np.ndarray) -> tuple[float, float]:
-    """Return the root mean square, and 4 standard errors of it relative to it."""
+    """Return the root mean square of weights, and 4 of its standard errors divided by it."""
     squares = weights**2
     mean = float(squares.mean())
     return float(np.sqrt(mean)), 4 * float(squares.std()) / float(np.sqrt(len(squares))) / (2 * mean)
 
 
 def _decoupled_size(random: Random) -> Iterator[Measure]:
-    """Check eta sigma / sqrt(lambda (2 - lambda)) (eq. 48, exact)."""
+    """Check that the stationary size with decoupled decay is eta sigma / sqrt(lambda (2 - lambda)) (eq. 48,
+    exact).
+    """
     rate, decay = float(10 ** random.uniform(-3, 0)), float(10 ** random.uniform(-2, -0.1))
     size, error = _size(_sizes(random, [(rate, decay)], DECOUPLED)[0])
     stated = rate / float(np.sqrt(decay * (2 - decay)))
@@ -140,7 +147,9 @@ def _decoupled_size(random: Random) -> Iterator[Measure]:
 
 
 def _approximate_size(random: Random) -> Iterator[Measure]:
-    """Check eta sigma / sqrt(2 lambda) for lambda of at most 0.01 (eq. 48, approximate)."""
+    """Check that the stationary size with decoupled decay is about eta sigma / sqrt(2 lambda), lambda <= 0.01
+    (eq. 48).
+    """
     rate, decay = float(10 ** random.uniform(-3, 0)), float(10 ** random.uniform(-2.3, -2))
     size, error = _size(_sizes(random, [(rate, decay)], DECOUPLED)[0])
     stated = rate / float(np.sqrt(2 * decay))
@@ -148,7 +157,9 @@ def _approximate_size(random: Random) -> Iterator[Measure]:
 
 
 def _coupled_size(random: Random) -> Iterator[Measure]:
-    """Check sqrt(eta / (2 lambda)) sigma (eq. 49) for eta lambda of at most 0.03."""
+    """Check that the stationary size with coupled decay is sqrt(eta / (2 lambda)) sigma, eta lambda <= 0.03
+    (eq. 49).
+    """
     rate, share = float(10 ** random.uniform(-3, 0)), float(10 ** random.uniform(-2.3, -1.5))
     size, error = _size(_sizes(random, [(rate, share)])[0])
     stated = float(np.sqrt(rate / (2 * share / rate)))
@@ -156,9 +167,9 @@ def _coupled_size(random: Random) -> Iterator[Measure]:
 
 
 def _scaling(random: Random) -> Iterator[Measure]:
-    """Check that eta -> c eta with lambda -> c^2 lambda keeps the size.
+    """Check that the stationary size stays if eta is multiplied by c, and lambda by c^2.
 
-    It is exact up to the factor sqrt((2 - lambda) / (2 - c^2 lambda)).
+    This is exact up to the factor sqrt((2 - lambda) / (2 - c^2 lambda)).
     """
     rate, decay = float(10 ** random.uniform(-3, 0)), float(10 ** random.uniform(-2.3, -2))
     factor = float(2 ** (random.choice([-1, 1]) * random.uniform(0.5, 1)))
@@ -176,7 +187,7 @@ REDUCED = (
 # 40 epochs with minibatches of 300.
 DIGITS_STEPS = 160
 TUNING_SEEDS, FINAL_SEEDS = 3, 10
-# Number of draws of a decay and of seeds.
+# Number of independent draws of a decay and a set of seeds.
 DRAWS = 10
 COARSE = 10.0 ** np.arange(-3, 0.01, 0.5)
 AROUND = 10.0 ** np.arange(-1.5, 1.51, 0.5)
@@ -211,9 +222,7 @@ def _digits(
 
 
 def _sensitivities(losses: np.ndarray) -> np.ndarray:
-    """Return for each seed the mean over rates of the decades by which the loss exceeds that at the best
-    rate.
-    """
+    """Return for each seed the mean over rates of log10(loss / loss at the best rate)."""
     decades = np.log10(losses)
     return (decades - decades.min(1, keepdims=True)).mean(1)
 

@@ -1,4 +1,10 @@
-"""Spectral-factorized curvature: its speed and accuracy compared with other updates of the curvature."""
+"""Spectral-factorized curvature: its speed and accuracy compared with other updates of the curvature.
+
+S = B diag(d) B^T is the learned curvature, S_0 its start, H the curvature of a step, beta_2 the step size of
+S, and n the dimension. Eigenvalues are tied if they are equal up to the tie tolerance; tied eigenvectors are
+not rotated. The document is 003, Lin et al. (2025), "Spectral-factorized Positive-definite Curvature Learning
+for NN Training" (docs/sources.md).
+"""
 
 from __future__ import annotations
 
@@ -37,24 +43,25 @@ from curvebench.optimizers.matrix_functions import EXPONENTIALS, SpectralMaps
 from curvebench.property_checks.checks import CORRECTED, PRINTED, Check, Measure, PropertyClaim, Series
 from curvebench.results.verdicts import Variant
 
-# Numbers of steps times beta_2. The remaining share of S_0 is exp(-time).
+# Times at which methods are compared, as numbers of steps times beta_2.
+# The remaining share of S_0 is exp(-time).
 TIMES = np.array([0.25, 0.5, 1.0, 2.0, 4.0])
-# Maximum ratio of the error to the error of a baseline, at every time.
+# Maximum ratio of the error to the error of a baseline, at every time, that counts as equally fast.
 AS_FAST = 1.1
 # Maximum ratio of the distance from the default update to the Cholesky step's distance from it.
 AS_NEAR = 1.5
 # Maximum ratio of the distance from the default update to the default update's distance from the covariance.
 CLOSE = 0.5
-# Maximum ratio of a loss to the loss of a baseline, or its inverse.
+# Maximum ratio of two losses, larger over smaller, that count as matching.
 MATCHES = 1.5
-# Maximum ratio of a baseline's last loss to the first loss.
+# Maximum ratio of a baseline's last loss to its first loss.
 FALLS = 0.1
 FEW_STEPS = 10
 SMALL_RATES = 1e-6 / 2.0 ** np.arange(4)
 # beta_2 n, for gaps after 1 / beta_2 steps.
 TIME_SHARES = np.array([0.4, 0.2, 0.1])
 CONDITIONS = (10.0, 1000.0)
-# beta_2 n, the weight of a step relative to n dimensions.
+# Values of beta_2 n, the step size in relation to the dimension n.
 SHARES = (0.2, 0.5, 1.0)
 TIED = 1e-2
 INSTANCES = 5
@@ -97,18 +104,18 @@ def _maps(exponential: str, tie_tolerance: float) -> SpectralMaps:
 
 
 def _ratios(found: np.ndarray, baseline: np.ndarray) -> np.ndarray:
-    """Divide errors by the errors of a baseline: infinity where the method diverged, otherwise 0 where the
-    baseline did.
+    """Divide errors by a baseline's errors; infinity if the method diverged, otherwise 0 if the baseline
+    diverged.
     """
     found, baseline = (np.where(np.isfinite(one), one, np.inf) for one in (found, baseline))
-    # The quotient of two infinities is not used: then the first one decides.
+    # The quotient of two infinities is NaN; `where` does not use it.
     with np.errstate(invalid="ignore"):
         return np.where(np.isinf(found), np.inf, found / baseline)
 
 
 def _as_fast(found: np.ndarray, other: np.ndarray, what: str, over: str) -> Iterator[Measure]:
-    """Measure that distances (times,) are at most AS_FAST times another method's, on the way and at the
-    end.
+    """Yield measures that distances (times,) are at most AS_FAST times another method's, at all times and at
+    the end.
     """
     ratios = _ratios(found, other)
     yield at_most(f"{what} on the way over {over}", ratios[:-1].max(), AS_FAST)
@@ -118,7 +125,7 @@ def _as_fast(found: np.ndarray, other: np.ndarray, what: str, over: str) -> Iter
 def _lines(
     figure: str, panel: str, found: Mapping[str, np.ndarray], axes: tuple[str, str] = AXES
 ) -> Iterator[Series]:
-    """Yield the figure's series of distances (times,) by method."""
+    """Yield one series of distances (times,) for each method, for a figure."""
     for name, values in found.items():
         if np.isfinite(values).all():
             yield Series(figure, name, TIMES[: len(values)], values, axes, panel=panel, log="y")

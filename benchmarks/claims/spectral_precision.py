@@ -1,4 +1,12 @@
-"""Spectral-factorized curvature in half precision, and with a truncated Cayley map."""
+"""Spectral-factorized curvature in half precision, and with a truncated Cayley map.
+
+In citations, 003 is Lin et al. (2025), "Spectral-factorized Positive-definite Curvature Learning for NN
+Training" (docs/sources.md).
+
+B has the eigenvectors, and d the eigenvalues, of the learned curvature S. beta_2 is the step size of d, bar
+beta_2 that of a normalized rotation of B, and X the skew-symmetric generator of a rotation, whose Cayley map
+is (I + X) (I - X)^-1.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +46,9 @@ from curvebench.results.verdicts import Variant
 
 TIES: tuple[tuple[Variant, float], ...] = ((PRINTED, 0.0), (CORRECTED, 1e-2))
 SEEDS, STEPS = 24, 1000
-# Maximum cost of half precision, and maximum difference between maps, in the logarithm of the loss.
+# Maximum increase of the logarithm of the loss by half precision, and maximum difference of it between maps.
 WORSE = 0.05
-# The best learning rate for each power, of 0.003, 0.01, ... 0.3 for float32, with 300 steps and other seeds.
+# Best learning rate for each power p, among 0.003, 0.01, ... 0.3, in float32 with 300 steps and other seeds.
 RATES = {1.0: 0.03, 2.0: 0.03, 4.0: 0.3}
 TRAINED: Mapping[str, Any] = {"cayley": "truncated", "clipping": 1.0}
 AXES = ("steps", "greatest |B^T B - I|")
@@ -81,7 +89,7 @@ def _interval(values: np.ndarray, intervals: int) -> tuple[np.ndarray, np.ndarra
 
 # --- half precision (003 Sec. 3.4, Sec. 4.4) ------------------------------------------------------
 
-# Number of checks per variant, whose intervals hold simultaneously.
+# Number of checks per variant; their intervals have simultaneous coverage.
 PARTS = 6
 
 
@@ -114,14 +122,16 @@ def _stable(
 # --- drift of B -----------------------------------------------------------------------------------
 
 SIZE, DRAWS, DRIFT_STEPS = 16, 5, 4000
-# beta_2 and bar beta_2, at the defaults of the rule.
+# beta_2 and bar beta_2, the defaults of the rule.
 RATE, TURN = 0.05, 0.05
 # Number of steps between two corrections.
 EVERY = 10
 
 
 def inverse_of(ops: Any, skew: Any) -> Any:
-    """Return (I - X)^-1. In bfloat16, where no library can solve, it is computed in float32 and rounded."""
+    """Return (I - X)^-1. No library solves linear systems in bfloat16; there, it is computed in float32 and
+    rounded.
+    """
     table = torch_ops_of("float32") if ops.dtype == "bfloat16" else ops
     matrix = ops.cast(ops.eye(skew.shape[-1]) - skew, table.dtype)
     return ops.cast(table.solve(matrix, table.zeros_like(matrix) + table.eye(skew.shape[-1])), ops.dtype)
@@ -160,8 +170,7 @@ def drifting(
     """Take full-matrix steps on gradients N(0, Sigma).
 
     Args:
-        random: generator of the instance.
-        form: `form(ops, basis, skew)`, a form of the Cayley map.
+        random: generator of the instance. form: `form(ops, basis, skew)`, a way to compute the Cayley map.
         precision: precision of all steps.
         corrects: whether bases are made more orthogonal at every EVERY-th step.
         draws: number of independent runs.
@@ -268,7 +277,7 @@ HALF_PRECISION = PropertyClaim(
 
 # --- the truncated Cayley map (003 Sec. 3.4, Fig. 10) ---------------------------------------------
 
-# bar beta_2: |b N|_F is half of it and thus below 1.
+# Values of bar beta_2. The generator's Frobenius norm |b N|_F is half of it, and thus below 1.
 TURNS = (0.05, 0.5, 1.5)
 # Number of times at which losses are compared.
 TIMES = 5
@@ -320,9 +329,7 @@ def _same_path(random: Random, turn: float, ties: float, steps: int = 500) -> It
 
 
 def _near_cayley(random: Random, printed: bool) -> Iterator[Measure]:
-    """Check that the product is Cayley(X) (I - X^8); its middle form is printed with inverses of the
-    factors.
-    """
+    """Check that the product is Cayley(X) (I - X^8); 003 prints the product with inverses of the factors."""
     size = int(random.integers(2, 9))
     drawn = random.standard_normal((size, size))
     skew = (drawn - drawn.T) / np.linalg.norm(drawn - drawn.T) * random.uniform(0.3, 0.95)

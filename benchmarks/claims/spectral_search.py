@@ -1,5 +1,11 @@
 """Gradient-free search with normal distributions: the spectral-factorized scheme and natural evolution
 strategies.
+
+In citations, 003 is Lin et al. (2025), "Spectral-factorized Positive-definite Curvature Learning for NN
+Training" (docs/sources.md).
+
+Samples are drawn from N(mu, S^-1) with S^-1 = A A^T. beta_1 and beta_2 are the learning rates of mu and S. A
+generation is one step, with a batch of samples.
 """
 
 from __future__ import annotations
@@ -21,14 +27,14 @@ from curvebench.optimizers.matrix_functions import SpectralMaps, Spectrum, spect
 from curvebench.property_checks.checks import Check, Measure, PropertyClaim, Series
 from curvebench.results.intervals import median_interval
 
-# Minimum ratio of the decades gained to a baseline's decades; studies call this comparable.
+# Minimum ratio of gained decades to a baseline's gained decades that counts as comparable.
 KEPT = 0.75
-# Minimum number of decades that a baseline must gain. Otherwise, anything could compete with it.
+# Minimum number of decades that a baseline must gain, so that a comparison with it means something.
 DECADES = 1.0
 # Number of evenly spaced generations at which the loss at the mean is recorded.
 RECORDS = 20
 JUDGED = {"half-way": RECORDS // 2, "at the end": RECORDS}
-# Losses below this count as equal to it: a hundred times the rounding error of Ackley's terms of 20.
+# Losses below this count as this: a hundred times the rounding error of the terms of size 20 in `ackley`.
 FLOOR = 1e-12
 # 10 subclaims with 6 measures each: 4 against the limit 0, and 2 of the gains of the baselines.
 MEASURES = 60
@@ -46,7 +52,7 @@ RATES = np.array([(one, other) for one in MEAN_RATES for other in CURVATURE_RATE
 
 # A tuple, and not a dataclass, so that the hash of a claim's rule includes the function.
 class Objective(NamedTuple):
-    """Function with minimum 0.
+    """Function to minimize, with minimum 0.
 
     Args:
         loss: values (...,) at points (..., d), d >= 2.
@@ -132,7 +138,9 @@ def inverse_root(spectrum: Spectrum) -> np.ndarray:
 def _moved_root(
     root: np.ndarray, inside: np.ndarray, rate: np.ndarray, factor: Callable[[np.ndarray], np.ndarray]
 ) -> np.ndarray:
-    """Return A f(beta_2 M), (..., d, d), for a function f of symmetric matrices."""
+    """Return A f(beta_2 M), (..., d, d), where f is the function `factor` of symmetric matrices and M is
+    `inside`.
+    """
     values, vectors = np.linalg.eigh(inside)
     return np.asarray((root @ vectors * factor(rate * values)[..., None, :]) @ vectors.swapaxes(-1, -2))
 
@@ -146,7 +154,7 @@ BASELINES = {"NES": NES, "Cholesky-based NES": CHOLESKY_NES}
 
 
 def _spectral(spectrum: Spectrum, inside: np.ndarray, rate: np.ndarray, tie_tolerance: float) -> Spectrum:
-    # This is A^-T.
+    # This root is the inverse transpose of A.
     root = spectrum.basis * np.sqrt(spectrum.values)[..., None, :]
     curvature = root @ inside @ root.swapaxes(-1, -2)
     return spectral_step(OPS, spectrum, curvature, rate, 0.0, SpectralMaps(tie_tolerance=tie_tolerance))
@@ -201,8 +209,8 @@ def search(
         method: the method that learns the covariance.
         loss: the objective.
         begun: first means (seeds, d), and the spectra of S.
-        rates: beta_1 and beta_2, (settings, 2).
-        draws: generator; all settings get the same normal numbers.
+        rates: beta_1 and beta_2, (settings, 2). draws: random generator; all settings get the same normal
+            numbers.
         samples: samples per generation; the second half mirrors the first.
         generations: at least RECORDS.
     """
@@ -311,7 +319,10 @@ _baseline_losses = lru_cache(maxsize=32)(_losses)
 
 
 def _interval_at_least(quantity: str, values: np.ndarray, limit: float) -> Measure:
-    """Compare the median of values (seeds,) with a limit: its interval as midpoint and half-length."""
+    """Return the measure that the median of values (seeds,) is at least a limit.
+
+    Its confidence interval is given as midpoint and half-length.
+    """
     low, high = median_interval(values, SUPPORT).low, median_interval(values, REFUTATION).high
     return at_least(quantity, (low + high) / 2, limit, (high - low) / 2)
 

@@ -1,4 +1,11 @@
-"""Foundations of spectral-factorized curvature: linear invariance, its metric, and its constraints."""
+"""Foundations of spectral-factorized curvature: linear invariance, its metric, and its constraints.
+
+In citations, 003 is Lin et al. (2025), "Spectral-factorized Positive-definite Curvature Learning for NN
+Training" (docs/sources.md).
+
+tau are the parameters, F the Fisher metric in them, and lambda other parameters with tau = U lambda. S = B
+diag(d) B^T, or alpha S_1 (x) S_2 with factors of determinant 1, is the learned curvature.
+"""
 
 from __future__ import annotations
 
@@ -52,9 +59,9 @@ from curvebench.property_checks.checks import Measure, PropertyClaim
 
 # --- linear invariance (003 Claim 1, App. F) ----------------------------------------------------------------
 
-# Number of steps.
+# Number of steps of gradient descent.
 DESCENT = 20
-# Tolerance after this number of steps with metrics of condition numbers up to about 1e4.
+# Tolerance after DESCENT steps, with metrics of condition numbers up to about 1e4.
 FOLLOWED = 1e-8
 
 
@@ -81,7 +88,9 @@ class OutcomeLaws:
         return self.features.T @ (weights[:, None] * self.features)
 
     def within(self, coordinates: np.ndarray) -> OutcomeLaws:
-        """Return the same distributions in lambda, where tau = U lambda."""
+        """Return the same distributions as a function of lambda, where tau = U lambda and U is
+        `coordinates`.
+        """
         return OutcomeLaws(self.features @ coordinates, self.kind)
 
 
@@ -101,7 +110,7 @@ class LogCosh:
 
 def moore_penrose(metric: np.ndarray) -> np.ndarray:
     """Return the pseudo-inverse of a metric, by the project's own matrix root."""
-    # The factor covers the rounding error of U^T F U.
+    # The factor 100 covers the rounding error of U^T F U.
     cutoff = 100 * rank_cutoff(OPS, len(metric))
     return np.asarray(inverse_root(OPS, metric, 1.0, cutoff=cutoff))
 
@@ -144,7 +153,7 @@ def _pseudo_inverse(random: Random, printed: bool) -> Iterator[Measure]:
     left = right.T
     inner = left @ left.T if printed else left.T @ left
     outer = right.T @ np.linalg.inv(right @ right.T)
-    # The error if the printed product has no shape.
+    # The error is infinite if the shapes of the printed product do not match.
     error = np.inf
     if outer.shape[1] == len(inner):
         found = outer @ np.linalg.pinv(inner) @ left.T
@@ -181,8 +190,8 @@ LINEAR_INVARIANCE = PropertyClaim(
 DIFFERENTIATED = 1e-9
 # Tolerance of steps with the inverse of a metric whose entries span 4 orders of magnitude.
 SOLVED = 1e-7
-# Largest eigenvalue that counts as 0, relative to the metric's largest entry; a pair 5 % apart has about
-# 1e-5.
+# Largest eigenvalue that counts as 0, relative to the metric's largest entry.
+# Two values of d that differ by 5 % cause an eigenvalue of about 1e-5.
 TIED = 1e-8
 
 
@@ -290,7 +299,7 @@ def _natural_full(random: Random) -> Iterator[Measure]:
     size, gamma = int(random.integers(2, 6)), float(random.integers(2))
     spectrum = draw_spectrum(random, size, tied=True)
     root, drawn = assembled(spectrum, 0.5), random.standard_normal((size, size))
-    # The curvature has any sign and the magnitude of S.
+    # The curvature is indefinite, and of the magnitude of S.
     curvature = root @ (drawn + drawn.T) @ root / 2
     rate, gradient = float(random.uniform(0.02, 0.3)), random.standard_normal(size)
     coordinates = LocalCoordinates(spectrum)
@@ -383,7 +392,7 @@ METRIC = PropertyClaim(
 
 # --- constraints (003 Claims 3, 5 and 9, Sec. 3.3) ----------------------------------------------------------
 
-# Tolerance after 20 steps, whose rotations have generators of norms up to 100.
+# Tolerance of constraints after 20 steps, whose rotations have generators of norms up to 100.
 KEPT = 1e-11
 STEPS = 20
 # Tolerance of Cayley maps with generators of norms up to 100.
@@ -393,9 +402,7 @@ ROTATION_RATES = (1e-3, 1.9)
 
 
 def draw_maps(random: Random) -> tuple[SpectralMaps, float]:
-    """Draw the exact maps with rotations from the curvature or normalized ones, and a length for the
-    latter.
-    """
+    """Draw the exact maps, with or without normalized rotations, and the length of normalized rotations."""
     normalized = bool(random.integers(2))
     return SpectralMaps("exact", "exact", normalized), float(random.uniform(*ROTATION_RATES))
 
@@ -408,7 +415,7 @@ def draw_skew(random: Random, size: int) -> np.ndarray:
 
 
 def identity_error(matrix: np.ndarray) -> float:
-    """Return the largest entry of |Q^T Q - I|."""
+    """Return the largest absolute entry of Q^T Q - I for a matrix Q."""
     return float(np.abs(matrix.T @ matrix - np.eye(len(matrix))).max())
 
 
@@ -418,7 +425,7 @@ def _full_constraints(random: Random) -> Iterator[Measure]:
     rate, errors, least = float(random.uniform(0.01, 1)), [], []
     for _ in range(STEPS):
         root, drawn = assembled(spectrum, 0.5), random.standard_normal((size, size))
-        # The curvature has any sign and the magnitude of S.
+        # The curvature is indefinite, and of the magnitude of S.
         curvature = root @ (drawn + drawn.T) @ root / np.sqrt(size)
         spectrum = spectral_step(OPS, spectrum, curvature, rate, gamma, maps, 0.0, turn)
         errors.append(identity_error(spectrum.basis))

@@ -1,4 +1,12 @@
-"""Spectral-factorized curvature with a truncated exponential map, and on diagonal matrices."""
+"""Spectral-factorized curvature with a truncated exponential map, and on diagonal matrices.
+
+In citations, 003 is Lin et al. (2025), "Spectral-factorized Positive-definite Curvature Learning for NN
+Training" (docs/sources.md).
+
+S = B diag(d) B^T, or alpha S_1 (x) S_2, is the learned curvature, g the gradient, beta_2 the step size of S,
+gamma its decay (0 or 1), and lambda the damping. Truncation replaces the exponential e^x, by which d is
+multiplied, by 1 + x.
+"""
 
 from __future__ import annotations
 
@@ -37,11 +45,11 @@ from curvebench.property_checks.checks import Measure, PropertyClaim
 
 # Tolerance of an observed order, at rates that change d by at most a hundredth.
 SECOND_ORDER = 0.05
-# The maps of 003 Figs. 5 and 6.
+# The truncated exponential map and the exact Cayley map, as in 003 Figs. 5 and 6.
 TRUNCATED_MAPS = SpectralMaps("first_order", "exact")
 # Maps for gradients of any size. A plain rotation's generator X could be so large that I - X rounds to -X.
 STEADY_MAPS, TURN = SpectralMaps("first_order", "exact", normalized=True), 0.05
-# Number of steps with damping.
+# Number of steps of the checks with damping.
 DAMPED = 200
 FORMS = {"full": "full", "Kronecker": "kronecker"}
 
@@ -62,8 +70,8 @@ def draw_state(random: Random, form: str) -> tuple[Any, np.ndarray]:
 
 
 def growths_of(spectrum: Any, gradient: np.ndarray, gamma: float) -> list[np.ndarray]:
-    """Return m of each factor: d^-1 diag(B^T g g^T B) - gamma, or d^-1 diag(W) / (alpha k) - gamma (003 Fig.
-    1).
+    """Return the growth m of each factor's log d: d^-1 diag(B^T g g^T B) - gamma, or d^-1 diag(W) / (alpha k)
+    - gamma (003 Fig. 1).
     """
     if isinstance(spectrum, Spectrum):
         return [(spectrum.basis.T @ gradient) ** 2 / spectrum.values - gamma]
@@ -78,8 +86,7 @@ def _claim_7(random: Random) -> Iterator[Measure]:
     rate, gamma, flat = float(random.uniform(0.02, 0.3)), float(random.integers(2)), gradient.ravel()
     trace = flat @ np.linalg.inv(assembled(spectrum)) @ flat / gradient.size
     for number, inside in enumerate(axes_curvatures(spectrum, gradient)):
-        # The two factors contribute to the growth of alpha, which is the mean. A curvature of 0 removes the
-        # other factor's share.
+        # The growth of alpha has a share of each factor. A curvature of 0 removes the other factor's share.
         alone = [np.zeros((length, length)) for length in gradient.shape]
         alone[number] = inside
         moved = kronecker_spectral_step(OPS, spectrum, tuple(alone), rate, 0.0)
@@ -115,8 +122,8 @@ def _log_determinant(random: Random) -> Iterator[Measure]:
 def boxes(
     spectrum: Any, gradient: np.ndarray, rate: float, gamma: float, damping: Sequence[float]
 ) -> list[Any]:
-    """Return n of each factor: (1 - gamma beta_2) d + beta_2 (diag W + Lambda) / (alpha k) (003 Figs. 5,
-    6).
+    """Return the new eigenvalues n of each factor: (1 - gamma beta_2) d + beta_2 (diag W + Lambda) / (alpha
+    k) (003 Figs. 5, 6).
     """
     if isinstance(spectrum, Spectrum):
         inside = np.diag(spectrum.basis.T @ np.outer(gradient, gradient) @ spectrum.basis)
@@ -206,7 +213,7 @@ def _claim_8(random: Random, printed: bool) -> Iterator[Measure]:
         before = [np.log(spectrum.scale * factor.values) for factor in spectrum.factors]
         expected = [one + rate * growth for one, growth in zip(before, growths, strict=True)]
         yield vanishes("log(alpha d) less beta_2 m and that before", _farthest(found, expected), READ)
-        # 1 as at the end of the printed proof, beta_2 as in the claim.
+        # The factor is 1 at the end of the printed proof, and beta_2 in the claim.
         share = 1.0 if printed else rate
         truncated = [
             one + np.log(1 - rate * gamma + share * (growth + gamma))
@@ -287,7 +294,7 @@ def _gap_bound(random: Random, form: str) -> Iterator[Measure]:
         logarithms(stepped(spectrum, gradient, rate, gamma, maps)) for maps in (EXACT_MAPS, TRUNCATED_MAPS)
     )
     bound = _between(growths, rate)
-    counts = bound > 1e-11  # smaller bounds are of the magnitude of rounding errors
+    counts = bound > 1e-11  # smaller bounds would be dominated by rounding errors
     ratio = np.abs(exact - truncated)[counts] / bound[counts]
     yield at_most("gap of log S over its bound", ratio.max(initial=0.0), 1.0, 1e-3)
 
@@ -301,7 +308,7 @@ def logarithms(spectrum: Any) -> np.ndarray:
 
 
 def _wild(random: Random, shape: tuple[int, ...]) -> np.ndarray:
-    """Draw gradients (DAMPED, ...) over 12 orders of magnitude; half of the entries are 0."""
+    """Draw gradients (DAMPED, ...) whose entries span 12 orders of magnitude; half of the entries are 0."""
     sizes = 10.0 ** random.uniform(-6, 6, (DAMPED, *(1,) * len(shape)))
     return np.asarray(
         random.standard_normal((DAMPED, *shape)) * sizes * random.integers(0, 2, (DAMPED, *shape))
@@ -332,7 +339,9 @@ def _positive_values(random: Random) -> Iterator[Measure]:
 
 
 def _positive_rule(random: Random, optimizer: str) -> Iterator[Measure]:
-    """Check that all steps of a rule are finite: the root of a non-positive d would not be."""
+    """Check that all steps of a rule are finite, which implies that d stays positive: other roots are not
+    finite.
+    """
     shape = lengths_of(random, 2, 2, 4) if optimizer == "spectral" else lengths_of(random, 1)
     rate, gamma, damping = _draw_damped(random)
     options = {"exponential": "first_order", "start": "identity", "velocity": False, "normalized": True}
@@ -379,7 +388,7 @@ TRUNCATED_EXPONENTIAL = PropertyClaim(
 
 # --- the diagonal case (003 Sec. 3.2, App. A.1) -------------------------------------------------------------
 
-# Number of steps.
+# Number of steps of the paths that are compared.
 PATH = 30
 ROOTS = (1.0, 2.0, 4.0)
 # Tolerance of updates, which are differences of weights.

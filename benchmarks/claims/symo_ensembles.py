@@ -1,4 +1,9 @@
-"""Gradients and Hessians over initializations: zero and equal blocks of their covariances and means."""
+"""Gradients and Hessians over random initializations: zero and equal blocks of their covariances and means.
+
+An ensemble is a set of networks that start at random and have the same teacher. The source is 004, Bernacchia
+(2025), "Global curvature for second-order optimization of neural networks" (docs/sources.md).
+`_randomization` explains the tests.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +38,8 @@ from curvebench.benchmarks.claims._symmetries import Perceptron, SymmetryGroup, 
 from curvebench.property_checks.checks import CORRECTED, PRINTED, Check, Measure, PropertyClaim
 from curvebench.results.verdicts import Variant
 
-# Level of each subclaim's test. A claim has at most five, so that the level of all is 0.05.
+# Significance level of each subclaim's test.
+# A claim has at most five subclaims, so that the level of all tests together is 0.05.
 LEVEL = 0.01
 # Tolerance of products of orthogonal matrices, and of projections.
 EXACT = 1e-11
@@ -55,7 +61,7 @@ class Sizes:
         teams: number of teams of models; the models of a team get the same map.
         models: models per team.
         draws: number of random maps per team.
-        points: number of inputs; None for the number of the lesson.
+        points: number of inputs; None for `Lesson.points`.
     """
 
     problems: int
@@ -69,9 +75,9 @@ class Sizes:
         return lesson if self.points is None else replace(lesson, points=self.points)
 
 
-# 9,984 models of each problem.
+# 64 teams of 156 models: 9,984 models for each problem.
 TANH = Sizes(2, 64, 156)
-# 100,032 models of each problem.
+# 64 teams of 1,563 models: 100,032 models for each problem.
 RELU = Sizes(2, 64, 1563)
 QUICK_TANH = Sizes(1, 32, 60, 149, 20)
 QUICK_RELU = Sizes(1, 32, 80, 149, 20)
@@ -128,8 +134,8 @@ def _blocks(
 
 
 def _noticed(random: Random, lesson: Lesson, sizes: Sizes, curvature: Curvature) -> Iterator[Measure]:
-    """Measure the minimum p-value of all blocks if the first hidden unit starts at 1.2 times its
-    parameters.
+    """Measure the smallest p-value of all blocks if the first hidden unit's initial parameters are multiplied
+    by 1.2.
     """
     found = _ensembles(random, lesson, sizes, curvature, SCALED)
     statistics = [matrix_statistics(random, lesson, one, curvature, sizes.draws) for one in found]
@@ -150,7 +156,7 @@ def _means_noticed(random: Random, lesson: Lesson, sizes: Sizes, change: UnitCha
 
 
 def _forms(random: Random, groups: tuple[SymmetryGroup, ...], printed: bool) -> Iterator[Measure]:
-    """Check that the group leaves the equations' forms invariant, and nothing else."""
+    """Check that exactly the matrices of the equations' form are invariant under the group."""
     depth, bias = int(random.integers(2, 6)), bool(random.integers(2))
     outside = random.integers(2, 4, 2)
     widths = (int(outside[0]), *(int(width) for width in random.integers(2, 4, depth - 1)), int(outside[1]))

@@ -1,5 +1,11 @@
 """Accuracy of the factors of SymO that a single network estimates: relative to an ensemble, and with
 momentum.
+
+In citations, 004 is Bernacchia (2025), "Global curvature for second-order optimization of neural networks"
+(docs/sources.md).
+
+Factors are the small matrices Phi and Psi from which SymO assembles the covariance of gradients. d0, d1 and
+d2 are the numbers of inputs, hidden units and outputs; beta_h is the momentum (decay) of the factors.
 """
 
 from __future__ import annotations
@@ -20,7 +26,7 @@ from curvebench.workloads.teacher_student import answers, sample_features, sampl
 from curvebench.workloads.workload import Role
 
 ROLES = {"W1": Role("weight", 0), "W2": Role("weight", 1)}
-# Number of hidden activations that are in memory at a time.
+# Maximum number of hidden activations that are in memory at the same time.
 ENTRIES = 1 << 22
 FACTORS = ("Φ₁", "Ψ₁", "Φ₂")
 
@@ -77,7 +83,7 @@ def factors(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 
 def correlation(one: np.ndarray, other: np.ndarray) -> float:
-    """Return Pearson's correlation over all entries."""
+    """Return Pearson's correlation of two arrays, over all entries."""
     return float(np.corrcoef(one.ravel(), other.ravel())[0, 1])
 
 
@@ -100,8 +106,9 @@ class Amount:
 
 
 def correlations(random: Random, width: int, sample: Amount) -> np.ndarray:
-    """Return the correlations of single networks' factors with an ensemble's, (single, 3), layers (100,
-    width, 100).
+    """Return the correlations of single networks' three factors with the factors of an ensemble, (single, 3).
+
+    The networks have 100 inputs, `width` hidden units and 100 outputs.
 
     They are corrected to the values for an infinite ensemble (see `without_noise`).
     """
@@ -135,7 +142,7 @@ def without_noise(seen: np.ndarray, count: int) -> np.ndarray:
     return np.asarray(np.sign(seen) * np.sqrt(half + np.sqrt(half**2 + square / count)))
 
 
-# Table 1: for each width and factor, the mean and the number after +-.
+# 004 Table 1: for each width and each of three factors, the mean correlation and the number after +-.
 TABLE_1: dict[int, tuple[tuple[float, float], ...]] = {
     10: ((0.67, 0.05), (0.38, 0.06), (0.30, 0.05)),
     100: ((0.90, 0.02), (0.61, 0.04), (0.52, 0.03)),
@@ -238,7 +245,7 @@ BETAS = (0.0, 0.8, 0.9, 0.95, 0.98, 0.99)
 ABOUT = 0.1
 # Number of timescales 1 / (1 - beta_h) after which correlations return to their value without momentum.
 TIMESCALES = 10.0
-# A correlation halfway between its values with and without momentum.
+# Correlation about halfway between its values with and without momentum.
 MIDWAY = 0.6
 
 

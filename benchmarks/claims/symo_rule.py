@@ -1,5 +1,11 @@
-"""SymO as a rule: its factored update and the dense one, and optimizers that commute with maps of hidden
+"""SymO as an update rule: its factored and its dense update, and rules that commute with maps of hidden
 units.
+
+In citations, 004 is Bernacchia (2025), "Global curvature for second-order optimization of neural networks"
+(docs/sources.md).
+
+Sigma (p, p) is the second moment of the gradient of all p parameters, averaged over a group of maps of hidden
+units. d_l is the number of units of layer l, and W_l and b_l are its weight and bias.
 """
 
 from __future__ import annotations
@@ -29,7 +35,7 @@ from curvebench.property_checks.checks import Measure, PropertyClaim
 # Tolerance of inverse roots of matrices whose nonzero eigenvalues have a ratio of up to CONDITION.
 EXACT = 1e-11
 CONDITION = 1e3
-# Tolerance of runs, in which gradients and inverse roots feed rounding errors back.
+# Tolerance of runs: rounding errors change later gradients and grow along a run.
 FOLLOWED = 1e-7
 # Minimum relative distance of runs that differ.
 APART = 1e-3
@@ -198,13 +204,13 @@ FUNCTIONS: Mapping[str, Any] = {
 
 
 def of_eigenvalues(function: Any, matrix: np.ndarray) -> np.ndarray:
-    """Return f of a symmetric matrix."""
+    """Return `function` of a symmetric matrix, applied to its eigenvalues."""
     values, vectors = np.linalg.eigh(matrix)
     return np.asarray((vectors * function(values)) @ vectors.T)
 
 
 def _functions(random: Random, group: SymmetryGroup) -> Iterator[Measure]:
-    """Check Lemma 2.4 for a random covariance that is invariant under the group."""
+    """Check 004 Lemma 2.4 for a random covariance that is invariant under the group."""
     depth, bias = int(random.integers(2, 5)), bool(random.integers(2))
     widths = _draw_network(random, depth, bias)
     size = size_of(widths, bias)

@@ -1,5 +1,12 @@
-"""Foundations of SymO: the surrogate matrix, factors that do not depend on widths, initial laws, a quadratic
-loss.
+"""Foundations of SymO: the surrogate matrix, factors independent of widths, initial distributions, a
+quadratic loss.
+
+In citations, 004 is Bernacchia (2025), "Global curvature for second-order optimization of neural networks"
+(docs/sources.md).
+
+Factors are the numbers that determine a matrix which is invariant under maps of hidden units; the surrogate
+is such a matrix with few hidden units. For the quadratic loss, H is the Hessian, mu_t the mean and s_t I the
+covariance of an ensemble after t steps, and alpha_t the learning rate.
 """
 
 from __future__ import annotations
@@ -19,7 +26,7 @@ from curvebench.property_checks.checks import Check, Measure, PropertyClaim
 
 # Tolerance of roots of matrices with condition numbers below 100.
 EXACT = 1e-11
-# Minimum eigenvalue of the matrices that are drawn.
+# Minimum eigenvalue of the random matrices.
 LEAST = 0.2
 
 # --- the surrogate matrix (004 App. L) ----------------------------------------------------------------------
@@ -40,7 +47,7 @@ def draw_widths(random: Random, depth: int) -> Widths:
 
 
 def positive_factors(random: Random, structure: Structure, among: Sequence[Widths]) -> dict[Any, np.ndarray]:
-    """Draw factors whose matrices at all of these widths are positive definite.
+    """Draw factors whose matrices are positive definite at all widths in `among`.
 
     They are the factors of I + t B, with the largest t for which no eigenvalue is below 0.2.
     """
@@ -53,7 +60,7 @@ def positive_factors(random: Random, structure: Structure, among: Sequence[Width
 
 
 def inverse_root_factors(structure: Structure, factors: Factors, widths: Widths) -> dict[Any, np.ndarray]:
-    """Return phi^isr, from the matrix at given hidden widths (004 eqs. 199 and 200)."""
+    """Return the factors of the inverse square root of a matrix with given factors (004 eqs. 199 and 200)."""
     return structure.factors(power(structure.built(factors, widths), -0.5), widths)
 
 
@@ -176,7 +183,7 @@ def _least_widths(random: Random, group: SymmetryGroup) -> Iterator[Measure]:
 
 
 def _lost(structure: Structure, widths: Widths) -> int:
-    """Return the number of factors that the matrix does not determine."""
+    """Return the number of factors that the matrix at these widths does not determine."""
     lost = 0
     for first, second in structure.pairs:
         forms = structure.forms(first, second, widths)
@@ -232,7 +239,7 @@ Law = Literal["normal", "orthogonal", "uniform", "sparse"]
 WIDTHS: Widths = (3, 4, 4, 3)
 # Share of zeros in each column of a sparse weight.
 ZEROS = 0.5
-# Level of the test of each of the four distributions, so that the level of all is 0.04.
+# Significance level of the test of each of four distributions, so that the level of all tests is 0.04.
 LEVEL = 0.01
 
 
@@ -244,8 +251,7 @@ def draw_initial(random: Random, law: Law, layered: bool, count: int, shift: flo
         law: normal, orthogonal (Haar), uniform on [-a, a], or sparse, with the same number of zeros in each
             column.
         layered: whether scales depend on the layer, as 1 / sqrt(fan-in).
-        count: number of networks.
-        shift: shift of the uniform interval, in units of a.
+        count: number of networks. shift: shift of the uniform interval [-a, a], in units of a.
     """
     found = []
     for tensor in tensors_of(len(WIDTHS) - 1, True):
@@ -381,11 +387,11 @@ INIT = PropertyClaim(
 FOLLOWED = 1e-8
 # Tolerance of Runge-Kutta steps.
 INTEGRATED = 1e-6
-# Minimum ratio that counts as "closely": 5 % off.
+# Minimum ratio that counts as "closely", a difference of 5 %.
 CLOSE = 0.95
-# Last value of beta^t; the loss has then fallen to 1/400.
+# Last value of beta^t. Since the loss is quadratic, it has then decreased to 1/400.
 HORIZON = 0.05
-# Range of condition numbers of Hessians.
+# Range of the condition numbers of random Hessians.
 CONDITIONS = (10.0, 1000.0)
 
 
@@ -437,7 +443,7 @@ def off_line(path: np.ndarray) -> float:
 
 
 def _draw_decay(random: Random) -> tuple[float, float]:
-    """Draw alpha_0 and beta, in half of the cases from Table 2."""
+    """Draw alpha_0 and beta of a decaying rate, in half of the cases from 004 Table 2."""
     if random.random() < 0.5:
         return ((0.05, 0.95), (0.09, 0.91))[random.integers(2)]
     return float(10 ** random.uniform(-2, 0)), float(random.uniform(0.85, 0.98))
@@ -456,7 +462,7 @@ def _straight(random: Random) -> Iterator[Measure]:
     rates = _decaying(first, share)
     members = random.standard_normal((4 * size, size))
     members -= members.mean(0)
-    # The covariance is now I.
+    # After this line, the covariance of the ensemble is I.
     members = members @ power(members.T @ members / len(members), -0.5)
     members = members * first / (1 - share) * random.uniform(1, 2) + offset
     path, descent = [offset], [offset]
@@ -522,8 +528,8 @@ def _closely(random: Random, printed: bool) -> Iterator[Measure]:
 def flow(
     hessian: np.ndarray, offset: np.ndarray, root: float, rate: Any, duration: float, steps: int = 400
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Integrate 004 eqs. 45 and 46 by Runge-Kutta steps; return the mean's offset and the covariance at the
-    end.
+    """Integrate 004 eqs. 45 and 46 by Runge-Kutta steps; return the final offset of the mean and the final
+    covariance.
 
     Args:
         hessian, offset, root: as in `follow`.

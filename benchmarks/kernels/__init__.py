@@ -1,1 +1,1 @@
-"""Kernel benchmarks: pieces of work that are timed over commits and compared with other libraries."""
+"""Kernel benchmarks: computations that are timed over commits and compared with other libraries."""

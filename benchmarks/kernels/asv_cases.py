@@ -17,7 +17,7 @@ from .cases import timed
 
 @cache
 def _prepared(label: str) -> ReadyCase:
-    """Compile a case once per process, since asv sets up a benchmark before each call."""
+    """Compile a case and return it; the result is cached, since asv sets up a benchmark before each call."""
     timed_case = timed()[label]
     prepared = timed_case.case.prepare(timed_case.backend, timed_case.dtype)
     with prepared.context():
@@ -30,12 +30,12 @@ class Kernel:
 
     params = list(timed())  # noqa: RUF012 (asv reads a plain list)
     param_names = ["case"]  # noqa: RUF012
-    # Change the version when a kernel case does other work. By default, asv uses a hash of this file's text.
+    # Change this version when the computation of a kernel case changes. asv's default is a hash of this file.
     version = "1"
     timeout = 600.0
 
     def setup(self, label: str) -> None:
-        """Restrict the process to one thread, import, compile and warm up."""
+        """Restrict the process to one thread, then import, compile and run the case once."""
         self.stack = ExitStack()
         self.stack.enter_context(one_thread())
         prepared = _prepared(label)
@@ -55,7 +55,9 @@ class Kernel:
         self.run()
 
     def track_error(self, label: str) -> float:
-        """Return the maximum absolute error over the maximum absolute entry of the float64 reference."""
+        """Return the maximum absolute error, divided by the maximum absolute entry of the float64
+        reference.
+        """
         timed_case = timed()[label]
         return measured_error(timed_case.case, timed_case.backend, timed_case.dtype)
 

@@ -1,4 +1,8 @@
-"""Kernels of a change of basis: the EGOP matrix, its eigendecomposition, and the rotation of lanes."""
+"""Kernels of a change of basis: the EGOP matrix, its eigendecomposition, and the rotation of lanes.
+
+EGOP is the expected gradient outer product, the mean of g g^T over gradients g. A basis V has its
+eigenvectors in columns. Lanes are the runs of a batch, seeds times settings.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +17,9 @@ from curvebench.workloads.workload import Role
 
 from .case import KernelCase, ReadyCase, on_backend, representable
 
-# Number of gradients, and the length of each.
+# Number of gradients, and the number of entries of each.
 SAMPLES, DIMENSION = 512, 384
-# Number of seeds, of settings per seed (their product is the number of lanes), and the size of the one block
-# that is rotated.
+# Numbers of seeds, of settings per seed, and of parameters in the block that is rotated.
 SEEDS, SETTINGS, BLOCK = 4, 8, 384
 
 
@@ -43,7 +46,7 @@ def _outer_products() -> np.ndarray:
 
 
 def _rebuilt(basis: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-    """Return V diag(eigenvalues) V^T, which does not depend on signs and order of eigenvectors."""
+    """Return V diag(eigenvalues) V^T, which does not depend on the signs and the order of eigenvectors."""
     vectors, values = basis
     return (vectors * values) @ vectors.T
 

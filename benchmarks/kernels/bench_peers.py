@@ -1,4 +1,8 @@
-"""pytest-benchmark: time every case, and the same optimizer steps of torch.optim and Optax."""
+"""pytest-benchmark: time every case, and the same optimizer steps of torch.optim and Optax.
+
+A case is one computation on one backend in one precision. A peer is an optimizer of another library that
+computes the same step.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,7 @@ def pinned() -> Iterator[None]:
 
 
 def contestants() -> Iterator[tuple[str, str]]:
-    """Yield the label of each case with "ours", and with each peer that can take the same step."""
+    """Yield pairs of a case's label and a contestant: "ours", or a peer that computes the same step."""
     for label, timed_case in timed().items():
         yield label, "ours"
         yield from ((label, name) for name in peers(timed_case.case.optimizer, timed_case.backend))
@@ -40,7 +44,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def prepared(label: str, contestant: str) -> ReadyCase:
-    """Compile a contestant."""
+    """Compile the case `label` as computed by a contestant."""
     timed_case = timed()[label]
     if contestant == "ours":
         return timed_case.case.prepare(timed_case.backend, timed_case.dtype)
@@ -49,7 +53,7 @@ def prepared(label: str, contestant: str) -> ReadyCase:
 
 
 def test_kernel(benchmark: Any, label: str, contestant: str) -> None:
-    """Time a contestant. The table of results is grouped by case."""
+    """Time one contestant on one case. pytest-benchmark groups its table by case."""
     ready = prepared(label, contestant)
     timed_case = timed()[label]
     benchmark.group = label

@@ -1,4 +1,4 @@
-"""Definition of a kernel case: a piece of work, its sizes and its float64 reference."""
+"""Definition of a kernel case: a computation, its sizes and its float64 reference."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Arrays = tuple[np.ndarray, ...]
 
 @dataclass(frozen=True)
 class ReadyCase:
-    """Kernel case on one backend, compiled and warmed up.
+    """Kernel case on one backend, compiled and run once.
 
     Args:
-        run: do the work once, and return when the result is computed.
-        result: return the result of the calls so far as a NumPy array of any shape.
+        run: function that does the computation once, and returns when the result is computed. result:
+            function that returns the result of the calls so far as a NumPy array of any shape.
         context: settings inside which `run` and `result` must be called.
     """
 
@@ -33,21 +33,21 @@ class ReadyCase:
 
 @dataclass(frozen=True)
 class KernelCase:
-    """Piece of work that is timed, checked and compared over commits.
+    """Computation that is timed, checked, and compared over commits.
 
-    Results are compared by name. If the work of a case changes, it therefore needs a new name.
+    Results of commits are matched by name. A case whose computation changes therefore needs a new name.
 
     Args:
         name: the kind (`step`, `basis` or `matrix`), the function and its sizes, separated by dots.
         sizes: the sizes by name.
-        prepare: `prepare(backend, dtype) -> ReadyCase`.
-        reference: compute the result of `calls` calls in float64, by another method than `prepare`.
+        prepare: `prepare(backend, dtype) -> ReadyCase`. reference: function that computes the result of
+            `calls` calls in float64, by another method than `prepare`.
         tolerance: maximum `relative_error` by precision.
         calls: number of calls after which the result is compared with the reference.
         prepare_few: like `prepare`, but for at most `calls` calls; it may skip compilation that would not
             pay. None if `prepare` serves both.
-        backends: backends on which it runs; `numpy` means work on the host.
-        dtypes: precisions in which it runs; the first one is timed.
+        backends: backends on which the case runs; `numpy` means on the host.
+        dtypes: precisions in which the case runs; the first precision is timed.
         optimizer: for a step, the name of the rule, by which peers are chosen; otherwise empty.
     """
 
@@ -64,7 +64,7 @@ class KernelCase:
 
 
 def on_backend(backend: str, dtype: str, function: Callable[..., Any], arrays: Arrays) -> ReadyCase:
-    """Compile `function(ops, *arrays)` on a backend, for arrays that are given in float64."""
+    """Compile `function(ops, *arrays)` on a backend; the float64 arrays are first cast to `dtype`."""
     runtime = engine(backend, dtype)
     with runtime.context():
         arguments = tuple(map(runtime.ops.asarray, arrays))

@@ -30,7 +30,7 @@ SHORT = 8
 
 
 def settings(root: Path) -> dict[str, Any]:
-    """Return the project's asv settings. Comments in the file must take whole lines."""
+    """Return the project's asv settings. Comments in the file must be on separate lines."""
     text = (root / CONFIGURATION).read_text()
     return json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
 
@@ -71,8 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     root = Path.cwd()
     results = root / settings(root)["results_dir"]
-    # A round is a fresh process. asv stores the spread of the calls in a round, which a single quick call
-    # would not have.
+    # One round, that is one process, suffices: asv stores the spread of the calls in a round.
     asv_options = ["--attribute", "rounds=1", *(["--bench", options.case] if options.case else [])]
     failed = 0
     for commit in last_commits(root, options.commits, CODE):

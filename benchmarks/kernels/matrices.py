@@ -16,9 +16,9 @@ from curvebench.optimizers import matrix_functions
 
 from .case import Arrays, KernelCase, on_backend, representable
 
-# Size of a rectangular weight.
+# Rows and columns of the rectangular matrix, which stands for a weight.
 ROWS, COLUMNS = 512, 128
-# Number and size of preconditioners.
+# Number of square matrices in a batch, and their rows; they stand for preconditioners.
 LANES, DIMENSION = 4, 128
 # Number of Newton-Schulz iterations.
 STEPS = 5
@@ -27,7 +27,7 @@ SQUARE = 1024
 ROOT, EPSILON = 1 / 4, 1e-3
 # Step sizes of eigenvalues and of eigenvectors in a spectral step.
 RATE, ROTATION_RATE = 0.05, 0.5
-# Iterations of Denman and Beavers. Each squares the error; 8 suffice for condition numbers of 100.
+# Iterations of Denman and Beavers for square roots; 8 suffice for a condition number of 100.
 DOUBLINGS = 8
 
 
@@ -100,7 +100,7 @@ def _refresh(ops: Any, matrix: Any, basis: Any) -> Any:
 
 
 def _drifted() -> Arrays:
-    """Return second moments, and the eigenvectors of a perturbation of them, as if they had changed since."""
+    """Return second moments, and eigenvectors of perturbed second moments, as a basis before its refresh."""
     (matrices,) = _second_moments()
     generator = np.random.default_rng(7)
     change = representable(generator, matrices.shape) / (100 * DIMENSION**0.5)
@@ -110,7 +110,9 @@ def _drifted() -> Arrays:
 
 @cache
 def _refreshed() -> np.ndarray:
-    """Return the orthonormal factor of A Q, by two steps of Cholesky QR."""
+    """Return the orthonormal factor of A Q, for a second moment A and the old basis Q, by two steps of
+    Cholesky QR.
+    """
     matrices, basis = _drifted()
     factor = matrices @ basis
     for _ in range(2):

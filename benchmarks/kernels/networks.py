@@ -24,7 +24,7 @@ BATCH = 300
 HYPERPARAMETERS = {
     "learning_rate": 0.01,
     "damping": 1e-2,
-    # Factors of the last minibatch only, as curvlinops computes them.
+    # decay 0 uses the factors of the last minibatch only, as curvlinops does
     "factor_decay": 0.0,
     "momentum": 0.0,
     "weight_decay": 0.0,
@@ -32,7 +32,7 @@ HYPERPARAMETERS = {
 
 
 def _bundle() -> Bundle:
-    """Return a single run for the steps of one call, always on the same minibatches."""
+    """Return a single run that takes the steps of one call, always on the same minibatches."""
     workload = workloads()[WORKLOAD]
     rule = rules()["kfac"].choose({"fisher": "empirical"})
     settings = workload.complete({"batch_size": BATCH})
@@ -82,7 +82,7 @@ def kfac_steps(dtype: str, steps: int | None = None) -> ReadyCase:
 
 
 def curvlinops_steps(dtype: str) -> ReadyCase:
-    """Prepare the same steps with curvlinops.
+    """Prepare the K-FAC steps of `kfac_steps` with curvlinops.
 
     Each step computes the Kronecker factors of the minibatch, and multiplies their damped inverse with the
     gradient.
@@ -112,8 +112,7 @@ def curvlinops_steps(dtype: str) -> ReadyCase:
         for indices in orders:
             x, y = features[indices], labels[indices]
             gradient = torch.autograd.grad(loss(module(x), y), params)
-            # Pass the numbers of examples and of loss terms per example. Otherwise curvlinops would compute
-            # them from the data.
+            # Pass these two counts, because curvlinops would otherwise compute them from the data.
             factors = KFACLinearOperator(
                 module,
                 loss,

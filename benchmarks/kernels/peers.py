@@ -35,7 +35,7 @@ from .case import ReadyCase
 from .steps import LEARNING_RATE, Shapes, end_to_end, initial, step_numbers
 
 Shape = tuple[int, ...]
-# Larger than any axis and any step number: no splitting into blocks, and no amortized work.
+# Larger than any axis and any step number, to turn off blocks and amortized computations.
 UNBOUNDED = 1 << 20
 
 
@@ -46,10 +46,11 @@ class TorchPeer:
     Args:
         make: `make(leaves, rule)` builds optimizers for the leaves, which are given by name, with the rule's
             options.
-        shape_for: return the shape in which the optimizer takes a parameter of a shape.
+        shape_for: function that returns, for a parameter's shape, the shape in which the optimizer receives
+            it.
         set_count: `set_count(number, every)` is the step count that is written into the parameter groups
             before our step `number` (from 1), so that work is amortized in the same steps of a cycle of
-            `every`. None leaves the count alone.
+            `every`. None leaves the count unchanged.
         context: settings inside which steps are taken.
     """
 
@@ -61,7 +62,7 @@ class TorchPeer:
     def prepare(self, rule: Rule, shapes: Shapes, dtype: str) -> ReadyCase:
         """Prepare a step on this project's parameters and gradients.
 
-        Amortized work is done in the same steps as ours.
+        Computations that are done only every few steps are done in the same steps as ours.
         """
         import torch
 
@@ -175,8 +176,8 @@ def _with_columns(shape: Shape) -> Shape:
 TORCH_MATRIX_PEERS: Mapping[str, tuple[str, TorchPeer]] = {
     "muon": ("torch.optim.Muon in float32", TorchPeer(_muon, _as_matrix, context=without_bfloat16)),
     "soap": ("pytorch_optimizer SOAP", TorchPeer(_soap, set_count=lambda number, every: number - 1)),
-    # ScalableShampoo computes roots when its step count is a multiple of the cadence. This count makes it
-    # compute them in our first step.
+    # ScalableShampoo computes roots when its step count is a multiple of the cadence.
+    # The count is shifted so that this happens in our first step.
     "shampoo": (
         "ScalableShampoo, SVD",
         TorchPeer(_scalable_shampoo, _with_columns, lambda number, every: number - 2 + every),
@@ -216,8 +217,7 @@ TORCH: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 OPTAX: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "sgd": ("sgd", {}),
     "momentum": ("sgd", {"momentum": 0.9}),
-    # Optax adds epsilon inside the root: there, 0 is closer to this project's step than an equal epsilon
-    # would be.
+    # Optax adds epsilon inside the root, where 0 is closer to our step than an equal epsilon.
     "adagrad": ("adagrad", {"initial_accumulator_value": 0.0, "eps": 0.0}),
     "adam": ("adam", {}),
     "adamw": ("adamw", {"weight_decay": 0.01}),
@@ -233,8 +233,7 @@ class Contest:
     Args:
         step: name of our step.
         backend, precision: backend and precision of our step.
-        peer: name of the peer.
-        ours, theirs: prepare the two steps.
+        peer: name of the peer. ours, theirs: functions that prepare the two steps.
         calls: number of consecutive calls in one sample.
         steps: number of optimizer steps in one sample.
     """
@@ -303,7 +302,7 @@ def peers(optimizer: str, backend: str, options: Options | None = None) -> dict[
 
     Args:
         optimizer: name of a rule.
-        backend: jax or torch. On jax, a step that no JAX library has is taken from a PyTorch library.
+        backend: jax or torch. On jax, a step that no JAX library has is compared with a PyTorch library.
         options: options of the rule, from which the peers get the cadence.
 
     Returns:

@@ -2,6 +2,8 @@
 
 The two steps are timed in turn. A rule that does work only every n steps is timed over whole cycles of n
 steps.
+
+A contest is one step of this project and the same step of one other library (the peer).
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from .peers import Contest, peers
 from .steps import SHAPE_SETS, STEPS, optimizer_step
 
 REPETITIONS = 41
-# Options of a rule, as it is compared, that differ from the defaults.
+# By rule, the options with which it is compared that differ from its defaults.
 OPTIONS: Mapping[str, Options] = {"shampoo": {"refresh_every": 10}}
 
 

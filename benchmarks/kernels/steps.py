@@ -1,4 +1,10 @@
-"""One step of each registered optimizer on fixed gradients, as the engine takes it, and the shape sets."""
+"""Kernel cases of optimizer steps: one step of each optimizer on fixed gradients, as the engine runs it.
+
+A shape set is a list of parameter shapes, such as those of a transformer, on which every rule is timed.
+
+In citations, 004 is Bernacchia (2025), "Global curvature for second-order optimization of neural networks"
+(docs/sources.md).
+"""
 
 from __future__ import annotations
 
@@ -67,24 +73,21 @@ SHAPE_SETS: Mapping[str, Shapes] = {
 }
 
 
-# Large enough for the update to be visible next to the parameter.
+# Large enough that the update is not lost to rounding when it is added to the parameter.
 LEARNING_RATE = 0.1
-# Steps after which results are compared with the reference. The first step is special where a state starts at
-# 0.
+# Number of steps after which the result of a rule is compared with its reference.
 STEPS = 3
 TOLERANCE = {"float64": 1e-13, "float32": 2e-6}
-# Hyperparameters that differ from their defaults.
-# The same gradient is used in every step, so that Shampoo's statistics are singular or nearly so. With little
-# damping, float32 would lose directions that float64 keeps, and the tolerance would have to be as large as
-# the step (measured: 3e-2 with epsilon 1e-6, 2e-7 with 10). SOAP's eigenvectors are then close to
-# eigenvectors of equal eigenvalues, which matter less the larger epsilon is (3e-6 with 10).
+# By rule, hyperparameters that differ from their defaults.
+# All steps have the same gradient, so that statistics of Shampoo and SOAP are singular or nearly singular.
+# A large epsilon keeps the difference between float32 and float64 small.
+# For Shampoo, the difference is 3e-2 with epsilon 1e-6, and 2e-7 with 10. For SOAP, it is 3e-6 with 10.
 HYPERPARAMETERS: Mapping[str, Mapping[str, float]] = {
     "shampoo": {"epsilon": 10.0},
     "idealized_shampoo": {"epsilon": 300.0},
     "soap": {"epsilon": 30.0},
 }
-# Rules that are timed on every shape set. The other rules have no special path in the engines, and one shape
-# set suffices.
+# Rules that are timed on every shape set. All other rules are timed on one shape set only.
 TRACKED = ("sgd", "momentum", "adagrad", "adam", "adamw", "shampoo", "soap", "muon")
 EVERY_RULE_ON = "transformer_like"
 # Rules with a matrix of all parameters by all parameters, which is too large for the shape sets.
@@ -111,7 +114,7 @@ def initial(shapes: Shapes) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray
 def _gradient_as_batch(
     params: Any, model: Any, batch: Any, noise: Any, observes: bool, *, loss: Any, needs: Any
 ) -> StepInfo:
-    """Return the batch as the gradient: the evaluation of a program without a loss function."""
+    """Return the batch as the gradient; this replaces the evaluation of a loss."""
     return StepInfo(loss, batch, model, needs)
 
 

@@ -10,10 +10,11 @@ Array = Any
 
 
 def symmetric_part(x: Array) -> Array:
-    """Return (X + X^T) / 2.
+    """Return (x + x^T) / 2 for matrices x.
 
-    Some libraries read only one triangle of a symmetric matrix, and their gradients differ; with this, both
-    are equal everywhere. X is halved first, because a sum of finite entries may overflow.
+    Some libraries read only one triangle of a symmetric matrix, so that results and gradients would differ
+    for other matrices; for the symmetric part, all libraries agree. The entries are halved before they are
+    added, because a sum of finite entries may overflow.
     """
     return x / 2 + x.swapaxes(-1, -2) / 2
 
@@ -21,8 +22,8 @@ def symmetric_part(x: Array) -> Array:
 def guarded(decompose: Callable[[Array], Any], isfinite: Any, where: Any) -> Callable[[Array], Any]:
     """Return a decomposition that returns NaN for matrices that are not finite.
 
-    LAPACK may raise, hang or return finite numbers for these. One diverged lane would then stop its bundle,
-    or would continue as if it had not diverged.
+    For such matrices, LAPACK may raise an error, hang or return finite numbers. A run that has diverged would
+    then stop all runs that are computed together with it, or would continue as if it had not diverged.
 
     Args:
         decompose: decomposition of matrices (..., m, n) into an array or a tuple of arrays.
@@ -42,14 +43,13 @@ def guarded(decompose: Callable[[Array], Any], isfinite: Any, where: Any) -> Cal
     return decomposition
 
 
-# Functions of the array API standard that NumPy, JAX and PyTorch have under the same name with the same
-# meaning.
+# Functions of the array API standard that NumPy, JAX and PyTorch provide by the same name and meaning.
 COMMON = (
     *("zeros_like", "ones_like", "full_like", "where", "swapaxes", "reshape", "broadcast_to"),
     *("sqrt", "square", "sign", "exp", "log", "sin", "cos", "tanh", "atan2", "isfinite"),
     *("matmul", "einsum", "tril"),
 )
-# Functions that only NumPy and JAX have in this form; PyTorch has other names or arguments.
+# Functions that only NumPy and JAX provide in this way; PyTorch has other names or arguments.
 NUMPY = (
     *("power", "maximum", "minimum", "clip", "sum", "mean", "max", "cumsum", "argmax"),
     *("pad", "concatenate", "stack", "take", "take_along_axis", "flip", "matrix_transpose"),
@@ -58,12 +58,17 @@ NUMPY = (
 
 
 def named(library: Any, names: Iterable[str]) -> dict[str, Any]:
-    """Return functions of a library by name."""
+    """Return the functions of a library with the given names, by name."""
     return {name: getattr(library, name) for name in names}
 
 
 def like_numpy(library: Any, dtype: Any) -> dict[str, Any]:
-    """Return the functions that NumPy and JAX have in common, with constructors for arrays of a data type."""
+    """Return the functions that NumPy and JAX have in common, by name.
+
+    Args:
+        library: the module `numpy` or `jax.numpy`.
+        dtype: data type of the arrays that constructors such as `zeros` create.
+    """
     linalg = library.linalg
     return {
         **named(library, (*COMMON, *NUMPY)),

@@ -1,4 +1,8 @@
-"""Array functions on JAX."""
+"""Array functions on JAX, with products with bases that are fast on a CPU.
+
+A basis is a change of coordinates given by a matrix V of shape (n, r) for each seed. The lanes of a seed are
+its runs with different settings, which are computed together and share V.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +20,11 @@ import numpy as np
 from curvebench.arrays.common_names import guarded, like_numpy, named, symmetric_part
 from curvebench.arrays.ops import Array, Ops, separate_copies
 
-# A matrix product on the CPU computes this number of columns of the right factor at once.
+# Number of columns of the right factor that a matrix product on the CPU computes at once.
 BLOCK_COLUMNS = 8
 # Functions that use LAPACK on the CPU.
 DECOMPOSITIONS = ("eigh", "qr", "svd", "solve", "cholesky", "triangular_inverse")
-# A right factor with at most this number of columns is faster as it is than padded to BLOCK_COLUMNS.
+# Up to this number of columns, a right factor is not padded to BLOCK_COLUMNS, which would take longer.
 FEW_COLUMNS = 4
 
 
@@ -31,7 +35,8 @@ class Bases(NamedTuple):
 
     Args:
         transposed: V^T of each seed.
-        matrices: V of each seed. Empty for a tall V, whose V^T is faster in both products.
+        matrices: V of each seed. Empty if V is tall (has many more rows than columns), because V^T is then
+            faster in both products.
     """
 
     transposed: tuple[jax.Array, ...]
@@ -39,7 +44,7 @@ class Bases(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Number of seeds, and numbers of rows and columns of V."""
+        """Shape of the matrices V as one array: number of seeds, rows and columns."""
         columns, rows = self.transposed[0].shape
         return len(self.transposed), rows, columns
 
@@ -50,9 +55,13 @@ class Bases(NamedTuple):
 def _products(matrices: tuple[jax.Array, ...], lanes: jax.Array) -> jax.Array:
     """Multiply each seed's matrix with the vectors of its lanes, which are the columns of the right factor.
 
-    On the CPU, a product with the large matrix as the right factor would copy it to another memory layout at
-    each call, and take up to three times as long. The barriers prevent the compiler from exchanging the
-    factors.
+    If the large matrix were the right factor, a product on the CPU would copy the matrix to another memory
+    layout at each call, and take up to three times as long. The optimization barriers prevent the compiler
+    from exchanging the factors.
+
+    Args:
+        matrices: one matrix (n, r) or (r, n) for each seed.
+        lanes: vectors to multiply, (seeds, settings, length).
     """
     settings = lanes.shape[1]
     padding = -settings % BLOCK_COLUMNS if settings > FEW_COLUMNS else 0
@@ -63,7 +72,10 @@ def _products(matrices: tuple[jax.Array, ...], lanes: jax.Array) -> jax.Array:
 
 
 def _products_of_tall(transposed: tuple[jax.Array, ...], lanes: jax.Array) -> jax.Array:
-    """Multiply each seed's V with the vectors of its lanes, using V^T, whose rows are contiguous and long."""
+    """Multiply each seed's V with the vectors of its lanes, computed from V^T.
+
+    The rows of V^T are contiguous and long, whereas those of a tall V are short.
+    """
     rows = jax.lax.optimization_barrier(lanes)
     products = [left @ matrix for matrix, left in zip(transposed, rows, strict=True)]
     return jax.lax.optimization_barrier(jnp.stack(products))
@@ -134,10 +146,10 @@ def _over_windows(x: jax.Array, start: float, reduce: Any, window: int, stride: 
 def _matrix_by_matrix(decompose: Callable[..., Any]) -> Callable[..., Any]:
     """Return a decomposition that, on the CPU, decomposes one matrix after the other.
 
-    Otherwise a program could deadlock: a batched LAPACK routine of jaxlib 0.10.2 runs on a thread pool, gives
-    its matrices to the same pool, and waits for them. If a program has as many such calls as there are
-    threads, all threads may wait. A call with a single matrix gives nothing to the pool. On a GPU, and for
-    derivatives, which no rule takes, the batched routine is used.
+    Otherwise a program could deadlock. A batched LAPACK routine of jaxlib 0.10.2 runs on a thread pool, hands
+    its matrices to the same pool, and waits for the results. If a program has as many such calls as there are
+    threads, all threads may wait. A call with a single matrix hands nothing to the pool. The batched routine
+    is used on a GPU, and for derivatives of the decomposition, which no update rule takes.
 
     Args:
         decompose: decomposition of arrays of matrices (..., m, n), whose leading axes broadcast.
@@ -184,7 +196,7 @@ def jax_ops(dtype: str = "float32", device: str = "cpu") -> Ops:
             x, jnp.broadcast_to(jnp.eye(x.shape[-1], dtype=kind), x.shape), left_side=True, lower=True
         ),
     }
-    # Jobs have NPROC=1. XLA then has one thread, and its batched routines cannot wait for each other.
+    # In jobs with NPROC=1, XLA has one thread, so that batched routines cannot wait for each other.
     if os.environ.get("NPROC") != "1":
         table |= {name: _matrix_by_matrix(table[name]) for name in DECOMPOSITIONS}
     return JaxOps(

@@ -37,7 +37,7 @@ def _or_nan(function: Callable[..., np.ndarray], signature: str) -> Callable[...
         try:
             return function(*matrices)
         except np.linalg.LinAlgError:
-            return np.full_like(matrices[-1], math.nan)  # the last argument has the shape of the result
+            return np.full_like(matrices[-1], math.nan)  # the result has the shape of the last argument
 
     def stacked(*matrices: np.ndarray) -> np.ndarray:
         try:
@@ -58,13 +58,19 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
 
 
 def _gelu(x: np.ndarray) -> np.ndarray:
-    from scipy.special import erf  # half a second to import, which the other functions need not wait for
+    from scipy.special import erf  # imported here, because the import takes half a second
 
     return np.asarray(x * (1 + erf(x / math.sqrt(2))) / 2)
 
 
 def _windows(x: np.ndarray, shape: tuple[int, ...], stride: int) -> np.ndarray:
-    """Return a view of all windows of images (N, C, H, W), of shape (N, C, rows, columns, *shape)."""
+    """Return a view of all windows of images, (images, channels, rows, columns, *shape).
+
+    Args:
+        x: images of shape (images, channels, height, width).
+        shape: height and width of a window.
+        stride: distance between adjacent windows.
+    """
     windows = np.lib.stride_tricks.sliding_window_view(x, shape, axis=(2, 3))
     return windows[:, :, ::stride, ::stride]
 

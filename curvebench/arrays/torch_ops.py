@@ -1,4 +1,4 @@
-"""Array functions on PyTorch."""
+"""Array functions on PyTorch: one table for functions that are mapped over runs, one for single runs."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from torch.nn import functional
 from curvebench.arrays.common_names import COMMON, guarded, named, symmetric_part
 from curvebench.arrays.ops import Array, Ops
 
-# Further functions that PyTorch has under the same name. They accept a positional `axis`, although it is
-# named `dim`.
+# Further functions that PyTorch provides by the same name. Their argument `axis` is called `dim` there,
+# and is passed by position.
 BY_DIM = (
     *("abs", "relu", "sigmoid", "softmax", "log_softmax", "logsumexp"),
     *("cumsum", "argmax", "concatenate", "stack"),
@@ -22,11 +22,11 @@ BY_DIM = (
 
 
 class _Tap(torch.autograd.Function):  # type: ignore[misc]  # torch has no types here
-    """Identity function of y that gives `slot` the gradient observe(g), where g is the gradient of y."""
+    """Identity function of y, by whose differentiation `slot` gets the gradient observe(g) (`Ops.tap`)."""
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, observe: Any, y: torch.Tensor, slot: torch.Tensor) -> Any:
-        # The vmap that torch would generate calls `observe` on the sum of all gradients if y is not mapped.
+        # If y is not mapped, the vmap that torch would generate calls `observe` once, on a sum of gradients.
         first = [
             value.expand(info.batch_size, *value.shape) if dim is None else value.movedim(dim, 0)
             for value, dim in zip((y, slot), in_dims[1:], strict=True)
@@ -64,16 +64,16 @@ class TorchOps(Ops):
         return normalized, mean, torch.clamp(inverse_deviation**-2 - epsilon, min=0.0)
 
     def from_basis(self, bases: Any, coordinates: Array) -> Array:
-        return coordinates @ bases.mT  # einsum takes up to four times as long for a small V
+        return coordinates @ bases.mT  # for a small V, einsum would take up to four times as long
 
     def to_basis(self, bases: Any, vectors: Array) -> Array:
         return vectors @ bases
 
 
 class SingleRunOps(TorchOps):
-    """Array functions with PyTorch's fused layers, for losses that are not mapped over lanes.
+    """Array functions with PyTorch's fused layers, for losses of a single run, which are not mapped.
 
-    Attention stores no matrix of scores if PyTorch has a kernel that avoids it.
+    Attention does not store the matrix of scores if PyTorch has a kernel that avoids it.
     """
 
     def linear(self, x: Array, weight: Array, bias: Array | None = None) -> Array:
@@ -127,7 +127,7 @@ def torch_ops(device: str = "cpu", dtype: str = "float32", table: type[TorchOps]
     Args:
         device: device of new arrays.
         dtype: precision of new arrays.
-        table: class of the result, which decides whether fused layers are used.
+        table: class of the result: `TorchOps`, or `SingleRunOps` to use fused layers.
     """
     kind = getattr(torch, dtype)
 

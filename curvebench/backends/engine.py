@@ -11,7 +11,7 @@ from curvebench.steps.engine import Engine
 def engine(backend: str, precision: str, device: str = "cpu") -> Engine:
     """Return the engine of a backend, which differentiates losses and executes compiled steps.
 
-    The library of the backend is imported when this function is called.
+    The library of the backend is imported when this function is called, not before.
 
     Args:
         backend: `jax` or `torch`.

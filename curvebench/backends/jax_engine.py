@@ -1,4 +1,8 @@
-"""The engine of JAX: a segment is a compiled loop over steps, whose buffers are donated."""
+"""The engine of JAX: a segment (a stretch of steps) is a compiled loop that reuses the buffers of its input.
+
+Lanes are the runs that are computed together. The amortized work of a step are expensive computations of an
+update rule that only some steps do, such as an eigendecomposition.
+"""
 
 from __future__ import annotations
 
@@ -22,24 +26,25 @@ from curvebench.steps.engine import NO_GPU, Engine, Segment, multiplications
 from curvebench.steps.program import Carry, Constants, Inputs, Loaded, step_of
 from curvebench.steps.update import Work
 
-Options = dict[str, bool | int]  # Options of the XLA compiler
-# XLA would otherwise copy the parameters at each step on a CPU, because the loss reads them as well.
+Options = dict[str, bool | int]  # options of the XLA compiler
+# Without this option, XLA on a CPU copies the parameters at each step, because the loss reads them as well.
 IN_PLACE = {"xla_cpu_copy_insertion_use_region_analysis": True}
-# Programs with less work than this are compiled with less effort on a CPU, in half of the time. Their steps
-# may be slower, which costs more than the compilation saves if the work is larger (docs/performance.md).
+# Number of multiplications below which a program is compiled with less effort on a CPU, in half of the time.
+# Its steps may be slower, which costs more than this saves if there are more (docs/performance.md).
 MULTIPLICATIONS_WORTH_OPTIMIZING = 5e9
 QUICK: Options = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
-# Programs with still less work are not optimized, which halves the time again. Steps of runs always are:
-# without optimization they round differently, and a chaotic run would leave its curve.
+# Number of multiplications below which a program is not optimized at all, which halves the time again.
+# The steps of runs are always optimized: without optimization they round differently,
+# so that a chaotic run would have another curve.
 MULTIPLICATIONS_WORTH_MORE = 3e8
 UNOPTIMIZED: Options = QUICK | {"xla_backend_optimization_level": 0}
-# Lanes with at least this many examples are evaluated one after another on a CPU, which is then faster than
-# one batched program (docs/performance.md).
+# Number of examples from which the lanes are evaluated one after another on a CPU.
+# This is then faster than one batched program (docs/performance.md).
 MANY_EXAMPLES = 1_000
 
 
 class JaxEngine(Engine):
-    """The engine of JAX (curvebench.steps.engine.Engine)."""
+    """The engine of JAX; its methods are explained in the interface `curvebench.steps.engine.Engine`."""
 
     tree = jax.tree_util
 
@@ -59,7 +64,7 @@ class JaxEngine(Engine):
     def products(self) -> AbstractContextManager[Any]:
         if self.policy.products != "tf32":
             return nullcontext()
-        # The context applies to operations that are traced in it, and to their gradients.
+        # This context changes the precision of operations that are traced in it, and of their gradients.
         return jax.default_matmul_precision("tensorfloat32")
 
     def vmap(self, function: Function, axes: tuple[int | None, ...]) -> Function:
@@ -95,7 +100,7 @@ class JaxEngine(Engine):
             carry, summand = function(carry_and_sum[0], part)
             return (carry, jax.tree.map(jnp.add, carry_and_sum[1], summand)), None
 
-        # Convolutions are slow inside a compiled loop on a CPU; unroll the loop.
+        # Unroll the loop on a CPU if there is a convolution, which would be slow inside a compiled loop.
         if self.device == "cpu" and _has_convolution(jax.make_jaxpr(add)(start, first).jaxpr):
             total = start
             for number in range(len(jax.tree.leaves(parts)[0])):
@@ -115,8 +120,8 @@ class JaxEngine(Engine):
         """Return the compiler's options for a program.
 
         Args:
-            multiplications: the estimated work of all its calls.
-            unoptimized_below: the work below which the program is not optimized.
+            multiplications: estimated number of multiplications in all calls of the program together.
+            unoptimized_below: number of multiplications below which the program is not optimized.
         """
         if self.device != "cpu":
             return None
@@ -143,7 +148,7 @@ class JaxEngine(Engine):
     def device_peak(self, segment: Callable[..., Any], run: Callable[[], None]) -> int | None:
         """Return the memory that the compiler reserves for the largest program of the segment.
 
-        It is exact, and equal for all runs on a device.
+        This number is exact, and equal for all runs of the same program on a device.
         """
         run()
         assert isinstance(segment, _Loop)
@@ -162,10 +167,11 @@ def program_bytes(program: Any) -> int:
 
 
 class _Loop:
-    """A segment: one compiled program for each kind of amortized work, which the host calls in turn.
+    """A segment: one compiled program for each kind of amortized work.
 
-    Consecutive steps with the same work are one call; their number is an argument of the program. On a CPU, a
-    step with a convolution is a call by itself, because XLA compiles convolutions inside a loop to slow code.
+    The host calls the program of a kind for consecutive steps of this kind; the number of steps is an
+    argument of the program. On a CPU, a step with a convolution is a call by itself, because XLA compiles
+    convolutions inside a loop to slow code.
 
     Args:
         loaded: the program and examples of its carry and constants.
@@ -212,23 +218,23 @@ class _Loop:
 
     def _works(self, steps: Array) -> list[Work]:
         """Return the amortized work of each step."""
-        # Do not read the numbers of the steps if there is a single kind of work: for short steps, reading
-        # takes longer than the steps.
+        # Do not read the numbers of the steps if all steps do the same work:
+        # for short steps, reading the numbers takes longer than the steps.
         if len(self.programs) == 1:
             return list(self.programs) * len(steps)
         return [self.update.work_of(round(number)) for number in np.asarray(steps).tolist()]
 
     def _filled(self, values: Array) -> Array:
-        """Pad an array with one entry per step with zeros to the length for which programs were compiled."""
+        """Pad an array with an entry per step by zeros, to the length for which programs were compiled."""
         missing = self.length - len(values)
         return np.pad(np.asarray(values), (0, missing)) if missing else values
 
 
 def _zero_after(arrays: Any) -> Array:
-    """Return 0 as a value that depends on all of the arrays, so that its users are computed after them.
+    """Return 0 as a value that depends on all arrays, so that operations with this value come after them.
 
-    On a CPU, XLA removes optimization barriers before it orders operations. Without this dependency it would
-    evaluate all parts of a minibatch at once and need memory for the activations of all of them.
+    On a CPU, XLA removes optimization barriers before it orders operations. Without this dependency, it would
+    evaluate all microbatches at once, and need memory for the activations of all of them.
     """
     firsts = [leaf.reshape(-1)[0] for leaf in jax.tree.leaves(arrays)]
     return (jnp.stack(firsts).max() > jnp.inf).astype(jnp.int32)

@@ -1,7 +1,7 @@
 """Compilation by torch.compile, of updates that overwrite their buffers and of the loss of a single run.
 
 The gradient of a single run is computed by ordinary autograd, because `torch.func` is only needed to map
-functions over lanes.
+functions over several runs (lanes). An eager function is a function that is not compiled.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from curvebench.optimizers.rule import Part
 from curvebench.steps.program import select_lanes
 from curvebench.steps.update import Work, updated
 
-# Arrays of an update group as its rule receives them: a tensor, or tensors by name
+# Arrays of the parameters that one rule updates at once: a tensor, or tensors by name
 GroupArrays: TypeAlias = Any
 Stepper = Callable[[GroupArrays, Any, GroupArrays, Mapping[str, torch.Tensor], torch.Tensor | None], None]
 
@@ -57,15 +57,15 @@ def stepper(ops: Ops, part: Part, work: Work, compiler: str | None) -> Stepper:
 
     Args:
         ops: array functions of PyTorch.
-        part: the rule, with the names of its hyperparameters in the whole optimizer.
-        work: amortized work that is done before the update.
+        part: the rule, and the names that its hyperparameters have in the whole optimizer.
+        work: amortized work, such as an eigendecomposition, that is done before the update.
         compiler: backend of torch.compile, which compiles the function as one graph or fails; None for an
             eager function.
 
     Returns:
         The function. `grad`, `state`, `param` and `values` are the arguments of `updated`; a compiled
-        function accepts arrays of all shapes with the same number of axes. Lanes for which `stopped` (S, K)
-        is true are not updated.
+        function accepts arrays of all shapes with the same number of axes. Runs for which `stopped` (seeds,
+        settings) is true are not updated.
     """
 
     def step(
@@ -78,10 +78,9 @@ def stepper(ops: Ops, part: Part, work: Work, compiler: str | None) -> Stepper:
         new, new_state = updated(ops, part, grad, state, param, values, work)
         if stopped is not None:
             new, new_state = select_lanes(ops, stopped, (param, state), (new, new_state))
-        # Write results into the old arrays, because the allocation of new tensors takes longer than the
-        # update.
+        # Write results into the old arrays: to allocate new tensors would take longer than the update.
         if isinstance(param, Mapping):
-            new = {name: new[name] for name in param}  # Old and new leaves are paired by their order.
+            new = {name: new[name] for name in param}  # old and new arrays are paired by their order
         olds, leaves = leaves_of((param, state)), leaves_of((new, new_state))
         for old, leaf in zip(olds, without_aliases(leaves, olds, compiler is not None), strict=True):
             if old is not leaf:
@@ -135,10 +134,10 @@ class Compilable:
 
 
 def with_own_code(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a copy of a function with its own code object.
+    """Return a copy of a function with its own code object, so that calls find their program fast.
 
-    PyTorch stores compiled programs by code object, and searches all programs of one code object at each
-    call.
+    PyTorch stores compiled programs by code object, and at each call searches all programs of the code
+    object.
     """
     assert isinstance(function, FunctionType)
     return FunctionType(
@@ -157,9 +156,9 @@ def leaves_of(tree: Any) -> list[torch.Tensor]:
 
 
 def _guards_arguments(guards: Sequence[Any]) -> list[bool]:
-    """Return for each guard of a compiled step whether it concerns an argument and is checked at each call.
+    """Return, for each guard of a compiled step, whether it is about an argument. Only these are checked.
 
-    The other guards, about 200, concern variables that the step closes over, which do not change.
+    The other guards, about 200, are about variables that the step closes over, which do not change.
     """
     roots = [re.split(r"\W", guard.name, maxsplit=1)[0] for guard in guards]
     return [root in ("", "grad", "state", "param", "values", "stopped") for root in roots]
@@ -168,15 +167,15 @@ def _guards_arguments(guards: Sequence[Any]) -> list[bool]:
 def without_aliases(
     leaves: list[torch.Tensor], olds: list[torch.Tensor], compiled: bool
 ) -> list[torch.Tensor]:
-    """Return new arrays, of which those that share memory with an old array are copied.
+    """Return new arrays, copied if they share memory with another array that will be overwritten.
 
     Without the copy, an array would change while other arrays are overwritten.
 
     Args:
-        leaves: new arrays. A new array may be an old array, or a view of one.
-        olds: the arrays that they will overwrite, in the same order.
-        compiled: whether this code is compiled. All arrays are copied then, and the compiler removes the
-            copies that are not needed.
+        leaves: new arrays. A new array may be an old array, or a view of an old array.
+        olds: the arrays that the new arrays will overwrite, in the same order.
+        compiled: whether this code is compiled. Then all arrays are copied, and the compiler removes
+            unnecessary copies.
     """
     if compiled:
         return [leaf if leaf is old else leaf.clone() for leaf, old in zip(leaves, olds, strict=True)]
@@ -191,9 +190,10 @@ def without_aliases(
 def never_eager() -> Iterator[None]:
     """Return a context in which compiled functions never fall back to eager execution without an error.
 
-    PyTorch falls back when a code object has more specializations than a limit, and groups of parameters
-    share code objects. The limits are therefore raised, and exceeding them is an error. Python numbers of a
-    rule, such as an exponent, are compiled as constants; as variables they would cause a second compilation.
+    PyTorch falls back when a code object has more specializations than a limit. Groups of parameters share
+    code objects and may reach this limit; it is therefore increased, and exceeding it is an error. Python
+    numbers of a rule, such as an exponent, are compiled as constants; as variables they would cause a second
+    compilation.
     """
     with torch._dynamo.config.patch(
         recompile_limit=1 << 16,
@@ -206,7 +206,9 @@ def never_eager() -> Iterator[None]:
 
 @contextmanager
 def compiling() -> Iterator[None]:
-    """Return a context that turns errors of the compiler into NoCompiler; a run then continues eagerly.
+    """Return a context that turns errors of the compiler into NoCompiler.
+
+    The run can catch this error, and continue with functions that are not compiled.
 
     Raises:
         NoCompiler: when the compiler fails in the first call of a function.
@@ -220,12 +222,12 @@ def compiling() -> Iterator[None]:
         raise NoCompiler(f"torch.compile cannot compile them ({type(reason).__name__}: {reason})") from failed
 
 
-# Options of `torch.autograd.grad` for which the gradient of an unused parameter is 0
+# Options of `torch.autograd.grad` with which the gradient of an unused parameter is 0.
 UNUSED_ARE_ZERO = {"allow_unused": True, "materialize_grads": True}
 
 
 class LossGradient(Compilable):
-    """Value and gradient of a function of a single run, by ordinary autograd."""
+    """A loss of a single run that returns its value and its gradient, computed by ordinary autograd."""
 
     def __call__(self, params: Mapping[str, torch.Tensor], *arguments: Any) -> Any:
         leaves = {name: value.detach().requires_grad_() for name, value in params.items()}
@@ -237,7 +239,10 @@ class LossGradient(Compilable):
 
 
 def vjp(function: Callable[..., Any], point: Any) -> tuple[Any, Callable[..., Any], Any]:
-    """Return value, pullback and other results of a function of a single run, by ordinary autograd."""
+    """Return value, pullback and other results of a function of a single run, computed by ordinary autograd.
+
+    The pullback maps a cotangent of the value to a cotangent of `point`.
+    """
     leaves, form = pytree.tree_flatten(point)
     leaves = [leaf.detach().requires_grad_() for leaf in leaves]
     with torch.enable_grad():

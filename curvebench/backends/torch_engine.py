@@ -1,8 +1,9 @@
-"""The engine of PyTorch: a segment is a loop of the host over steps.
+"""The engine of PyTorch: a segment (a stretch of steps) is a loop of the host over steps.
 
-The evaluation of a step is mapped over lanes by `torch.func` and replayed from a record (`torch_replay`), or
-compiled. The update of each group of parameters is one of three kinds (`torch_segment`): a fused kernel, an
-optimizer of PyTorch, or the rule itself, compiled or eager.
+The evaluation of a step is mapped by `torch.func` over lanes, the runs that are computed together. It is
+either replayed from a record (`torch_replay`) or compiled. Each group of parameters is updated in one of
+three ways (`torch_segment`): by a fused kernel, by an optimizer of PyTorch, or by the rule itself, compiled
+or eager.
 """
 
 from __future__ import annotations
@@ -31,34 +32,34 @@ from curvebench.steps.program import Carry, Inputs, Loaded, Program
 from curvebench.steps.torch_rule import TorchRule
 from curvebench.steps.update import UpdateGroup, Work
 
-# The loss of a single run is compiled on a CPU if the run has at least this estimated work. Compilation takes
-# a minute and saves a third of the loss's time or more.
+# Number of multiplications in a single run from which its loss is compiled on a CPU.
+# Compilation takes a minute and saves a third of the loss's time or more.
 MULTIPLICATIONS_WORTH_COMPILING = 1e13
-# Updates are compiled on a CPU if they have at least this many entries over all steps. Compilation takes
-# about 15 s, and an eager update takes about 14 ns per entry longer than a compiled one.
+# Number of entries of parameters, times steps, from which updates are compiled on a CPU.
+# Compilation takes about 15 s, and an eager update takes about 14 ns per entry longer than a compiled update.
 ENTRIES_WORTH_COMPILING = 1 << 30
-# Updates are compiled on a GPU in runs with at least this many steps. The number is from the rule with the
-# most kernels: to start the kernels of SOAP takes about 5 ms per step of ResNet-34, and to compile its 12
-# shapes took the host of an H100 more than 224 s.
+# Number of steps of a run from which updates are compiled on a GPU. It is for the rule with the most kernels.
+# To start the kernels of SOAP takes about 5 ms per step of ResNet-34.
+# To compile the updates for its 12 shapes of parameters took the host of an H100 more than 224 s.
 STEPS_WORTH_COMPILING = 50_000
 
 
 class TorchEngine(Engine):
-    """The engine of PyTorch (curvebench.steps.engine.Engine).
+    """The engine of PyTorch; its methods are explained in the interface `curvebench.steps.engine.Engine`.
 
     Args:
         precision: precision policy.
         device: `cpu` or `cuda`.
         compiler: backend of torch.compile for updates and losses.
-        worth_compiling: number of entries that the updates of a run must have over all steps to be compiled;
-            None for the default of the device.
-        loss_worth_compiling: estimated work (`multiplications`) that the loss of a single run must have over
-            all steps to be compiled; None for the default of the device.
-        fused: whether fused kernels of PyTorch update single runs.
+        worth_compiling: number of entries of parameters, times steps, from which the updates of a run are
+            compiled; None for the default of the device.
+        loss_worth_compiling: estimated number of multiplications in all steps from which the loss of a single
+            run is compiled; None for the default of the device.
+        fused: whether fused kernels of PyTorch may update the parameters of single runs.
     """
 
     tree = pytree
-    compiles_lanes = False  # Operations accept any number of lanes, and so do compiled updates.
+    compiles_lanes = False  # operations and compiled updates accept any number of lanes
 
     def __init__(
         self,
@@ -124,8 +125,7 @@ class TorchEngine(Engine):
         return torch.func.grad(function)
 
     def hessian(self, function: Function) -> Function:
-        # Use reverse mode twice, because forward mode does not support some functions, and warns about
-        # others.
+        # Use reverse mode twice: forward mode does not support some functions, and warns about others.
         return torch.func.jacrev(torch.func.jacrev(function))
 
     def vjp(self, function: Function, point: Any, single: bool) -> tuple[Any, Function, Any]:
@@ -145,13 +145,13 @@ class TorchEngine(Engine):
     def segment(self, loaded: Loaded, inputs: Inputs, steps: int | None = None) -> Segment:
         inputs, program, carry = torch_segment.on_device(self.ops, inputs), loaded.program, loaded.carry
         compiled_loss = self._compiled_loss(loaded, inputs, steps)
-        # A replay would ignore the context `products`, in which the policy allows TF32.
+        # With TF32, do not replay: a replay ignores the context `products`, which allows this precision.
         if not compiled_loss and self.policy.products != "tf32":
             program = replace(program, evaluation=replayed(program.evaluation))
         compiled = compiled_loss
         lanes = _numbers(loaded)
         updates: list[torch_segment.BufferUpdate] = []
-        # Groups with the same part share compiled updates.
+        # Compiled updates by the identity of a group's part; groups with the same part share them.
         steppers: dict[int, Mapping[int, torch_compiled.Stepper]] = {}
         for number, group in enumerate(program.update.groups):
             native = self._native(loaded, group)
@@ -183,7 +183,7 @@ class TorchEngine(Engine):
         return torch_segment.TorchSegment(program, updates, compiled)
 
     def _native(self, loaded: Loaded, group: UpdateGroup) -> Native | None:
-        """Return the fused kernel for a group of a single run, or None."""
+        """Return the fused kernel that can update a group of a single run; None if there is none."""
         single = tuple(loaded.carry.coordinates.shape[:2]) == (1, 1)
         if not (self.fused and single and loaded.program.protocol.stop_gradient_norm is None):
             return None
@@ -216,7 +216,7 @@ class TorchEngine(Engine):
     ) -> Mapping[int, torch_compiled.Stepper]:
         """Return the update of a group for each kind of amortized work.
 
-        The work of the first step (`Work.START`) is never compiled, since it is done once.
+        The update of the first step (`Work.START`) is never compiled, since it is executed once.
         """
         return {
             work: torch_compiled.stepper(self.ops, group.part, work, None if work & Work.START else compiler)
@@ -224,7 +224,7 @@ class TorchEngine(Engine):
         }
 
     def _too_few(self, entries: int, steps: int | None) -> str | None:
-        """Return which quantity, "steps" or "entries", is too small for updates to be compiled, or None."""
+        """Return which number is too small to compile updates, "steps" or "entries"; None to compile them."""
         if steps is None:
             return None
         if self.worth_compiling is None and self.device != "cpu":
@@ -260,14 +260,14 @@ class TorchEngine(Engine):
         return (host.view(torch.int16) if host.dtype == torch.bfloat16 else host).numpy()
 
     def from_bits(self, bits: np.ndarray, like: torch.Tensor) -> torch.Tensor:
-        # Copy, so that the memory has the alignment of PyTorch's own tensors.
+        # Copy the array, so that its memory has the alignment of PyTorch's own tensors.
         return torch.from_numpy(bits).view(like.dtype).to(like.device, copy=True)
 
     def carry_from_host(self, carry: Carry, arrays: Mapping[str, np.ndarray]) -> Carry:
         restored = super().carry_from_host(carry, arrays)
         for number, state in enumerate(restored.state):
-            # The state of optimizers of PyTorch is a list that is empty until the first segment, which
-            # constructs them from the saved states.
+            # The state of optimizers of PyTorch is a list. Fill it with the saved states,
+            # from which the first segment constructs the optimizers.
             if isinstance(state, list):
                 lanes = math.prod(restored.coordinates.shape[:2])
                 saved = [arrays[f".state[{number}][{lane}]"] for lane in range(lanes)]
@@ -275,7 +275,7 @@ class TorchEngine(Engine):
         return restored
 
     def device_peak(self, segment: Callable[..., Any], run: Callable[[], None]) -> int | None:
-        """Return the peak that the allocator of a GPU counts; None on a CPU, where arrays are not counted."""
+        """Return the peak memory that the GPU's allocator counts; None on a CPU, which has no counter."""
         if not self.device.startswith("cuda"):
             run()
             return None
@@ -285,7 +285,7 @@ class TorchEngine(Engine):
 
 
 def _numbers(loaded: Loaded) -> list[dict[str, float]]:
-    """Return the hyperparameters of each lane."""
+    """Return the hyperparameters of each lane by name, as Python numbers."""
     lanes, hyper = loaded.carry.coordinates.shape[:2], loaded.constants.hyper
     columns = [values.expand(*lanes, 1).flatten().tolist() for values in hyper.values()]
     return [dict(zip(hyper, row, strict=True)) for row in zip(*columns, strict=True)]
@@ -293,7 +293,7 @@ def _numbers(loaded: Loaded) -> list[dict[str, float]]:
 
 @contextmanager
 def _tf32(allowed: bool) -> Iterator[None]:
-    """Return a context that allows or forbids TF32, which has 10 bits, in float32 products on a GPU."""
+    """Return a context that allows or forbids TF32 (10 bits instead of 23) in float32 products on a GPU."""
     matmul, convolution = torch.backends.cuda.matmul, torch.backends.cudnn
     before = matmul.allow_tf32, convolution.allow_tf32
     matmul.allow_tf32 = convolution.allow_tf32 = allowed

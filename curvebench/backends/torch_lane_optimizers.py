@@ -1,4 +1,9 @@
-"""Optimizers of PyTorch on the leaves of one lane: their steps, closures and points of evaluation."""
+"""Execution of optimizers of PyTorch on the parameters of one run.
+
+A lane is one of the runs that are computed together; their parameters are in one buffer. Leaves are the
+tensors of single parameters, which are views of the lane's part of the buffer. A closure is a function that
+an optimizer calls to evaluate the loss again in the middle of a step.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +21,12 @@ from curvebench.spec.errors import InputError
 from curvebench.steps.torch_rule import requires_closure
 
 Tensors = Sequence[torch.Tensor]
-Evaluate = Callable[[], tuple[torch.Tensor, Tensors]]  # Returns loss and gradients at the present leaves
+Evaluate = Callable[[], tuple[torch.Tensor, Tensors]]  # returns loss and gradients at the present leaves
 
 
 @dataclass(frozen=True)
 class SavedOptimizers:
-    """State of the optimizers of a lane without its leaves, from which optimizers on other memory resume.
+    """State of the optimizers of a lane, without the leaves. Optimizers of new leaves resume from it.
 
     Args:
         states: the `state_dict` of each optimizer.
@@ -34,29 +39,31 @@ class SavedOptimizers:
     steps: int
 
     def to_bytes(self) -> np.ndarray:
-        """Return the bytes that `torch.save` writes."""
+        """Return the state as the bytes of a file that `torch.save` writes."""
         file = io.BytesIO()
         torch.save(vars(self), file)
         return np.frombuffer(file.getbuffer(), np.uint8)
 
     @staticmethod
     def from_bytes(content: np.ndarray) -> SavedOptimizers:
-        """Return the state that `to_bytes` returned as bytes; only tensors and plain values are accepted."""
+        """Return the state, given the result of `to_bytes`; only tensors and plain values are accepted."""
         return SavedOptimizers(**torch.load(io.BytesIO(content.tobytes()), weights_only=True))
 
     def saved(self) -> SavedOptimizers:
-        """Return the state itself, as `LaneOptimizers.saved` does."""
+        """Return this state: like `LaneOptimizers.saved`, so that callers need not distinguish the two."""
         return self
 
 
 class LaneOptimizers:
-    """Optimizers that together update the leaves of one lane; they are the lane's state in the carry.
+    """Optimizers that together update the leaves of one lane.
+
+    They are the lane's state in the carry, the state that steps change.
 
     Args:
         name: name of the optimizer in messages.
         optimizers: the optimizers, each with some of the leaves.
         leaves: views of the lane's part of the buffer, in the order of the gradients.
-        closure: whether every step gets a closure, even if an optimizer does not require one.
+        closure: whether every step gets a closure, even if an optimizer does not require it.
 
     Raises:
         InputError: when a parameter group has no `lr`, so that the study's learning rate would be ignored.
@@ -67,7 +74,7 @@ class LaneOptimizers:
     ) -> None:
         self.name, self.optimizers, self.leaves = name, optimizers, leaves
         self.with_closure = [closure or requires_closure(type(optimizer).step) for optimizer in optimizers]
-        self.evaluations = 0  # Number of gradients that closures have computed
+        self.evaluations = 0  # number of gradients that closures have computed
         self.steps = 0
         self._views = [leaf.detach() for leaf in leaves]
         if not all("lr" in group for optimizer in optimizers for group in optimizer.param_groups):
@@ -85,7 +92,7 @@ class LaneOptimizers:
         return SavedOptimizers(states, self.evaluations, self.steps)
 
     def restore(self, saved: SavedOptimizers) -> None:
-        """Resume from a saved state, whose leaves may have been in other memory."""
+        """Resume from a saved state. Its optimizers may have had leaves in other memory."""
         for optimizer, state in zip(self.optimizers, saved.states, strict=True):
             optimizer.load_state_dict(dict(state))
             _restore_dtypes(optimizer, state)
@@ -95,10 +102,10 @@ class LaneOptimizers:
         """Take one step.
 
         Args:
-            grads: gradients at the leaves.
+            grads: gradients with respect to the leaves.
             schedule: factor of all learning rates.
-            evaluate: returns loss and gradients at the present leaves, for optimizers that move the leaves
-                and call a closure during the step.
+            evaluate: returns loss and gradients at the present leaves, for optimizers that change the leaves
+                and then call a closure during the step.
 
         Raises:
             InputError: when the library raises an error, or a leaf has another shape after the step.
@@ -123,7 +130,7 @@ class LaneOptimizers:
                     optimizer.step()
             except InputError:
                 raise
-            except Exception as error:  # Another library may raise anything.
+            except Exception as error:  # another library may raise any exception
                 event = f"step {self.steps + 1} fails" if self.steps else "takes no step"
                 may_need_closure = not self.steps and (
                     isinstance(error, TypeError | AssertionError)
@@ -148,7 +155,7 @@ class LaneOptimizers:
         self._set_mode("eval")
         values = [view.clone() for view in self._views]
         self._set_mode("train")
-        # Restore the exact values, because switching modes back and forth changes them by rounding errors.
+        # Restore the exact values: switching modes back and forth has changed them by rounding errors.
         for view, value in zip(self._views, trained, strict=True):
             view.copy_(value)
         return values
@@ -170,7 +177,7 @@ class LaneOptimizers:
             leaf.grad = grad.detach()
 
     def _restore_views(self) -> None:
-        """Make the leaves views of the lane's buffer again, after an optimizer has given them other memory.
+        """Make the leaves views of the lane's buffer again. An optimizer may have replaced their memory.
 
         Raises:
             InputError: when a leaf has another shape than before.
@@ -187,7 +194,7 @@ class LaneOptimizers:
 
 
 def _restore_dtypes(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
-    """Restore the types of the tensors in a state; `load_state_dict` casts them to the parameter's type."""
+    """Restore the data types of a loaded state, since `load_state_dict` casts to the parameter's type."""
     params = [param for group in optimizer.param_groups for param in group["params"]]
     numbers = [number for group in state["param_groups"] for number in group["params"]]
     for number, param in zip(numbers, params, strict=True):
@@ -198,15 +205,15 @@ def _restore_dtypes(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) 
 
 
 def _has_modes(optimizer: torch.optim.Optimizer) -> bool:
-    """Return whether an optimizer can be switched between training and evaluation, as schedule-free ones."""
+    """Return whether an optimizer has modes for training and evaluation, as schedule-free optimizers have."""
     return all(callable(getattr(optimizer, mode, None)) for mode in ("eval", "train"))
 
 
 def _last_line(error: Exception) -> str:
-    """Return file and line of the innermost frame that is not in an installed package, or else the innermost.
+    """Return file and line at which an error was raised, preferably outside of installed packages.
 
     Args:
-        error: an error from code that was called from this module, whose own frame is left out.
+        error: an error from code that this module has called. The frame of this module is left out.
     """
     frames = traceback.extract_tb(error.__traceback__)[1:] or traceback.extract_tb(error.__traceback__)
     user_frames = [frame for frame in frames if "site-packages" not in Path(frame.filename).parts]

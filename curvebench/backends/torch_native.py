@@ -1,7 +1,7 @@
 """Fused kernels of PyTorch for rules of this project: each updates a flat buffer in one pass, in place.
 
-The rule remains the definition, and runs whenever its kernel does not apply. A test compares the two
-(tests/curvebench/test_torch_native.py).
+An update remains defined by its rule, which is executed whenever the kernel does not support the
+hyperparameters. A test compares rules and kernels (tests/curvebench/test_torch_native.py).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Hyper = Mapping[str, float]
 Tensors = list[torch.Tensor]
 Step = Callable[[Tensors, Tensors, Any, Hyper, torch.Tensor], None]
 Lists = Callable[[tuple[Tensors, ...]], tuple[Tensors, ...]]
-# Arguments that all kernels have, with the hyperparameter that is passed
+# Hyperparameters of a rule by the arguments of kernels to which they are passed, for all kernels.
 COMMON_ARGUMENTS = {"lr": "learning_rate", "weight_decay": "weight_decay"}
 
 
@@ -27,12 +27,12 @@ class Native:
     """A fused update for a rule.
 
     Args:
-        home: module of the rule's `update`. It distinguishes the rule from a user's rule with the same name.
+        home: module that defines the rule's `update`. A user's rule with the same name is in another module.
         step: `step(params, grads, state, hyper, number)`, which updates lists of tensors in place. `state` is
-            the rule's state with a list in each field, `hyper` has numbers, and `number` is the number of the
-            step, a float32 scalar tensor.
+            the rule's state with a list in each field, `hyper` contains Python numbers, and `number` is the
+            number of the step, a float32 scalar tensor.
         kernel: name of the kernel, for the provenance.
-        applies: returns whether the kernel supports the given hyperparameters.
+        applies: function that returns whether the kernel supports the given hyperparameters.
     """
 
     home: str
@@ -46,10 +46,11 @@ def _fused(kernel: Any, numbers: Mapping[str, str], lists: Lists = tuple, **cons
 
     Args:
         kernel: the kernel of PyTorch.
-        numbers: by argument of the kernel, the hyperparameter that is passed; 0 if the rule does not have it.
-        lists: returns the lists of tensors that follow `grads`, from the fields of the rule's state and a
-            list of the numbers of the step.
-        constants: the other arguments of the kernel.
+        numbers: by argument of the kernel, the name of the hyperparameter to pass. If the rule does not have
+            it, 0 is passed.
+        lists: function that returns the lists of tensors to pass after `grads`. Its argument is a tuple of
+            the fields of the rule's state, followed by a list with the step's number for each parameter.
+        constants: further arguments of the kernel, with constant values.
     """
 
     def step(params: Tensors, grads: Tensors, state: Any, hyper: Hyper, number: torch.Tensor) -> None:
@@ -66,20 +67,20 @@ def _sgd(params: Tensors, grads: Tensors, state: Any, hyper: Hyper, number: torc
 
 
 def _null(params: Tensors, grads: Tensors, state: Any, hyper: Hyper, number: torch.Tensor) -> None:
-    """Do nothing. The rule `null` times the gradient, which an eager program computes though it is unused."""
+    """Do nothing. With the rule `null`, only the gradient is timed, which is computed although unused."""
 
 
 def _adam_family(kernel: Any) -> Step:
-    """Return the step of a kernel with the arguments of Adam."""
+    """Return the `Native.step` of a kernel that has the arguments of Adam."""
     numbers = {"beta1": "beta1", "beta2": "beta2", "eps": "epsilon"}
     # The empty list stands for the maximum of the second moments, which only AMSGrad uses.
     return _fused(kernel, numbers, lambda lists: (*lists[:-1], [], lists[-1]), amsgrad=False)
 
 
 def _has_epsilon(hyper: Hyper) -> bool:
-    """Return whether epsilon is positive.
+    """Return whether epsilon is positive, as kernels require.
 
-    With 0, the rule does not move an entry whose gradients were all 0, and a kernel makes it NaN.
+    If epsilon is 0, a rule does not change an entry whose gradients were all 0, but a kernel makes it NaN.
     """
     return hyper["epsilon"] > 0
 
@@ -106,9 +107,9 @@ NATIVE: Mapping[str, Native] = {
 
 
 def native_of(rule: Rule) -> Native | None:
-    """Return the fused update of a rule, or None.
+    """Return the fused update of a rule; None if there is none.
 
-    Only rules of this project with the defaults of all options have one.
+    Only rules of this project with the defaults of all options have a fused update.
     """
     native = NATIVE.get(rule.name)
     is_plain = all(rule.chosen[name] == option.default for name, option in rule.options.items())

@@ -17,20 +17,21 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from curvebench.steps.derivatives import Evaluation, StepInfo
 
-# An evaluation is recorded only if its results take at most this many bytes together. In larger evaluations,
-# the time between the operations is negligible.
+# Largest size of all results of operations for which an evaluation is recorded.
+# In larger evaluations, the time between the operations is negligible.
 MAX_BYTES = 1 << 28
-# Operations that draw random numbers, or return a number of the host, on which an `if` may depend
+# Tags of operations that cannot be replayed, because they draw random numbers or return numbers to the host,
+# on which an `if` may depend.
 REFUSED = {torch.Tag.nondeterministic_seeded, torch.Tag.data_dependent_output}
 MASKS = (torch.bool, torch.uint8)
 
 
 class _NotReplayable(RuntimeError):
-    """Raised when an evaluation is no fixed sequence of operations without side effects, or is too large."""
+    """Raised when an evaluation is too large to be recorded, or has side effects or varying operations."""
 
 
 def _memory_key(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """Return a key that is equal for tensors that show the same entries of one memory in the same order.
+    """Return a key that is equal for two tensors if they view the same memory in the same way.
 
     Raises:
         _NotReplayable: when the tensor is not strided.
@@ -63,18 +64,18 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch has no types 
         super().__init__()
         self.graph = Graph()
         self.constants: dict[str, torch.Tensor] = {}
-        self.nodes: dict[Any, Any] = {}  # Nodes of the graph by `_memory_key` of their tensor
+        self.nodes: dict[Any, Any] = {}  # nodes of the graph by the `_memory_key` of their tensor
         for number, tensor in enumerate(arguments):
             self.nodes[_memory_key(tensor)] = self.graph.placeholder(f"given_{number}")
         if len(self.nodes) < len(arguments):
             raise _NotReplayable("two arguments are the same")
-        self.calls: dict[Any, Any] = {}  # Nodes by operation and arguments
-        # Results are kept, so that no other tensor gets the same memory, and with it the same key.
+        self.calls: dict[Any, Any] = {}  # nodes of the graph by operation and arguments
+        # All results stay in memory, so that no other tensor gets the memory, and the key, of a result.
         self.results: list[torch.Tensor] = []
         self.bytes = 0
 
     def node(self, value: Any) -> Any:
-        """Return the node of a value in the graph; a tensor that was not computed here becomes a constant."""
+        """Return the node of a value in the graph. A tensor that was not computed here becomes a constant."""
         if not isinstance(value, torch.Tensor):
             return value
         key = _memory_key(value)
@@ -90,7 +91,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch has no types 
         if refused or _has_dynamic_shape(function, leaves):
             raise _NotReplayable(f"it calls {function}")
         leaves = list(map(self.node, leaves))
-        # Floats are compared by their digits, because 0.0 == -0.0.
+        # Compare floats by their digits, to distinguish 0.0 from -0.0.
         values = ((type(leaf), repr(leaf) if isinstance(leaf, float) else leaf) for leaf in leaves)
         key = (function, form, *values)
         result = function(*args, **(kwargs or {}))
@@ -100,7 +101,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch has no types 
         return result
 
     def _register(self, result: Any, node: Any) -> None:
-        """Store the node of a result, or of each tensor in a tuple of results, by the tensor's memory."""
+        """Store the node that computes a tensor, or of each tensor in a tuple, by the tensor's memory key."""
         if isinstance(result, torch.Tensor):
             self.results.append(result)
             self.nodes.setdefault(_memory_key(result), node)
@@ -119,18 +120,18 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch has no types 
 
 
 def _kind(arrays: Mapping[str, torch.Tensor]) -> tuple[Any, ...]:
-    """Return the names, shapes, strides and types of arrays: a record is valid for arrays of equal kind."""
+    """Return names, shapes, strides and types of arrays. A record is valid for arrays that agree in these."""
     return tuple((name, array.shape, array.stride(), array.dtype) for name, array in arrays.items())
 
 
 def replayed(evaluation: Evaluation) -> Evaluation:
     """Return an evaluation that records the given one at the first call, and replays it at later calls.
 
-    There is one record for each kind of arrays. As with a compiler, the record is valid only if the
-    evaluation always calls the same operations. An evaluation is not recorded, and called unchanged, if it
-    reads a number on the host, draws random numbers, writes in place, has shapes that depend on values, or
-    computes large arrays. Values that leave PyTorch by `tolist` or `numpy` are not noticed; a loss that does
-    this cannot run on JAX either.
+    There is one record for each combination of names, shapes, strides and types of the arguments. As with a
+    compiler, a record is valid only if the evaluation always calls the same operations. An evaluation is not
+    recorded, but called unchanged each time, if it reads a number on the host, draws random numbers, writes
+    in place, has shapes that depend on values, or computes large arrays. A use of `tolist` or `numpy` is not
+    detected; a loss with such a use cannot run on JAX either.
     """
     records: dict[Any, Any] = {}
 
@@ -142,8 +143,7 @@ def replayed(evaluation: Evaluation) -> Evaluation:
         observes: bool,
     ) -> StepInfo:
         arguments = [tensor for arrays in (params, model, batch, noise) for tensor in arrays.values()]
-        # The kind contains the names in their order, because a loss may return its model state in another
-        # order.
+        # The key includes the order of names, because a loss may return its model state in another order.
         kind = (observes, *(_kind(arrays) for arrays in (params, model, batch, noise)))
         if kind not in records:
             try:

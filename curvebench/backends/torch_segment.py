@@ -1,6 +1,8 @@
-"""A segment of steps on PyTorch: a loop of the host, whose updates overwrite the buffers of the carry.
+"""A segment (a stretch of steps) on PyTorch: a loop of the host, whose updates overwrite buffers in place.
 
-Each group of parameters is updated by a fused kernel (`FusedUpdate`), by an optimizer of PyTorch
+The buffers are the arrays of the carry, the state that steps change. Lanes are the runs that are computed
+together, S seeds x K settings; the buffer of their parameters has the shape (S, K, d) for d coordinates of a
+run. Each group of parameters is updated by a fused kernel (`FusedUpdate`), by an optimizer of PyTorch
 (`TorchOptimUpdate`) or by its rule (`RuleUpdate`). `bind` creates the views of the buffers that an update
 needs, once for all steps.
 """
@@ -27,17 +29,17 @@ from curvebench.steps.program import Carry, Constants, Inputs, Loaded, Program, 
 from curvebench.steps.torch_rule import TorchRule
 from curvebench.steps.update import UpdateGroup
 
-# Fused kernels accept lists of tensors. If leaves have fewer entries than this on average, the kernel's time
-# per tensor is longer than a copy of the gradient into one buffer.
+# Mean number of entries of a parameter from which a fused kernel gets a list of single parameters.
+# For smaller parameters, it is faster to copy the gradient into one buffer, and to pass this single tensor.
 MIN_MEAN_LEAF_ENTRIES = 4096
 
 
 @dataclass
 class StepContext:
-    """Everything that an update needs of its step. Costly values are computed at first use.
+    """Everything that an update needs to know about its step. Costly values are computed at first use.
 
-    This object has the only reference to the gradient by name, so that its memory is freed when `flat` has
-    copied it into one array.
+    This object has the only reference to the gradient by name, so that the gradient's memory is freed when
+    `flat` has copied it into one array.
 
     Args:
         program: the program of the run.
@@ -45,9 +47,9 @@ class StepContext:
         inputs: inputs of the step.
         number: number of the step in the run, from 1.
         schedule: multiplier of the learning rate.
-        info: loss, gradient and needs at the point of the step.
+        info: loss, gradient and needs of the step.
         model: model state before the step.
-        stopped: lanes (S, K) that have stopped and are not updated; None if no lane can stop.
+        stopped: whether each lane has stopped and is not updated, (S, K); None if no lane can stop.
     """
 
     program: Program
@@ -78,17 +80,17 @@ class StepContext:
         return {**values, **self.program.needs_in_basis(self.info, self.constants.matrices)}
 
 
-Bound = Callable[[StepContext], None]  # An update that is bound to the buffers of a carry
+Bound = Callable[[StepContext], None]  # an update that is bound to the buffers of a carry
 
 
 @dataclass(frozen=True)
 class FusedUpdate:
-    """The update of a group of a single run by a fused kernel of PyTorch.
+    """The update of a group of parameters of a single run by a fused kernel of PyTorch.
 
     Args:
         group: the parameters.
         native: the kernel.
-        values: hyperparameters by the names of the rule.
+        values: hyperparameters by the names that the rule of the group uses.
     """
 
     group: UpdateGroup
@@ -117,7 +119,7 @@ class FusedUpdate:
 
         def update(context: StepContext) -> None:
             if leaf_by_leaf:
-                # Kernels pair entries by their position in memory, and a gradient may be a transposed view.
+                # Kernels pair entries by position in memory, whereas a gradient may be a transposed view.
                 grads = [context.info.gradient[name].contiguous() for name in lay.shapes]
             else:
                 vector = context.vector
@@ -145,14 +147,10 @@ class TorchOptimUpdate:
     def bind(self, program: Program, carry: Carry, rotated: bool, number: int) -> Bound:
         """Bind the update to the buffers of a carry, whose state becomes a list of `LaneOptimizers`.
 
-        Optimizers that the carry already has for these buffers are kept. New ones are constructed otherwise,
-        and resume from the carry's state if it has one.
+        If the carry already has optimizers for these buffers, they are used. Otherwise, optimizers are
+        constructed, and resume from the carry's state if there is one.
 
-        Args:
-            program: the program of the run.
-            carry: the carry whose buffers are updated.
-            rotated: not used.
-            number: number of the group.
+        The arguments are those of `FusedUpdate.bind`; `rotated` is not used.
         """
         lay, ops = program.update.layout, program.ops
 
@@ -255,23 +253,28 @@ def warm(loaded: Loaded, inputs: Inputs, number: int, steppers: Mapping[int, Ste
 def flat_gradient(
     program: Program, gradient: Mapping[str, torch.Tensor], matrices: Sequence[Any]
 ) -> torch.Tensor:
-    """Return the gradient in the basis as one array (S, K, d), from the arrays (S, K, ...) of the parameters.
+    """Return the gradient in the coordinates of the basis as one array (S, K, d).
 
     A compiled update accepts a view of this array only if the viewed array has the number of axes for which
     the update was compiled. Therefore `warm` calls this function as well.
+
+    Args:
+        program: the program of the run.
+        gradient: the gradient by parameter name, arrays (S, K, ...).
+        matrices: the matrices of the basis; empty without a basis.
     """
     if matrices or next(iter(gradient.values())).shape[:2].numel() > 1:
         return program.coordinates(gradient, matrices)
-    # PyTorch's own flattening takes less time than `coordinates` for a single run with many leaves.
+    # For a single run with many parameters, PyTorch's own flattening takes less time than `coordinates`.
     end_to_end = flatten([gradient[name] for name in program.update.layout.shapes])
     return program.ops.cast(end_to_end.view(1, 1, -1), program.parameter_dtype)
 
 
 def writable(state: Any, coordinates: torch.Tensor) -> Any:
-    """Return a state that an update can overwrite: each tensor has its own memory.
+    """Return a state that an update can overwrite, because each of its tensors has its own memory.
 
-    Tensors are copied only if necessary. The first state of a rule may contain the parameters themselves, one
-    tensor twice, or a broadcast value.
+    Tensors are copied only if necessary: the first state of a rule may contain the parameters themselves, the
+    same tensor twice, or a broadcast value.
 
     Args:
         state: state of the rule.
@@ -308,9 +311,9 @@ class TorchSegment:
 
     def __init__(self, program: Program, updates: list[BufferUpdate], compiled: bool) -> None:
         self.program, self.updates, self.compiled = program, updates, compiled
-        self.buffer: torch.Tensor | None = None  # The buffer (S, K, d) of the parameters that the views show
+        self.buffer: torch.Tensor | None = None  # buffer (S, K, d) to which the updates are bound
         self.state: tuple[Any, ...] = ()
-        # Views of the parameters at which the loss is evaluated; None if it is evaluated at another point
+        # Views of the buffer at which the loss is evaluated; None if it is evaluated at another point.
         self.params: dict[str, torch.Tensor] | None = None
         self.bound: list[Bound] = []
 
@@ -328,7 +331,7 @@ class TorchSegment:
             return self.program.with_losses(carry, stopped_at, torch.stack(losses, dim=-1), inputs.step)
 
     def _bind(self, carry: Carry, constants: Constants) -> None:
-        """Create the views of a carry's buffers, for the loss and for the updates."""
+        """Create views of a carry's buffers, for the loss and for the updates."""
         program, rotated = self.program, bool(constants.matrices)
         self.buffer, self.state = carry.coordinates, writable(carry.state, carry.coordinates)
         carry = carry._replace(state=self.state)
@@ -339,17 +342,17 @@ class TorchSegment:
     def _step(
         self, carry: Carry, constants: Constants, inputs: Inputs, number: int, schedule: float
     ) -> tuple[Carry, torch.Tensor]:
-        """Take one step, and return the new carry and the losses (S, K) at the point of the step."""
+        """Take one step, and return the new carry and the loss of each lane, (S, K)."""
         program = self.program
         point = program.point(carry, constants, inputs) if self.params is None else self.params
         info = program.evaluate(point, carry.model, constants, inputs, program.update.work_of(number))
         context = [StepContext(program, constants, inputs, number, schedule, info, carry.model, None)]
         loss = info.loss
-        del info  # Only the context refers to the gradient now, and can free it.
+        del info  # now only the context refers to the gradient, and can free it
         return self._apply(carry, context.pop()), loss
 
     def _apply(self, carry: Carry, context: StepContext) -> Carry:
-        """Update the buffers of a carry; the counterpart of `Program.apply`, which returns new arrays."""
+        """Update the buffers of a carry in place; `Program.apply` does the same with new arrays."""
         program = self.program
         stopped_at = program.stopped_at(carry, context.info, context.inputs)
         model = context.info.model
@@ -366,9 +369,9 @@ class TorchSegment:
 
 
 def on_device(ops: Ops, inputs: Inputs) -> Inputs:
-    """Return the inputs with the numbers and multipliers of all steps on the device.
+    """Return inputs of a segment, with the numbers and multipliers of all steps copied to the device.
 
-    One copy for the whole segment means that no step waits for a copy.
+    They are copied once for the whole segment, so that no step waits for a copy.
     """
     return inputs._replace(step=ops.asarray(inputs.step), schedule=ops.asarray(inputs.schedule))
 
@@ -376,7 +379,7 @@ def on_device(ops: Ops, inputs: Inputs) -> Inputs:
 def inputs_by_step(inputs: Inputs) -> list[Inputs]:
     """Return the inputs of each step of a segment.
 
-    Arrays are unbound all at once, in a tenth of the time of indexing step by step.
+    Arrays are unbound at once, in a tenth of the time that indexing for each step would take.
     """
     count = len(inputs.step)
 

@@ -1,6 +1,6 @@
 """Estimation of bases from gradients, before and during runs.
 
-A basis (`curvebench.optimizers.bases`) says how an optimizer changes coordinates. This package computes the
-matrices of bases that are estimated, such as the eigenvectors of the EGOP, and applies a basis of a first
-layer to the data.
+A basis (`curvebench.optimizers.bases`) is a change of coordinates in which an optimizer works, computed from
+a matrix V. This package estimates V, for example as the eigenvectors of the EGOP (expected gradient outer
+product), and applies a basis of a first layer to the data instead of the parameters.
 """

@@ -1,4 +1,9 @@
-"""Gradients at random parameters, from which EGOP bases are estimated, and their eigenvectors."""
+"""Sampling of gradients at random parameters, from which EGOP bases are estimated.
+
+The EGOP is the expected outer product of the gradient with itself. The matrix V of a basis has eigenvectors
+of its estimate as columns: shape (n, r) for n entries of parameters. A group is a set of parameters that
+share a V. Source 000 is the EGOP paper (docs/sources.md).
+"""
 
 from __future__ import annotations
 
@@ -19,10 +24,10 @@ from curvebench.steps.examples import gathered, generators_of
 from curvebench.workloads.arguments import Random
 from curvebench.workloads.workload import Problem, Workload, examples_in
 
-# Largest number of gradients that are computed by one mapped call, and on a CPU the largest number of bytes
-# that they need. If they do not fit the CPU's caches, full batches of digits take 1.6 times as long; if each
-# gradient has a call of its own, those of the linear network take 12 times as long. The result does not
-# depend on either number.
+# Largest number of gradients that one mapped call computes, and on a CPU the largest memory of the call in
+# bytes. If a call does not fit the CPU's caches, full batches of digits take 1.6 times as long. With one call
+# per gradient, gradients of the linear network take 12 times as long. The gradients do not depend on either
+# number.
 MAX_CHUNK, CHUNK_BYTES = 256, 1 << 26
 
 
@@ -32,13 +37,14 @@ class GradientSampling:
 
     Args:
         workload: workload whose training loss is differentiated.
-        settings: its settings; if there is a batch size, each gradient is taken of a minibatch (000 C.6).
-        count: number of samples M.
+        settings: settings of the workload. If they have a batch size, each gradient is computed on one
+            minibatch (000 App. C.6), and otherwise on all training data.
+        count: number of samples.
         normal_scale: standard deviation of a normal distribution of parameters; None for the distribution of
             initial parameters.
         around_start: whether the distribution is centred at the problem's initial parameters. Normal numbers
-            are then added to these; without a `normal_scale` the difference of two samples of initial
-            parameters, divided by sqrt(2), is added, which has mean 0 and the covariance of one sample.
+            are then added to the initial parameters. Without `normal_scale`, the difference of two samples of
+            initial parameters, divided by sqrt(2), is added; it has mean 0 and the covariance of one sample.
     """
 
     workload: Workload
@@ -48,7 +54,7 @@ class GradientSampling:
     around_start: bool = False
 
 
-# Function that yields chunks of gradients, arrays (samples, *shape) by parameter name.
+# Function `(problem, random)` that yields gradients in chunks: arrays (samples, *shape) by parameter name.
 Sampler = Callable[[Problem, Random], Iterator[dict[str, np.ndarray]]]
 
 
@@ -56,13 +62,14 @@ def sampler(sampling: GradientSampling, engine: Engine, problem: Problem, random
     """Compile a function that samples gradients for any seed of a problem.
 
     The function yields gradients of the training loss at independent random parameters (000 Alg. 2.1 lines
-    2-3), as NumPy arrays (samples, *shape) by parameter name, in chunks that have `count` samples in total.
+    2-3), as NumPy arrays (samples, *shape) by parameter name. It yields them in chunks, which have
+    `sampling.count` samples in total.
 
     Args:
         sampling: distribution and number of samples.
         engine: engine that computes gradients.
-        problem: problem for whose shapes the function is compiled.
-        random: random generators of that problem.
+        problem: the problem of one seed, for whose shapes the function is compiled.
+        random: random generators of this seed.
     """
     per_sample = sampling.settings.get("batch_size") is not None
     unmapped = _unmapped(sampling, engine)
@@ -86,12 +93,15 @@ def estimated(
     estimator: Callable[[Group], Estimator],
     gradients: Iterator[Mapping[str, np.ndarray]],
 ) -> tuple[list[tuple[np.ndarray, np.ndarray]], int]:
-    """Return V (n, r) and eigenvalues (r,) of each group from sampled gradients, and their number.
+    """Estimate the basis of each group of parameters from sampled gradients.
 
     Args:
         groups: groups of parameters that share a matrix V.
         estimator: function that creates the estimator of a group's V.
         gradients: chunks of gradients (samples, *shape) by parameter name, from a `Sampler`.
+
+    Returns:
+        V (n, r) and eigenvalues (r,) of each group, and the number of gradients.
     """
     estimators = [estimator(group) for group in groups]
     count = 0
@@ -105,11 +115,11 @@ def estimated(
 
 
 def chunk_of(sampling: GradientSampling, engine: Engine, problem: Problem) -> int:
-    """Return the number of gradients that are computed by one mapped call.
+    """Return the number of gradients that one mapped call computes: the size of a chunk.
 
     It is 1 if gradients cannot be mapped. Otherwise all chunks have about the same size; on a CPU, a chunk
-    fits CHUNK_BYTES. The memory of a gradient is estimated as the parameters, the gradient, and twice the
-    activations of its batch, with one activation for every example and row of a parameter.
+    fits into CHUNK_BYTES. The memory for one gradient is estimated as the parameters, the gradient, and twice
+    the activations of a batch, with one activation for every example and row of a parameter.
     """
     if _unmapped(sampling, engine):
         return 1
@@ -126,8 +136,8 @@ def chunk_of(sampling: GradientSampling, engine: Engine, problem: Problem) -> in
 def _unmapped(sampling: GradientSampling, engine: Engine) -> bool:
     """Return whether gradients are computed one after the other.
 
-    This is faster for convolutions, which become grouped convolutions if they are mapped, and necessary on a
-    GPU whose memory a single large run may fill.
+    This is faster for convolutions, which become grouped convolutions if they are mapped. It is necessary for
+    workloads of which a single run may fill the memory of a GPU.
     """
     return not sampling.workload.mapped or (sampling.workload.separate_jobs and engine.device != "cpu")
 
@@ -135,7 +145,10 @@ def _unmapped(sampling: GradientSampling, engine: Engine) -> bool:
 def _chunks(
     sampling: GradientSampling, engine: Engine, problem: Problem, random: Random
 ) -> Iterator[tuple[Any, Any, Any, Any]]:
-    """Yield parameters, model state, batches and noise of chunks of equal size; the last is padded."""
+    """Yield, for each chunk of samples, the parameters, model state, batches and noise of its gradients.
+
+    All chunks have the same size. The last chunk is padded with further samples.
+    """
     ops, rng, noise_rng = engine.ops, random("egop sampling"), random("egop noise")
     train = problem.splits["train"]
     size = sampling.settings.get("batch_size") or examples_in(train)
@@ -168,7 +181,7 @@ def _chunks(
 
 
 def _draw(sampling: GradientSampling, problem: Problem, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Draw parameters from the distribution of `sampling`."""
+    """Draw one sample of parameters from the distribution of `sampling`."""
     if sampling.normal_scale is None:
         point = sampling.workload.sample_parameters(sampling.settings, rng)
         if sampling.around_start:
@@ -185,11 +198,11 @@ def _draw(sampling: GradientSampling, problem: Problem, rng: np.random.Generator
 
 
 def decomposition_on(engine: Engine) -> Decomposition:
-    """Return a function that computes eigenvectors with an engine's library and device, always in float64.
+    """Return a function that computes an EGOP's eigenvectors with an engine's library and device, in float64.
 
-    It stores the gradients of one group on the device, and computes all eigenvectors of the matrix. If there
-    are fewer gradients than coordinates, the eigenvectors of the null space are arbitrary, and differ between
-    backends.
+    The function stores the gradients of one group on the device, and computes all eigenvectors of their mean
+    outer product. If there are fewer gradients than coordinates, the eigenvectors of the null space are
+    arbitrary, and differ between backends.
     """
     exact = engine_of(engine.ops.backend, "float64", engine.device)
 

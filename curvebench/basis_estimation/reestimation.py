@@ -1,4 +1,8 @@
-"""Bases that are estimated again during a run, from gradients around its current parameters."""
+"""Estimation of bases during a run, from gradients around the current parameters.
+
+A basis is a change of coordinates given by a matrix V for each group of parameters. The carry is the state
+that steps change: coordinates, state of the optimizer and of the model. The constants of a run include V.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +23,12 @@ from curvebench.workloads.workload import Problem
 
 @dataclass(frozen=True)
 class RenewalPlan:
-    """The steps after which bases are estimated again, and how.
+    """When and how a run estimates its bases again.
 
     Args:
-        points: numbers of steps after which a run estimates its bases.
-        sampling: distribution of the sampled parameters, centred at the parameters of the problem. Here these
-            are the current parameters of a run.
+        points: numbers of steps after which the run estimates its bases.
+        sampling: distribution of the sampled parameters. It is centred at the parameters of a problem, which
+            are here the current parameters of the run.
         groups: groups of parameters, in the order of the bundle's matrices.
         estimator: `estimator(group, random, decompose)` creates the estimator of a group's V.
     """
@@ -35,20 +39,20 @@ class RenewalPlan:
     estimator: Callable[[Group, np.random.Generator, Decomposition], Estimator]
 
     def evaluations(self, gradients: np.ndarray) -> np.ndarray:
-        """Return the number of gradients that a run has sampled for bases by some points of its course.
+        """Return how many gradients a run has sampled for its bases when it has taken some numbers of steps.
 
         Args:
-            gradients: numbers of gradients for steps that the run has computed at these points.
+            gradients: the numbers of steps whose gradient has been computed.
         """
         return np.searchsorted(self.points, gradients, side="left") * self.sampling.count
 
 
 @dataclass
 class Renewal:
-    """Estimates bases again in the middle of the run of a bundle with one setting and a lane per seed.
+    """Estimates the bases of several runs again while they run, one run per seed.
 
-    The gradients have the backend and precision of the run. Their decomposition is computed in float64. The
-    sampler is compiled once, for the shapes of the first problem.
+    Gradients are computed with the backend and precision of the runs, and decomposed in float64. The sampler
+    is compiled once, for the shapes of the first problem.
 
     Args:
         plan: when and how bases are estimated.
@@ -69,15 +73,19 @@ class Renewal:
         self.decompose = decomposition_on(self.engine)
 
     def __call__(self, steps: int, carry: Carry, constants: Constants) -> tuple[Carry, Constants, np.ndarray]:
-        """Return state and constants in new bases, and the seconds (S,) that each seed's estimate took.
+        """Estimate new bases, and express the state of the runs in them.
 
-        The parameters do not change, only their coordinates. A lane that has diverged or stopped keeps its
+        The parameters do not change, only their coordinates. A run that has diverged or stopped keeps its
         basis.
 
         Args:
             steps: number of steps taken so far.
-            carry: state of the run.
-            constants: constants of the run's program, including the matrices of the bases.
+            carry: state of the runs.
+            constants: constants of the runs, which include the matrices of the bases.
+
+        Returns:
+            The carry and the constants in the new bases, and the seconds (seeds,) that the estimation took
+            for each seed.
         """
         ops = self.engine.ops
         params = self.program.parameters(carry.coordinates, constants.matrices)
@@ -107,7 +115,7 @@ class Renewal:
     def _estimated(self, iterate: Problem, seed: int, steps: int) -> list[np.ndarray]:
         """Return V of each group.
 
-        If a gradient is not finite, return nothing, and note that the lane keeps its basis.
+        If a gradient is not finite, return an empty list, and note that the run keeps its basis.
         """
 
         def random(purpose: str, shared: bool = False) -> np.random.Generator:

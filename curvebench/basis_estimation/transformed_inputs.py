@@ -1,4 +1,9 @@
-"""Change of basis of a first layer by a change of its data: inputs Q^T x with the weight W Q."""
+"""Change of basis of a first layer by a change of its data.
+
+A layer with weight W computes W x = (W Q)(Q^T x) from its inputs x, for any orthogonal matrix Q. Therefore
+training the weight W in the basis Q of its inputs is the same as training the weight W Q on the data Q^T x.
+Source 000 is the EGOP paper (docs/sources.md).
+"""
 
 from __future__ import annotations
 
@@ -20,10 +25,11 @@ def check_inputs(workload: Workload, changes: Iterable[tuple[Names, Change]]) ->
 
     Args:
         workload: workload of the run.
-        changes: names of parameters, and the form of their change of basis.
+        changes: pairs of the names of parameters that a basis changes together and the form of this change.
 
     Raises:
-        InputError: if it changes another weight, no weight multiplies the data alone, or data are streamed.
+        InputError: if the basis changes another weight, if no weight multiplies the data alone, or if the
+            data are streamed.
     """
     for names, change in changes:
         if change is not DATA:
@@ -54,18 +60,20 @@ def with_changed_inputs(
 ) -> tuple[Workload, list[Problem], dict[Names, np.ndarray]]:
     """Apply a basis Q of the inputs to data and first weights (000 App. D, l. 1205-1209).
 
-    W x = (W Q)(Q^T x): the inputs become Q^T x, and the first weight W Q. A plain run on these is a run in
-    the basis I (x) Q of the weight, without the cost of changing coordinates at each step.
+    The inputs x become Q^T x, and the first weight W becomes W Q. A run without a basis on the changed
+    problem is the run on the original problem in the basis I (x) Q of the weight, where (x) is the Kronecker
+    product. It does not change coordinates at each step.
 
     Args:
         workload: the original workload.
         problems: the original problem of each seed.
-        matrices: matrices (S, n, r) of all seeds by names of parameters.
-        changes: form of the change of basis by names of parameters.
+        matrices: matrices of the basis for all seeds, (S, n, r), by the names of the parameters that each
+            matrix changes together.
+        changes: form of the change of basis by the same names. Only matrices with the form DATA are applied.
 
     Returns:
-        Workload and problems with changed data, which are no longer shared by seeds, and the remaining
-        matrices.
+        The changed workload, whose data are no longer shared by seeds; the changed problems; and the matrices
+        that were not applied.
 
     Raises:
         InputError: if the data do not enter linearly in the weight.

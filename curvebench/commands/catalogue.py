@@ -61,7 +61,8 @@ def _matching(entries: Any, names: Sequence[str]) -> Any:
     """Keep the entries whose name starts with one of `names`, or whose source is cited by that number.
 
     Args:
-        entries: a section of the catalogue: a list of names, or a mapping from names to descriptions.
+        entries: a section of the catalogue, which is a list of names, or a mapping from names to
+            descriptions.
         names: beginnings of names, or numbers of source documents such as 004.
     """
     if not isinstance(entries, Mapping):
@@ -75,11 +76,11 @@ def _matching(entries: Any, names: Sequence[str]) -> Any:
 
 
 def catalogue(study_folder: Path) -> dict[str, Any]:
-    """Return everything that studies can name, and the studies, in plain JSON types.
+    """Return everything that study files can name, and the studies themselves, in plain JSON types.
 
     Returns:
-        By section (`workloads`, `optimizers`, `bases`, ...): a list of names, or a mapping from names to
-        their descriptions, settings and options.
+        The sections of the catalogue, such as `workloads`, `optimizers` and `bases`, by name. A section is a
+        list of names, or a mapping from names to descriptions, settings and options.
 
     Raises:
         InputError: when a study of the folder is invalid.
@@ -90,7 +91,8 @@ def catalogue(study_folder: Path) -> dict[str, Any]:
     from curvebench.property_checks.checks import claims_by_id, file_of
     from curvebench.registry import RULES, WORKLOADS, known
 
-    # Load all rules and workloads first, so that a broken module is reported once and not once per study.
+    # Load all update rules and workloads before any study, so that a broken module is reported once, and not
+    # once for each study that uses it.
     rules, problems = known(RULES), known(WORKLOADS)
     studies = read_studies(study_folder)
     claims = {

@@ -1,4 +1,7 @@
-"""`curvebench claims check`, which decides property claims, and `verdicts`, which prints the verdicts."""
+"""`curvebench claims check`, which decides property claims, and `verdicts`, which prints the verdicts.
+
+A property claim is a sentence of a paper that is tested on random instances, without runs of optimizers.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +65,8 @@ def _matches(name: str, claim: str, source: str) -> bool:
 def _how_decided() -> dict[str, tuple[str, str]]:
     """Return, by claim id, the source of the claim and a sentence with the command that decides it.
 
-    The mapping is empty if a study or a property claim is invalid: the advice is not worth another error.
+    The mapping is empty if a study or a property claim is invalid, because the command can print verdicts
+    without this advice.
     """
     from curvebench.planning.studies.reading import read_studies
     from curvebench.property_checks.checks import claims_by_id, file_of
@@ -87,7 +91,9 @@ def _how_decided() -> dict[str, tuple[str, str]]:
 
 
 def _at_scale(study: Study, claim: Claim) -> str:
-    """Return the end of the command that decides a claim: the scale, if not quick, and the cost, if known."""
+    """Return the end of the command that decides a claim: the scale unless it is `quick`, and the cost of the
+    study if its file gives one.
+    """
     scale = study.scale_deciding(claim, "quick")
     cost = study.scales[scale].cost if scale in study.scales else ""
     return ("" if scale == "quick" else f" scale={scale}") + (f"; it costs {cost}" if cost else "")
@@ -128,11 +134,11 @@ def verdicts(args: Namespace) -> None:
 
 
 def _listing(path: Path | None) -> list[ClaimVerdict]:
-    """Return the verdicts of a report: those from its own runs first, then those from published sets.
+    """Return the verdicts of a report: first verdicts from its own runs, then verdicts from published sets.
 
     Args:
-        path: the plan of the report. None means the local site; the published sets then add the claims that
-            it does not decide.
+        path: file of the report plan. None means the plan of the local site; the published sets then add the
+            claims that this plan does not decide.
 
     Raises:
         InputError: when a plan or a table is missing or damaged.

@@ -1,7 +1,7 @@
 """The definition of a command, and the arguments that several commands share.
 
-Nothing heavy is imported here or at the top of the other modules of this package, so that `curvebench --help`
-answers at once. A command imports PyTorch, JAX and Polars in its function.
+The modules of this package import nothing at the top that takes long, so that `curvebench --help` prints at
+once. A command imports PyTorch, JAX and Polars in its function.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Command:
     """A command of the terminal.
 
     Args:
-        name: the words after `curvebench`: one, as in `list`, or two, as in `sets check`, of which the first
-            is the name of a group.
-        arguments: made by `argument`.
+        name: the words after `curvebench`: one word, as in `list`, or two words, as in `sets check`, of which
+            the first is the name of a group of commands.
+        arguments: arguments of the command, as the function `argument` defines them.
         run: the function that executes the command. It takes the parsed arguments and returns the exit
             status, or None for status 0. Its docstring is the help text of the command; the section `Args` of
             the docstring has the help texts of the arguments, by their first names.
@@ -50,7 +50,8 @@ class Command:
         """The arguments with their help texts.
 
         Raises:
-            KeyError: when an argument has no text, neither of its own nor in the docstring of `run`.
+            KeyError: when an argument has no help text, neither in its definition nor in the docstring of
+                `run`.
         """
         text = inspect.getdoc(self.run) or ""
         texts = dict(re.findall(r"^    (\S+): (.*(?:\n {8}.*)*)", text, re.MULTILINE))
@@ -61,7 +62,7 @@ class Command:
 
     @property
     def about(self) -> str:
-        """The first line of the help, as lists of commands print it: with a small letter, without the dot."""
+        """First line of the help, with a small first letter and no final dot, for lists of commands."""
         line = self.help.partition("\n")[0].rstrip(".")
         return line[0].lower() + line[1:]
 
@@ -72,7 +73,12 @@ def argument(*names: str, **options: Any) -> Argument:
 
 
 def command(name: str, *arguments: Argument) -> Callable[[Callable[[Namespace], int | None]], Command]:
-    """Return a decorator that turns a function of the parsed arguments into a command."""
+    """Return a decorator that turns a function of the parsed arguments into a command.
+
+    Args:
+        name: the words after `curvebench` that call the command.
+        arguments: arguments of the command, as the function `argument` defines them.
+    """
     return partial(Command, name, arguments)
 
 
@@ -80,7 +86,7 @@ def positive(text: str) -> int:
     """Parse an argument that is a whole number above 0.
 
     Raises:
-        ArgumentTypeError: when the text is anything else.
+        ArgumentTypeError: when the text is not such a number.
     """
     if not (text.isascii() and text.isdigit() and int(text) > 0):
         raise ArgumentTypeError(f"{text!r} is not a whole number above 0")
@@ -91,7 +97,7 @@ def positive_number(text: str) -> float:
     """Parse an argument that is a finite number above 0.
 
     Raises:
-        ArgumentTypeError: when the text is anything else.
+        ArgumentTypeError: when the text is not such a number.
     """
     try:
         number = float(text)

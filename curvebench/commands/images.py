@@ -14,7 +14,7 @@ IMAGES = argument(
     metavar="FOLDER",
     help="folder of images: train/CLASS/FILE, val/CLASS/FILE and test/CLASS/FILE",
 )
-MAX_NAMED = 20  # Number of damaged images that the command names; it counts all of them.
+MAX_NAMED = 20  # The command prints the names of at most this many damaged images, and the number of all.
 
 
 @command("images index", IMAGES, argument("--threads", type=positive, default=os.cpu_count(), metavar="N"))

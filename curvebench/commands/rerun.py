@@ -1,9 +1,13 @@
 """Recompute a random sample of the runs of a published set: `curvebench sets check --rerun`.
 
-Rounding makes even a faithful repetition differ, and a chaotic run may amplify the difference to percents.
-The tolerance is therefore measured: each run is recomputed in one bundle with its *twins*, runs whose
-learning rates differ from its own in the last digits. The spread of the twins shows the effect of rounding on
-that run.
+Because of rounding, even a faithful repetition of a run differs from it, and a chaotic run may amplify the
+difference to percents. The tolerance is therefore measured: each run is recomputed together with its *twins*,
+runs whose learning rates differ from the learning rate of the run in the last digits. The differences between
+the twins show the effect of rounding on that run.
+
+A bundle is a group of runs that are computed together. A study compares methods (optimizers in a basis, that
+is a change of coordinates of the parameters); tuning runs choose the setting of a method, the values of its
+tuned hyperparameters.
 """
 
 from __future__ import annotations
@@ -37,22 +41,23 @@ from curvebench.stages.basis_jobs import estimate_bases
 from curvebench.stages.job import Job
 from curvebench.stages.run_jobs import run_lanes
 
-# Differences of the twins' learning rates, in units in the last place. How this and the tolerances below were
-# chosen: docs/decisions/0021-sets-are-checked-by-re-execution.md.
+# Differences between the learning rates of the twins and of the run, in units in the last place. The document
+# docs/decisions/0021-sets-are-checked-by-re-execution.md explains the choice of these and of the tolerances.
 TWIN_ULPS = (-256, -64, -16, -4, 4, 16, 64, 256)
-# A value may differ by the sum of three terms: this multiple of the largest spread of the twins so far, ...
+# The accepted difference of a value is the sum of three terms. The first term is this multiple of the largest
+# distance of a twin from the repetition (see `excess`).
 ALLOWED_SPREADS = 5.0
-# ... this share of the value itself, by the precision of the run, ...
+# The second term is this share of the value itself, which depends on the precision of the run.
 VALUE_SHARE = {"float64": 1e-9, "float32": 1e-4, "tf32": 1e-3, "mixed": 1e-2, "bfloat16": 1e-2}
-# ... and this share of the largest value on the curve, which a small value of a noisy curve needs.
+# The third term is this share of the largest value on the curve, for small values on a noisy curve.
 CURVE_SHARE = {"float64": 1e-12, "float32": 1e-6, "tf32": 1e-4, "mixed": 1e-3, "bfloat16": 1e-3}
-CONFIDENCE = 0.95  # Probability with which a sample finds invented runs (`detectable_share`)
+CONFIDENCE = 0.95  # Probability with which a sample must contain an invented run (`detectable_share`)
 MAX_BUNDLE_BYTES = 2**31  # Memory limit of the bundle of a run and its twins
 SUMMARIES = ("final", "best")
-# Columns of a run that rounding cannot change, so that they must be equal
+# Columns of the table of runs that must be equal in the repetition, since rounding cannot change them
 EXACT_COLUMNS = ("hyperparameters", "dtype", "basis_gradient_evaluations")
-# Columns that must be equal to a twin's value or lie between two twins' values, since rounding may move a
-# stop
+# Columns of the table of runs whose values must equal the value of the repetition or of a twin, or be between
+# two of these values, since rounding may change the step at which a run stops
 COUNT_COLUMNS = ("outcome", "outcome_step", "steps", "gradient_evaluations", "examples")
 
 
@@ -61,8 +66,9 @@ class RunRecord:
     """A run as it is stored in tables.
 
     Args:
-        row: its row of the table `runs`.
-        values: its metrics, by name and step; the steps "final" and "best" mean the summaries in the row.
+        row: row of the run in the table `runs`.
+        values: values of metrics, by name and step. The steps "final" and "best" stand for the final and the
+            best value in the row.
     """
 
     row: Mapping[str, Any]
@@ -73,8 +79,8 @@ def record(row: Mapping[str, Any], curve: pl.DataFrame) -> RunRecord:
     """Return the record of a run.
 
     Args:
-        row: its row of the table `runs`.
-        curve: its rows of the table `curves`; none for a tuning run, whose curve a set does not keep.
+        row: row of the run in the table `runs`.
+        curve: rows of the run in the table `curves`; empty for a tuning run, whose curve is not in the set.
     """
     values: dict[tuple[str, int | str], float] = {
         (item["name"], summary): item["value"] for summary in SUMMARIES for item in row[f"{summary}_metrics"]
@@ -89,9 +95,9 @@ class Reexecution:
 
     Args:
         name: study, workload, method, backend, stage and seed, in words.
-        differences: one sentence for each difference; empty if the run agrees.
-        missing: why the run could not be computed; empty if it was.
-        largest: the largest difference divided by its tolerance; at most 1 if the run agrees.
+        differences: one sentence for each difference above its tolerance; empty if there is none.
+        missing: why the run could not be computed; empty if it was computed.
+        largest: the largest difference divided by its tolerance; at most 1 if all values agree.
     """
 
     name: str
@@ -101,7 +107,7 @@ class Reexecution:
 
 
 def detectable_share(count: int) -> float:
-    """Return the smallest share of invented runs that a sample of `count` runs detects with `CONFIDENCE`.
+    """Return the smallest share of invented runs that a sample detects with the probability `CONFIDENCE`.
 
     If a share p of all runs is invented, `count` independent draws all miss them with probability
     (1 - p)^count: 29 runs detect 10 %.
@@ -110,13 +116,13 @@ def detectable_share(count: int) -> float:
 
 
 def rerun(folder: Path, count: int, seed: int, say: Callable[[str], None]) -> list[Reexecution]:
-    """Recompute a random sample of the runs of a set, tuning runs included, and compare them with its tables.
+    """Recompute a random sample of the runs of a set, and compare them with the tables of the set.
 
     Args:
-        folder: a set that `curvebench.reports.sets.checking.check` accepts.
-        count: size of the sample; a set with fewer runs is recomputed whole.
-        seed: seed of the sample.
-        say: called with a line of text after each run.
+        folder: folder of a set that `curvebench.reports.sets.checking.check` accepts.
+        count: number of runs, including tuning runs; if the set has fewer runs, all of them are recomputed.
+        seed: seed of the random sample.
+        say: function that is called with a line of text after each run.
 
     Raises:
         InputError: when the set cannot be read or has no runs.
@@ -139,8 +145,8 @@ def rerun(folder: Path, count: int, seed: int, say: Callable[[str], None]) -> li
 def sample(plan: ReportPlan, count: int, seed: int) -> list[tuple[StudyPlan, dict[str, Any]]]:
     """Draw runs from all studies of a set, without replacement, and return each with its study.
 
-    Runs that failed, such as those without memory or time, are not drawn: a repetition could not confirm
-    them.
+    Runs that failed, for example because memory or time ran out, are not drawn, because a repetition could
+    not confirm the failure.
 
     Raises:
         InputError: when the set has no run that ended or diverged.
@@ -157,7 +163,13 @@ def sample(plan: ReportPlan, count: int, seed: int) -> list[tuple[StudyPlan, dic
 def compute(study: StudyPlan, scale: str, row: Mapping[str, Any]) -> Reexecution:
     """Recompute one run of a study together with its twins, and compare it with its row and its curve.
 
-    An exception becomes the reason `missing`: a machine that cannot compute the run disproves nothing.
+    An exception becomes the result's `missing`: that a machine cannot compute the run does not show that the
+    published run is wrong.
+
+    Args:
+        study: the study of the run.
+        scale: the scale of the set.
+        row: the row of the run in the table `runs`.
     """
     basis = "" if row["basis"] == "identity" else f" @ {row['basis']}"
     name = (
@@ -177,7 +189,9 @@ def compute(study: StudyPlan, scale: str, row: Mapping[str, Any]) -> Reexecution
 
 
 def not_chosen(study: StudyPlan, row: Mapping[str, Any]) -> list[str]:
-    """Return a sentence if a final run has another setting than the tuning runs of the set choose."""
+    """Return a sentence if a final run has a setting that the tuning runs of the set do not choose; otherwise
+    an empty list.
+    """
     runs = with_method(read(study.tables, "runs")).filter(workload=row["workload"])
     tuning, run = runs.filter(stage="tuning"), runs.filter(run=row["run"], stage="final")
     names = study.tuned_names(row["optimizer"])
@@ -190,9 +204,9 @@ def not_chosen(study: StudyPlan, row: Mapping[str, Any]) -> list[str]:
 
 
 def defaults_taken(study: StudyPlan, row: Mapping[str, Any]) -> list[str]:
-    """Return a sentence for each option or setting of a run that the plan of the set does not name.
+    """Return a sentence for each option or workload setting of a run that is not in the plan of the set.
 
-    These were mostly added to the code after the set was published. Their defaults may explain a difference.
+    Most of them were added to the code after the set was published. Their defaults may explain a difference.
     """
     optimizer, basis, workload = _parts(study, row)
     kinds: dict[str, tuple[Mapping[str, Option], Mapping[str, Any]]] = {
@@ -209,7 +223,7 @@ def defaults_taken(study: StudyPlan, row: Mapping[str, Any]) -> list[str]:
 
 
 def _parts(study: StudyPlan, row: Mapping[str, Any]) -> tuple[OptimizerSpec, BasisSpec, WorkloadSpec]:
-    """Return the optimizer, the basis and the workload of a run from the plan."""
+    """Return the optimizer, the basis and the workload of a run, as the plan of the set has them."""
     (basis,) = (basis for basis in study.bases if basis.label == row["basis"])
     (workload,) = (workload for workload in study.workloads if workload.name == row["workload"])
     return study.optimizer(row["optimizer"]), basis, workload.spec
@@ -221,8 +235,8 @@ def _parts(study: StudyPlan, row: Mapping[str, Any]) -> tuple[OptimizerSpec, Bas
 def run_cell(study: StudyPlan, scale: str, row: Mapping[str, Any], results: Path) -> list[RunRecord]:
     """Recompute a run and its twins in one bundle, and return their records: the run first, then its twins.
 
-    Tuned hyperparameters come from the row, everything else from the plan. A run that was made with other
-    fixed hyperparameters than the plan says therefore differs.
+    Tuned hyperparameters are taken from the row, everything else from the plan. Therefore the repetition
+    differs from a run that was made with other fixed hyperparameters than the plan says.
 
     Args:
         study: the study of the run.
@@ -286,7 +300,7 @@ def _run(spec: JobSpec, results: Path, stage: Callable[[Job], None]) -> Job:
 
     Raises:
         RuntimeError: when a run or a basis of the job fails. The published run did not fail, so that the
-            failure is a matter of this machine and not a difference.
+            cause is this machine, and the failure is not counted as a difference.
     """
     job = Job(spec, results, provenance(1)["machine"])
     job.folder.mkdir(parents=True, exist_ok=True)
@@ -330,7 +344,7 @@ def differences(published: RunRecord, recomputed: Sequence[RunRecord]) -> tuple[
 
 
 def _within(value: Any, values: Sequence[Any]) -> bool:
-    """Return whether a count or word is equal to one of `values`, or a number between two of them."""
+    """Return whether `value` equals one of `values` or, if all are numbers, is between two of them."""
     if value in values:
         return True
     numbers = [number for number in values if isinstance(number, int)]
@@ -344,9 +358,9 @@ def _spreads(recomputed: Sequence[RunRecord]) -> tuple[dict[str, float], dict[tu
         recomputed: the repetition first, then its twins.
 
     Returns:
-        The largest absolute value on the curve of each metric; and, by metric and step, the largest relative
-        distance of a twin up to that step. A maximum over earlier steps is used because differences that once
-        occurred may vanish by chance at a single step.
+        Two mappings: by metric, the largest absolute value on the curve; and by metric and step, the largest
+        relative distance between the repetition and a twin up to that step. The maximum over earlier steps is
+        used because the distance may be small by chance at a single step.
     """
     scale: dict[str, float] = {}
     spreads: dict[tuple[str, int | str], float] = {}
@@ -365,15 +379,15 @@ def _spreads(recomputed: Sequence[RunRecord]) -> tuple[dict[str, float], dict[tu
 def excess(published: float, values: Sequence[float], scale: float, spread: float, dtype: str) -> float:
     """Return the difference of a number from its repetition, divided by its tolerance; at most 1 is accepted.
 
-    The tolerance is `ALLOWED_SPREADS` times the spread of the twins, plus `VALUE_SHARE` of the value, plus
-    `CURVE_SHARE` of the scale. A number that is not finite is accepted (0) if the repetition or a twin has
-    the same, and is infinitely wrong otherwise.
+    The tolerance is `ALLOWED_SPREADS` times the largest distance of a twin from the repetition, plus
+    `VALUE_SHARE` times the value, plus `CURVE_SHARE` times `scale`. For a number that is not finite the
+    result is 0 if the repetition or a twin has the same number, otherwise infinity.
 
     Args:
         published: the number in the set.
-        values: the numbers of the repetition, first, and of its twins.
+        values: the number of the repetition, followed by the numbers of its twins.
         scale: the largest absolute value on the curve of the run.
-        spread: the largest relative distance of a twin so far.
+        spread: the largest relative distance of a twin from the repetition up to this step.
         dtype: the precision of the run.
     """
     if not math.isfinite(published):

@@ -37,13 +37,13 @@ def run(args: Namespace) -> None:
     from curvebench.stages.supervision import supervision_of
 
     supervision = supervision_of(args.supervision) if args.supervision else None
-    # After the supervisor has ended the job, this process only records failures, and needs no device.
+    # If the supervisor has ended the job, this process only records the failure, and needs no device.
     if supervision is None or supervision.ended is None:
         restrict_devices(read_spec(args.spec).device)
     options = {"keep_failed": args.keep_failed, "checkpoint_minutes": args.checkpoint_minutes}
     print(run_job(args.spec, args.results, args.threads, supervision, **options))
-    # Exit without the interpreter's shutdown: the libraries need up to 0.7 s for theirs, and nothing is left
-    # to do in this process, unless it is a worker.
+    # A process that is not a worker has nothing left to do. Exit without the shutdown of the interpreter, in
+    # which libraries spend up to 0.7 s.
     if supervision and supervision.since is None:
         sys.stdout.flush()
         sys.stderr.flush()

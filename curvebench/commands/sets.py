@@ -108,7 +108,8 @@ def renew(args: Namespace) -> None:
     from curvebench.results.provenance import PROJECT, commit
     from curvebench.spec.sets import set_folders
 
-    # Read the commit first: the first set that is written makes the checkout differ from its commit.
+    # Read the commit before any set is written, because a changed set makes the checkout differ from its
+    # commit.
     code = commit(PROJECT)
     for folder in args.folders or set_folders(PUBLISHED):
         publish.renew(folder, code)

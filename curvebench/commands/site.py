@@ -52,7 +52,7 @@ def site(args: Namespace) -> None:
 
 
 def _say(command: str, progress: str) -> None:
-    """Report the progress of a command on standard error."""
+    """Print a line on the progress of a command to standard error."""
     print(f"{command}: {progress}", file=sys.stderr, flush=True)
 
 
@@ -153,12 +153,17 @@ def parity(args: Namespace) -> None:
 
 
 def _parity_line(optimizer: str, problem: str, values: Sequence[str]) -> str:
-    """Return a line of the table that the command prints, with the values in columns."""
+    """Return a line of the table that `curvebench parity` prints, with the values in columns."""
     return f"{optimizer:26} {problem:26}{''.join(f'{value:25}' for value in values)}".rstrip()
 
 
 def _parity_value(row: Mapping[str, Any]) -> str:
-    """Return a comparison in words: a spread in ulps, or a difference and whether it is small enough."""
+    """Return the result of a comparison of backends as text.
+
+    Args:
+        row: row of the table `parity`. Its difference is in units in the last place (ulps), or relative with
+            a tolerance.
+    """
     if row["unit"] == "ulps":
         return f"{row['first_step']:.2g} to {row['difference']:.2g} ulps"
     verdict = ("equal" if row["holds"] else "DIFFERENT") if row["judged"] else "as measured"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # Workloads with more parameters are not evaluated by `check`, because NumPy would take minutes.
 MAX_EVALUATED_PARAMETERS = 10_000_000
-# Keys that errors of the configuration name, and the arguments of these commands that they come from
+# Arguments of the commands, by the key that a message about an error in the configuration names
 ARGUMENTS = {"--config studies": "STUDY", "--config scale": "--scale", "--config backends": "--backend"}
 
 
@@ -56,7 +56,7 @@ def check(args: Namespace) -> None:
 
 
 def check_methods(studies: Sequence[Study]) -> None:
-    """Take steps of the optimizers of studies that come from other libraries or from files.
+    """Take steps of those optimizers of studies that come from other libraries or from files.
 
     Raises:
         InputError: with one line for each optimizer that cannot be constructed or fails in a step.
@@ -72,8 +72,8 @@ def _check_rules(rules: Mapping[str, Any]) -> None:
         rules: the rules by the names under which the registry finds them.
 
     Raises:
-        InputError: with one line for each rule that fails in a step, or in which a lane depends on another
-            lane.
+        InputError: with one line for each rule that fails in a step, or with which a run depends on another
+            run that is computed together with it.
     """
     from curvebench.engine.lanes import check_lanes
     from curvebench.registry import RULES, origin
@@ -82,7 +82,7 @@ def _check_rules(rules: Mapping[str, Any]) -> None:
     for name, rule in rules.items():
         try:
             check_lanes(rule)
-        except Exception as error:  # The code of a user's rule may raise anything.
+        except Exception as error:  # The code of a user's rule may raise any exception.
             defined = origin(RULES, name)
             files = [*map(path_of, defined.modules), *map(str, defined.files.values())]
             text = (
@@ -108,9 +108,10 @@ def _check_foreign(studies: Sequence[Study]) -> None:
 
 
 def _check_workloads(studies: Sequence[Study]) -> None:
-    """Evaluate each workload once on NumPy, with the settings of a study that have the fewest parameters.
+    """Evaluate the loss and the metrics of each workload once on NumPy.
 
-    Workloads without data on this machine are left out.
+    Of the settings that studies give a workload, those with the fewest parameters are used. A workload whose
+    data is missing on this machine is left out.
 
     Raises:
         InputError: with one line for each workload whose loss or metrics fail.
@@ -146,9 +147,10 @@ def _size(spec: WorkloadSpec) -> int:
 def _take_steps(study: Study, optimizer: OptimizerSpec) -> None:
     """Take one step of an optimizer of another library on each of the study's workloads.
 
-    The learning rate and the other tuned hyperparameters have the lower bounds of their ranges. Of settings
-    of a workload whose parameters have equal kinds and numbers of axes only the smallest are used, because an
-    optimizer refuses kinds of layers, not their sizes.
+    Tuned hyperparameters, such as the learning rate, have the lowest values that tuning may try. A workload
+    may occur with several settings. If its parameters have the same kinds (such as weight or bias) and the
+    same numbers of axes in all of them, only the smallest are used, because optimizers refuse kinds of
+    parameters, not sizes.
     """
     import numpy as np
 
@@ -172,7 +174,7 @@ def _take_steps(study: Study, optimizer: OptimizerSpec) -> None:
 
 
 def _rules_of_files(studies: Iterable[Study]) -> dict[str, Any]:
-    """Return the update rules that studies name by a file; the registry lists only installed rules."""
+    """Return the update rules that studies take from files, which the registry does not list, by locator."""
     from curvebench.interop.files import FILE
     from curvebench.registry import find_rule
 
@@ -183,7 +185,7 @@ def _rules_of_files(studies: Iterable[Study]) -> dict[str, Any]:
 
 
 def _print_plan(plan: Plan, studies: Iterable[Study], scale: str) -> None:
-    """Print a plan, and below it a note for each choice that is valid but likely to disappoint."""
+    """Print a plan, and below it a warning about each choice that is valid but likely to disappoint."""
     from curvebench.planning.studies.cautions import cautions
 
     print(plan.summary())
@@ -283,7 +285,8 @@ def estimate(args: Namespace) -> None:
         return
     costs: list[Cost] = []
     for planned, cost in estimates(studies):
-        # Print the head of the table after the first study, whose progress would otherwise follow it.
+        # The head of the table is printed only now, since the progress of the first study would otherwise
+        # stand between the head and the first line.
         if not costs:
             print(HEAD)
         costs.append(cost)

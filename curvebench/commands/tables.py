@@ -76,5 +76,5 @@ def seconds(args: Namespace) -> None:
 
 
 def _folders(path: Path) -> list[Path]:
-    """Return the folder that `path` is, or the folders that the file `path` lists, one per line."""
+    """Return the path itself if it is a folder, otherwise the folders that the file lists, one per line."""
     return list(map(Path, path.read_text().splitlines())) if path.is_file() else [path]

@@ -1,4 +1,8 @@
-"""`curvebench try`: run one new method, and compare it with a published field whose runs are not repeated."""
+"""`curvebench try`: run one new method, and compare it with a published field whose runs are not repeated.
+
+The field is a study with a published set, which contains the results of several methods. The new method runs
+as a newcomer: a study with one method, under the protocol of the field.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +25,8 @@ if TYPE_CHECKING:
     from curvebench.reports.tables import Tables
     from curvebench.spec.plan import ReportPlan, StudyPlan
 
-FIELD = "field"  # Name of the study whose published set the new method is compared with
-ROUNDS = 3  # Rounds of a job of the field: two tuning rounds and the final round
+FIELD = "field"  # Name of the study with which the new method is compared
+ROUNDS = 3  # Number of rounds of a job of this study: two tuning rounds and the final round
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -121,7 +125,7 @@ def newcomer_of(args: Namespace) -> Newcomer:
 
 
 def checked(args: Namespace, newcomer: Newcomer) -> Config:
-    """Return the configuration that runs the new method, after checks that take seconds.
+    """Check the new method for a few seconds, and return the configuration that runs it.
 
     If a check fails before the first run, the study of the method is deleted.
 
@@ -183,9 +187,14 @@ def print_standing(
 
 
 def in_words_of_the_command(text: str, method: str, newcomer: Newcomer) -> str:
-    """Rewrite an error about the study of the new method in terms of the arguments of this command.
+    """Replace keys of the newcomer's study file in an error message by arguments of this command.
 
-    The user has not seen that study, so the method, `--label` and `--options` take the places of its keys.
+    The user gave the method, `--label` and `--options`, and has not seen the study file.
+
+    Args:
+        text: the message.
+        method: the method, as the user gave it.
+        newcomer: the newcomer.
     """
     from curvebench.interop.foreign import REFUSES
     from curvebench.planning.newcomer import located
@@ -217,7 +226,7 @@ def check_new_set(args: Namespace) -> None:
 
 
 def check_runs(planned: Plan, folder: Path) -> None:
-    """Check that the runs that the new method has from earlier calls can be published.
+    """Check that runs of the new method that earlier calls of the command made can be published.
 
     Args:
         planned: the plan of the new method's study.
@@ -238,5 +247,5 @@ def check_runs(planned: Plan, folder: Path) -> None:
 
 
 def _written(value: object) -> str:
-    """Return a value of the configuration as Snakemake's command line takes it."""
+    """Return a value of the configuration as text for the command line of Snakemake."""
     return ",".join(value) if isinstance(value, tuple) else str(value)

@@ -11,6 +11,8 @@ from curvebench.__main__ import main
 from curvebench.stages.workers import work
 
 if __name__ == "__main__":
-    os.setsid()  # An interrupt from the terminal goes to the supervisor only, with which the worker ends.
+    # In its own session the process gets no interrupt from the terminal; the supervisor gets it, and when the
+    # supervisor ends, the worker ends too.
+    os.setsid()
     work(socket.socket(fileno=int(sys.argv[1])), Path(sys.argv[2]), main)
     os._exit(0)  # Libraries need up to 0.7 s for their shutdown.

@@ -1,6 +1,7 @@
-"""Execution of bundles: inputs of segments, evaluations, checkpoints, schedules, and checks before a run.
+"""Execution of bundles: inputs of steps, evaluations, checkpoints, schedules, and checks before a run.
 
-`bundle.py` defines the runs that advance together, and `execution.py` executes them on an engine of
-`curvebench.backends`. The engine computes; this package decides when steps, evaluations and checkpoints
-follow each other.
+A bundle (`bundle.py`) is a set of runs, called lanes, that advance together: one lane for each of S seeds and
+K settings of the hyperparameters. `execution.py` executes a bundle on an engine of `curvebench.backends`, in
+segments: stretches of consecutive steps that one call of the device computes. The engine computes; this
+package decides when steps, evaluations and checkpoints follow each other.
 """

@@ -1,6 +1,9 @@
-"""A bundle is a set of lanes (runs) that advance together in one program. Its trajectories are their results.
+"""The bundle, a set of runs (lanes) that advance together in one program, and the results of its lanes.
 
-S is the number of seeds and K the number of settings of a bundle, which has S x K lanes.
+S is the number of seeds and K the number of settings of a bundle, which has S x K lanes. A basis is a change
+of coordinates in which the optimizer works, computed from a matrix V of shape (n, r). The needs of an update
+rule are values that it uses in addition to the gradient; amortized needs are evaluated only at the steps that
+observe.
 """
 
 from __future__ import annotations
@@ -32,6 +35,8 @@ def check_accumulation(owner: str, needs: Iterable[Need], protocol: StepProtocol
 
     Args:
         owner: name of the rule in the message.
+        needs: the needs of the rule.
+        protocol: the protocol, which says whether gradients are accumulated over microbatches.
 
     Raises:
         OptionError: if a need of the whole minibatch is not the mean of the needs of its microbatches.
@@ -57,21 +62,22 @@ class Bundle:
         schedule: multipliers of the learning rate, of shape (steps,). Its length is the number of steps.
         evaluations: number of evaluation intervals, into which the steps are divided equally. Metrics are
             evaluated before the first step and after each interval.
-        matrices: by the names of the parameters that a basis changes together, its matrices V of shape (S, n,
-            r).
-        changes: by the same names, the change of coordinates; not given for groups that are rotated by V.
-        protocol: parts of the training protocol that steps execute: gradient clipping and accumulation,
-            stops.
-        settings: settings of the workload, complete.
+        matrices: matrices V of a basis, of shape (S, n, r), by the names of the parameters that each matrix
+            transforms together. Empty without a basis.
+        changes: form of the change of coordinates by the same names; parameters that are not named here are
+            rotated by V.
+        protocol: keys of the training protocol that steps execute: gradient clipping and accumulation, and
+            stopping.
+        settings: values of all settings of the workload.
         randoms: one source of random generators per seed. It is required if the workload has noise or data
-            sources, the rule draws random numbers, or bases are estimated again during the run.
+            sources, if the rule draws random numbers, or if bases are estimated again during the run.
         reestimation: when and how bases are estimated again during the run; None if they are not.
         tile: shape into which the lanes are padded, so that bundles of several sizes share one compiled
             program; None for no padding.
 
     Raises:
-        ValueError: when `randoms` are missing, a streamed workload has no minibatches, or the accumulated
-            parts do not divide the minibatch.
+        ValueError: when `randoms` are missing, a streamed workload has no minibatches, or the minibatch
+            cannot be divided into microbatches of equal size.
 
     Example:
         >>> import numpy as np
@@ -148,8 +154,8 @@ class Bundle:
     def evaluations_of(self, steps: np.ndarray) -> np.ndarray:
         """Return the number of gradient evaluations of a run after the given numbers of steps.
 
-        The count includes the needs of the rule, by the number of gradients that each costs, and the
-        gradients that were sampled to estimate bases during the run.
+        The count includes the needs of the rule, by the number of gradients that their computation costs, and
+        the gradients that were sampled to estimate bases during the run.
         """
         count, model = steps, model_of(self.layout)
         for need in self.needs:
@@ -159,7 +165,7 @@ class Bundle:
 
     @cached_property
     def output_shape(self) -> tuple[int, ...]:
-        """Shape of the model's outputs for a minibatch, (examples, ..., C)."""
+        """Shape of the model's outputs for one minibatch: (examples, ..., outputs)."""
         likelihood, problem = self.workload.likelihood, self.problems[0]
         assert likelihood is not None, "a need draws only from a likelihood"
         batch = {name: value[None] for name, value in placeholder_of(problem.splits["train"]).items()}
@@ -172,7 +178,8 @@ class Bundle:
         """Draw the random numbers of the loss and of the needs for one step of one seed, by name.
 
         Each step has its own generator, so that a resumed run draws the same numbers. At a step that does not
-        observe, the numbers of amortized needs are replaced by 0, since no need reads them.
+        observe, the random numbers of amortized needs are replaced by 0, since the step does not evaluate
+        these needs.
         """
         noise: dict[str, np.ndarray] = {}
         if self.workload.noise is not None:
@@ -204,27 +211,27 @@ class Bundle:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Shape of the lanes as they are computed: (slots, width) of the tile; without a tile, (S, K)."""
+        """Shape of the lanes as they are computed: (slots, width) if padded to a tile, else (S, K)."""
         return self.lanes if self.tile is None else (self.tile.slots, self.tile.width)
 
     @cached_property
     def placement(self) -> Placement:
-        """Assignment of the lanes to the tile; without a tile, each lane is computed at its own index."""
+        """Position of each lane in the tile to which lanes are padded; without a tile, the lane's index."""
         return (self.tile or Tile(*self.lanes)).placement(*self.lanes)
 
     def by_slot(self, array: np.ndarray, axis: int = 0) -> np.ndarray:
-        """Repeat an array with an axis of seeds, so that the axis has an entry for each slot of the tile."""
+        """Repeat the entries of an array on its axis of seeds, so that each slot of the tile has an entry."""
         return array if self.tile is None else np.take(array, self.placement.seeds, axis)
 
     @property
     def batch_size(self) -> int:
-        """Number of examples in a minibatch; for the full batch, in the training split."""
+        """Number of examples in a minibatch; if steps use the full batch, in the training split."""
         if self.orders is not None:
             return int(self.orders.shape[2])
         return examples_in(self.problems[0].splits["train"])
 
     def subset(self, seeds: slice, settings: slice) -> Bundle:
-        """Return the bundle of some of the lanes, by ranges of seeds and of settings."""
+        """Return the bundle of the lanes in a range of seeds and a range of settings."""
         return replace(
             self,
             problems=self.problems[seeds],
@@ -240,14 +247,15 @@ class Trajectories:
     """Results of the lanes of a bundle, with C evaluations.
 
     Args:
-        steps: (C,) number of steps before each evaluation; the first is 0.
-        metrics: (C, S, K) by full name.
-        diverged_at: (S, K) number of the first step whose loss was not finite; 0 if there was none.
-        stopped_at: (S, K) number of the step whose gradient was below the threshold; 0 if there was none.
+        steps: number of steps before each evaluation, (C,); the first is 0.
+        metrics: values by full name of the metric, such as `train_loss`, (C, S, K).
+        diverged_at: number of the first step whose loss was not finite, (S, K); 0 if the lane is finite.
+        stopped_at: number of the step at which a lane stopped, because the norm of its gradient was below the
+            threshold, (S, K); 0 if the lane did not stop.
         state_bytes: bytes of the optimizer's state for one lane.
-        closure_gradients: (C,) gradients that an optimizer of PyTorch has computed in closures, in addition
-            to the gradient of each step.
-        reestimation_seconds: (S, K) seconds spent on estimating bases during the run.
+        closure_gradients: number of gradients that an optimizer of PyTorch has computed in closures before
+            each evaluation, in addition to the gradient of each step, (C,).
+        reestimation_seconds: seconds spent on estimating bases during the run, (S, K).
     """
 
     steps: np.ndarray

@@ -24,11 +24,11 @@ import numpy as np
 from curvebench.results.temporary import taking_place
 
 CHECKPOINT_SECONDS = 15 * 60.0  # seconds between two checkpoints of a run
-# Largest share of a run's time that is spent on writing checkpoints. A slow disk gets fewer of them.
+# Largest share of a run's time that is spent on writing checkpoints. On a slow disk, fewer are written.
 MAX_SAVING_SHARE = 0.01
-MIN_SAVED_SECONDS = 60.0  # After SIGTERM, a run since whose last checkpoint less time has passed writes none.
-FILES_KEPT = 2  # The newest and the one before it, from which a run resumes if the newest is damaged.
-# Array of a file that contains JSON: the identity of the run, and the checkpoint's fields except arrays.
+MIN_SAVED_SECONDS = 60.0  # after SIGTERM, write a checkpoint only if the last is at least this old
+FILES_KEPT = 2  # number of checkpoints that are kept: a run resumes from the second if the newest is damaged
+# Name of an array in the file that contains JSON text: the run's identity, and fields that are no arrays.
 HEADER = "header"
 
 Restored = TypeVar("Restored")
@@ -52,9 +52,10 @@ class Checkpoint:
 
 
 class DeferredTermination:
-    """Deferral of SIGTERM: a signal after `begin` is handled at `pass_on`, or at the end of a `with` block.
+    """Deferral of SIGTERM, so that a run can finish its segment and write a checkpoint before it ends.
 
-    It does nothing if the process has no handler for SIGTERM.
+    A signal that arrives after `begin` is handled at `pass_on`, or at the end of a `with` block. If the
+    process has no handler for SIGTERM, the signal is not deferred.
 
     Attributes:
         came: whether a signal has arrived since `begin`.
@@ -71,7 +72,7 @@ class DeferredTermination:
         self.pass_on()
 
     def begin(self) -> None:
-        """Defer SIGTERM from now on."""
+        """Defer SIGTERM until `pass_on`."""
         handler = signal.getsignal(signal.SIGTERM)
         if callable(handler):
             self._handler = handler
@@ -95,12 +96,12 @@ class Checkpoints:
     """The checkpoints of one bundle's run.
 
     Args:
-        folder: folder for the files of this run and nothing else. It exists only while there are files.
+        folder: folder that contains only checkpoints of this run. It exists while there are checkpoints.
         run: identity of the run: everything that decides its result, in JSON types. A checkpoint of another
             run is refused.
         name: name of the run in notes.
         every: seconds between two checkpoints.
-        worth: after SIGTERM, seconds since the last checkpoint that make another one worthwhile.
+        worth: after SIGTERM, another checkpoint is written only if the last is at least this old, in seconds.
         share: largest share of the run's time that is spent on writing checkpoints.
         notes: notes on checkpoints for the provenance of the results.
         termination: deferral of SIGTERM, which begins at the first step of the run.
@@ -123,14 +124,14 @@ class Checkpoints:
         """Return whether a checkpoint is to be written now.
 
         Args:
-            ending: whether the run has received SIGTERM, which makes a checkpoint due sooner.
+            ending: whether the run has received SIGTERM. A checkpoint is then due sooner.
         """
         return time.monotonic() - self.last >= (min(self.worth, self.pause) if ending else self.pause)
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint atomically, and remove old ones.
 
-        If the disk is full or fails, the run continues without a checkpoint, and a note says so.
+        If the disk is full or fails, the run continues without a checkpoint, and a note is recorded.
         """
         start = time.monotonic()
         identity = {"run": self.run, "done": checkpoint.done}
@@ -139,7 +140,8 @@ class Checkpoints:
         try:
             with taking_place(self.folder / f"{checkpoint.done:012d}.npz") as path, path.open("wb") as file:
                 np.savez(file, **arrays)
-            # Incomplete files of killed processes begin with a dot. They come first and are removed, too.
+            # Names of incomplete files, from killed processes, begin with a dot.
+            # They come first in the order of names, and are therefore removed as well.
             for older in sorted(self.folder.glob("*.npz"))[:-FILES_KEPT]:
                 older.unlink()
         except OSError as error:
@@ -149,13 +151,13 @@ class Checkpoints:
 
     @property
     def done(self) -> int | None:
-        """Number of steps before the newest checkpoint; None if there is no checkpoint."""
+        """Number of steps that were taken before the newest checkpoint; None if there is no checkpoint."""
         return max((int(path.stem) for path in self.folder.glob("[0-9]*.npz")), default=None)
 
     def newest(self, restore: Callable[[Checkpoint], Restored]) -> Restored | None:
         """Restore the newest checkpoint that is intact and belongs to this run.
 
-        A checkpoint that cannot be restored is removed, with a note, and the next older one is tried.
+        A checkpoint that cannot be restored is removed, with a note, and the next older checkpoint is tried.
 
         Args:
             restore: function that restores the state of the run. It raises an exception if the checkpoint
@@ -182,7 +184,7 @@ class Checkpoints:
         return None
 
     def remove(self) -> None:
-        """Remove all checkpoints, and the two folders above if these are then empty."""
+        """Remove all checkpoints, and the two parent folders if they are then empty."""
         remove_with_empty_parents(self.folder, parents=2)
 
     def _read(self, path: Path) -> Checkpoint:
@@ -200,7 +202,7 @@ class Checkpoints:
 
 
 def remove_with_empty_parents(folder: Path, parents: int) -> None:
-    """Remove a folder, and up to `parents` folders above it that are then empty."""
+    """Remove a folder with its contents, and each of its next `parents` parent folders if then empty."""
     rmtree(folder, ignore_errors=True)
     with suppress(OSError):
         for above in list(folder.parents)[:parents]:

@@ -1,4 +1,4 @@
-"""Seconds of a run by phase."""
+"""Measurement of the seconds that a job spends in each phase, such as compilation or steps."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 PHASES = ("import", "data", "compile", "step", "evaluation")
-CHECKPOINT = "checkpoint"  # phase of writing and reading checkpoints, which tables count as other seconds
-# Parts of phases: waiting for the inputs of a segment is in `data`, estimating a basis in a run in `step`.
+CHECKPOINT = "checkpoint"  # phase of writing and reading checkpoints; tables report it as other seconds
+# Subdivisions of phases: `data` includes the time of waiting for the inputs of the next steps (WAITING),
+# and `step` includes the time of estimating a basis again during a run (BASIS).
 WAITING, BASIS = "waiting", "basis"
 
 
@@ -17,9 +18,9 @@ class Clock:
 
     Attributes:
         seconds: seconds of each phase.
-        parts: seconds of parts of a phase, which are included in the phase.
+        parts: seconds of the subdivisions WAITING and BASIS, which are included in their phases.
         earlier: seconds, of all phases together, that earlier processes spent on runs which this process
-            resumed.
+            has resumed.
     """
 
     def __init__(self) -> None:
@@ -29,7 +30,7 @@ class Clock:
 
     @property
     def named(self) -> dict[str, float]:
-        """The seconds of all phases and parts by name."""
+        """Seconds of all phases and of their subdivisions by name."""
         return self.seconds | self.parts
 
     def take_over(self, seconds: Mapping[str, float]) -> None:
@@ -40,7 +41,7 @@ class Clock:
 
     @contextmanager
     def phase(self, name: str, part: str | None = None) -> Iterator[None]:
-        """Return a context whose duration is added to a phase, and to a part of the phase if one is named."""
+        """Return a context whose duration is added to a phase, and to the subdivision `part` if given."""
         start = time.perf_counter()
         try:
             yield

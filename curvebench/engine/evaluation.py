@@ -1,4 +1,9 @@
-"""Evaluation of a bundle during its run: its declared metrics, and the mean loss of the steps in between."""
+"""Evaluation of a bundle during its run: the metrics of its workload, and mean losses of minibatches.
+
+A bundle is a set of runs (lanes) that are computed together, S seeds x K settings. Its carry is the state
+that steps change (parameters, optimizer and model), and its constants are the arrays that steps only read. A
+cell is a method on a workload; its rounds, of tuning runs and of final runs, share compiled functions.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +25,15 @@ from curvebench.steps.examples import gathered, placeholders, prefetched
 from curvebench.steps.program import Carry, Constants, Loaded, Program, StepLosses
 from curvebench.workloads.workload import GRADIENT_NORM, Split, Workload, examples_in
 
-Evaluate = Callable[..., dict[str, np.ndarray]]  # called with a carry and constants
+Evaluate = Callable[..., dict[str, np.ndarray]]  # function `(carry, constants) -> metrics` by name
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """Functions that compute the declared metrics of all lanes. They hold no arrays, so rounds share them."""
+    """Functions that compute the declared metrics of all lanes.
+
+    They refer to no arrays of data or parameters, so that several bundles can share them.
+    """
 
     program: Program
     workload: Workload
@@ -38,7 +46,7 @@ class Measurement:
 
     @cached_property
     def gradient(self) -> StepEvaluation:
-        """The gradient of the loss on the whole training split."""
+        """The gradient of the loss on the whole training split, as a function."""
         return StepEvaluation(self.engine, self.workload.loss, per_seed=not self.workload.shared_data)
 
     def values(self, carry: Carry, constants: Constants, splits: Mapping[str, Any]) -> dict[str, Any]:
@@ -54,7 +62,7 @@ class Measurement:
             }
 
     def all_values(self, carry: Carry, constants: Constants, splits: Mapping[str, Any]) -> dict[str, Any]:
-        """Compute the metrics of the given splits, and the norm of the full gradient if it is declared."""
+        """Compute the metrics of the given splits, and the full gradient's norm if that is a metric."""
         values = self.values(carry, constants, splits)
         if GRADIENT_NORM in self.workload.metrics:
             params = self.program.evaluation_point(carry, constants)
@@ -72,7 +80,8 @@ def evaluator(bundle: Bundle, engine: Engine, loaded: Loaded, programs: Programs
 
     Args:
         loaded: the bundle on its device.
-        programs: where compiled functions are stored, for other bundles of the cell. They contain no data.
+        programs: stores the compiled functions, which contain no data, for other bundles of the cell; None to
+            compile for this bundle only.
 
     Returns:
         A function whose result has float64 arrays (S, K) by full name of the metric.
@@ -83,9 +92,9 @@ def evaluator(bundle: Bundle, engine: Engine, loaded: Loaded, programs: Programs
     measurement = programs.get("measurement", lambda: Measurement(loaded.program, workload, engine))
 
     def compiled(function: Callable[..., Any], splits: Mapping[str, Any]) -> Evaluate:
-        """Compile a function of `Measurement` for splits with these shapes.
+        """Compile a method of `Measurement` for splits with these shapes.
 
-        The metrics of a single run are compiled by themselves, if their work is worth it.
+        The metrics of a single run are first compiled separately, if they compute enough to repay this.
         """
         arguments = (loaded.carry, loaded.constants, splits)
 
@@ -100,7 +109,7 @@ def evaluator(bundle: Bundle, engine: Engine, loaded: Loaded, programs: Programs
         return programs.get(("evaluation", shapes_of(engine, arguments)), make)
 
     def to_host(values: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        # np.array copies: a metric may be a view of parameters, which the next step overwrites.
+        # Copy with np.array, because a metric may be a view of parameters, which the next step overwrites.
         return {name: np.array(ops.to_numpy(value), np.float64) for name, value in values.items()}
 
     if size is None:
@@ -140,9 +149,9 @@ def evaluator(bundle: Bundle, engine: Engine, loaded: Loaded, programs: Programs
 
 
 def mean_losses(ops: Ops, losses: StepLosses) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean and the first of the losses since the last evaluation, (S, K).
+    """Return two arrays (S, K): mean loss of the steps since the last evaluation, and loss of the first step.
 
-    The mean is NaN in a lane that took no step since then.
+    The mean is NaN for a lane that has taken no step since the last evaluation.
     """
     total, count, first = (np.array(ops.to_numpy(array), np.float64) for array in losses)
     return np.divide(total, count, out=np.full_like(total, math.nan), where=count > 0), first

@@ -1,4 +1,9 @@
-"""Execution of a bundle: segments of steps, evaluations between them, and checkpoints."""
+"""Execution of a bundle: segments of steps, with evaluations and checkpoints between them.
+
+A bundle is a set of runs (lanes) that advance together, S seeds x K settings. A segment is a stretch of steps
+that one call of a compiled function takes. The carry is the state that steps change: parameters, state of the
+optimizer and of the model.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +31,8 @@ from curvebench.workloads.workload import MINIBATCH_LOSS
 # Name, among the values of an evaluation, of the number of gradients that closures have computed so far.
 CLOSURE_GRADIENTS = "closure_gradients"
 METRIC = "metric "  # prefix of the names of metrics in a checkpoint
-# Longest segment in seconds, about: between segments a run can write a checkpoint and react to SIGTERM.
+# Approximate largest duration of a segment. Only between segments, a run can write a checkpoint or react to
+# SIGTERM.
 SEGMENT_SECONDS = 5.0
 
 
@@ -35,11 +41,11 @@ class RunHistory:
     """Results of a bundle's run so far, for S seeds and K settings.
 
     Args:
-        seconds: (S, K), time spent on estimating bases during the run.
+        seconds: seconds spent on estimating bases during the run, (S, K).
         done: number of steps taken.
-        rows: for each evaluation, the metrics (S, K) by full name, and under `CLOSURE_GRADIENTS` the number
-            () of gradients that the optimizer of a lane has computed in addition to the gradient of each
-            step.
+        rows: for each evaluation, the metrics (S, K) by full name. The entry `CLOSURE_GRADIENTS` is a single
+            number: the gradients that an optimizer of PyTorch has computed in addition to the gradient of
+            each step.
     """
 
     seconds: np.ndarray
@@ -48,11 +54,11 @@ class RunHistory:
 
     @property
     def columns(self) -> dict[str, np.ndarray]:
-        """The values of all rows by name, with the evaluations as first axis."""
+        """Metrics of all evaluations by name. The first axis of each array counts the evaluations."""
         return {name: np.stack([row[name] for row in self.rows]) for name in self.rows[0]}
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return everything except `done` as arrays by name, for a checkpoint."""
+        """Return all fields except `done` as arrays by name, for a checkpoint."""
         metrics = {f"{METRIC}{name}": values for name, values in self.columns.items()}
         return metrics | {"seconds": self.seconds}
 
@@ -61,7 +67,7 @@ class RunHistory:
 
         Args:
             done: number of steps that were taken before the checkpoint.
-            arrays: the arrays of the checkpoint, among them the result of `arrays`.
+            arrays: arrays of the checkpoint, which include those that the method `arrays` has returned.
         """
         names = [name for name in arrays if name.startswith(METRIC)]
         columns = {name.removeprefix(METRIC): arrays[name] for name in names}
@@ -84,11 +90,11 @@ def execute(
         engine: the engine of a backend, from `make_engine`.
         clock: receives the seconds of compilation, data, steps and evaluation.
         progress: called with the number of steps taken, after each evaluation interval.
-        checkpoints: where checkpoints are written, and from which the run resumes; None to write none. While
-            the run writes checkpoints, SIGTERM is deferred; the caller must end the deferral when it has
-            stored the result.
-        programs: compiled programs that several bundles share; the lanes are then padded to the tile of these
-            programs. None to compile for this bundle.
+        checkpoints: writes checkpoints, from the newest of which the run resumes. With None, no checkpoints
+            are written. From the first step on, `checkpoints` defers SIGTERM; the caller must end the
+            deferral when it has stored the result.
+        programs: compiled programs that several bundles share. The lanes are padded to the shape of these
+            programs (their tile). With None, programs are compiled for this bundle only.
 
     Returns:
         The metrics of all lanes, of shape (evaluations + 1, S, K), the steps at which they were evaluated,
@@ -162,7 +168,7 @@ def execute(
 
 @dataclass
 class _Run:
-    """A bundle during its run: compiled functions, carry and history."""
+    """A bundle during its run: its compiled functions, its present carry, and its results so far."""
 
     bundle: Bundle
     engine: Engine
@@ -186,10 +192,10 @@ class _Run:
         loaded: Loaded,
         inputs: Inputs,
     ) -> _Run:
-        """Compile the functions that `programs` does not contain yet.
+        """Return the run, with compiled functions. Functions that `programs` contains are not compiled again.
 
         Args:
-            loaded: the bundle on its device, at the start or as a checkpoint restored it.
+            loaded: the bundle on its device, with the first carry or with that of a checkpoint.
             inputs: the inputs of the first segment.
         """
         with clock.phase("compile"):
@@ -203,7 +209,7 @@ class _Run:
             return run
 
     def reestimate_basis(self) -> None:
-        """Estimate the basis again around the current parameters, if it is due at this step."""
+        """Estimate the basis again around the current parameters, if this is planned for the present step."""
         if self.renewal is None or self.history.done not in self.bundle.reestimation_steps:
             return
         with self.clock.phase("step", BASIS):
@@ -213,7 +219,7 @@ class _Run:
         self.history.seconds += seconds[:, None]
 
     def step(self, inputs: Inputs) -> float:
-        """Take the steps of a segment, and return the seconds per step."""
+        """Take the steps of one segment, and return the seconds per step."""
         start = self.clock.seconds["step"]
         with self.clock.phase("step"):
             self.carry = self.segment(self.carry, self.constants, inputs)
@@ -228,14 +234,14 @@ class _Run:
             rows.append(self.evaluate(self.carry, self.constants))
             if self.carry.losses is not None:
                 rows[-1][MINIBATCH_LOSS], first = mean_losses(self.engine.ops, self.carry.losses)
-                # The evaluation before the first step gets the loss of the first minibatch, once it is known.
+                # The row of the evaluation before the first step gets the loss of the first minibatch.
                 if len(rows) == 2:
                     rows[0][MINIBATCH_LOSS] = first
                 self.carry = self.carry._replace(losses=self.program.no_losses(self.bundle.shape))
         rows[-1][CLOSURE_GRADIENTS] = closure_gradients(self.carry.state)
 
     def trajectories(self, ends: np.ndarray) -> Trajectories:
-        """Return the results of the lanes (S, K), without the lanes that only pad the tile.
+        """Return the results of the bundle's lanes. Lanes that only pad the tile are left out.
 
         Args:
             ends: number of steps before each evaluation.
@@ -255,9 +261,9 @@ class _Run:
 
 @dataclass
 class Pace:
-    """Divides segments further if steps are slow, so that a checkpoint can be written soon.
+    """Pace of a run, by which segments are divided if steps are slow, so that checkpoints can be written.
 
-    The results of a run do not depend on this.
+    The results of a run do not depend on the division.
 
     Args:
         step_seconds: seconds per step in the last segment. It is infinite before the first segment, which
@@ -267,7 +273,11 @@ class Pace:
     step_seconds: float = math.inf
 
     def divide(self, segments: Iterable[int]) -> Iterator[int]:
-        """Yield lengths of segments that take about SEGMENT_SECONDS at most, given `step_seconds`."""
+        """Yield lengths of shorter segments, so that each takes at most about SEGMENT_SECONDS.
+
+        Args:
+            segments: lengths of the segments to divide.
+        """
         for segment in segments:
             while segment:
                 length = min(segment, max(int(SEGMENT_SECONDS / self.step_seconds), 1))
@@ -276,18 +286,18 @@ class Pace:
 
 
 class CheckpointWriter:
-    """Writes checkpoints of a run between its segments, and resumes the run from the newest."""
+    """Writes checkpoints of a run between its segments, and resumes the run from its newest checkpoint."""
 
     def __init__(self, checkpoints: Checkpoints, engine: Engine, clock: Clock, history: RunHistory) -> None:
         self.checkpoints, self.engine, self.clock, self.history = checkpoints, engine, clock, history
         self.seconds_before = clock.named
-        checkpoints.notes = engine.notes  # One list, so that a checkpoint's notes reach the provenance.
+        checkpoints.notes = engine.notes  # share one list, so that a checkpoint's notes reach the provenance
 
     def resume(self, loaded: Loaded) -> Loaded:
         """Restore the carry, the matrices, the history and the clock from the newest checkpoint.
 
         Returns:
-            `loaded` with the state of the checkpoint; unchanged if there is no checkpoint.
+            The bundle with the state of the checkpoint; `loaded` itself if there is no checkpoint.
         """
         engine, history, ops = self.engine, self.history, self.engine.ops
 
@@ -304,7 +314,7 @@ class CheckpointWriter:
         return resumed or loaded
 
     def offer(self, carry: Carry, constants: Constants) -> None:
-        """Write a checkpoint if one is due. After a SIGTERM, let the signal end the process."""
+        """Write a checkpoint if it is due. If SIGTERM has arrived, handle it, which ends the process."""
         termination = self.checkpoints.termination
         if self.checkpoints.is_due(termination.came):
             with self.clock.phase(CHECKPOINT):

@@ -21,7 +21,7 @@ from curvebench.workloads import workload as workloads
 from curvebench.workloads.arguments import Random, Settings
 
 FEW_EXAMPLES = 8
-# Lines in these folders, of curvebench and NumPy, are not where the error of a workload is.
+# Folders of curvebench and NumPy. An error message names a line outside of them, in the workload's file.
 LIBRARY_FOLDERS = (Path(__file__).parents[1], Path(np.__file__).parent)
 
 
@@ -36,7 +36,7 @@ def check_evaluation(workload: workloads.Workload, settings: Settings) -> None:
         InputError: if the problem, the loss or the evaluation raises an exception (with file and line), if
             the loss is not a single number, or if the evaluation lacks a declared metric.
     """
-    # The engine computes the two excluded metrics without calling `evaluate`.
+    # The two metrics that are excluded here are computed by the engine, without calling `evaluate`.
     required = set(workload.metrics) - {workloads.GRADIENT_NORM, workloads.MINIBATCH_LOSS}
     required_splits = {workloads.split_of(metric) for metric in required}
     ops, random = numpy_ops(), WorkloadRandom(workload.name, 0)
@@ -69,8 +69,10 @@ def _first(split: workloads.Split, examples: int | None, random: Random | None =
     """Load the first examples of a split by field; all examples if `examples` is None.
 
     Args:
-        random: random streams of a seed, for examples as training sees them; None for examples as evaluation
-            sees them.
+        split: arrays by field, or a data source.
+        examples: number of examples, or None.
+        random: random streams of a seed, to load examples with the augmentation of training; None to load
+            them as for evaluations.
     """
     numbers = np.arange(workloads.examples_in(split))[None, None, :examples]
     generators = None if random is None else generators_of([random], "examples of step", 1)
@@ -78,12 +80,12 @@ def _first(split: workloads.Split, examples: int | None, random: Random | None =
 
 
 def _evaluated(name: str, call: Callable[[int | None], Any], in_runs: int | None) -> Any:
-    """Call a function of a workload with few examples; if that fails, with as many as in runs.
+    """Call a function of a workload with few examples. If that fails, call it with the number of a run.
 
     Args:
         name: name of the function in the message.
         call: calls the function, given the number of examples.
-        in_runs: number of examples in runs; None for all.
+        in_runs: number of examples that the function receives in runs; None for all examples.
 
     Raises:
         InputError: if both calls fail. The message names the innermost line that belongs to the workload.

@@ -1,7 +1,8 @@
 """Inputs of steps: the segments of a run, and the minibatches, noise and schedule of each segment.
 
-A segment is a number of steps that are computed in one call of the device. Segments end at evaluations and at
-re-estimations of the basis, and long intervals between these are divided further.
+A segment is a stretch of steps that are computed in one call of the device. Segments end at evaluations, and
+where the basis is estimated again; long intervals between these are divided further. S is the number of seeds
+of a bundle. Its lanes are its runs, one for each seed and setting.
 """
 
 from __future__ import annotations
@@ -19,20 +20,20 @@ from curvebench.steps.examples import gathered, generators_of, prefetched
 from curvebench.steps.program import Inputs
 from curvebench.workloads.workload import Split, placeholder_of
 
-MAX_INPUT_BYTES = 1 << 28  # largest size of the minibatches, orders and noise of one segment
-# A long run is divided into about this many segments, because checkpoints are written between them.
+MAX_INPUT_BYTES = 1 << 28  # largest size of the minibatches, example indices and noise of one segment
+# Number of segments into which a long run is divided, so that checkpoints can be written between them.
 # Segments of a 12-hour run then take 43 s.
 MIN_SEGMENTS = 1000
-# A segment need not be shorter than this work, in products of a parameter and an example of one lane.
-# The work takes about a second with dense layers on a CPU, and minutes with convolutions.
+# Number of multiplications (steps x examples x parameters) below which a segment is not divided.
+# These multiplications take about a second with dense layers on a CPU, and minutes with convolutions.
 MIN_SEGMENT_PRODUCTS = 10**10
-# The work of a step is counted as at least this, because each step has an overhead.
+# Number of multiplications as which a step counts at least, because each step has an overhead.
 # A segment therefore has at most 10,000 steps, or a thousandth of the run.
 MIN_STEP_PRODUCTS = 10**6
 
 
 def equal_lengths(steps: int, count: int) -> list[int]:
-    """Divide `steps` into `count` nearly equal lengths, with at most two different values.
+    """Divide a number of steps into `count` nearly equal lengths, with at most two different values.
 
     There are never more lengths than steps, so that no length is 0.
     """
@@ -43,8 +44,9 @@ def equal_lengths(steps: int, count: int) -> list[int]:
 def split_interval(bundle: Bundle, length: int) -> list[int]:
     """Divide an interval of `length` steps into nearly equal segments.
 
-    The inputs of a segment fit MAX_INPUT_BYTES, and its work is limited (MIN_SEGMENTS). The result depends on
-    the bundle only, not on the machine, since it decides the shapes for which programs are compiled.
+    The inputs of a segment fit into MAX_INPUT_BYTES, and the number of its multiplications is limited, so
+    that a long run has about MIN_SEGMENTS segments. The result depends on the bundle and not on the machine,
+    since it decides the shapes for which programs are compiled.
     """
     step_bytes = 0
     if bundle.orders is not None:
@@ -78,8 +80,12 @@ def segment_inputs(bundle: Bundle, engine: Engine, start: int, length: int, room
     The numbers of the steps and the schedule stay on the host, where the engine reads them.
 
     Args:
-        room: number of steps of the compiled segment. Arrays on the device are padded with zeros to this
-            length; 0 not to pad them.
+        bundle: the bundle.
+        engine: the engine of the run.
+        start: number of steps that precede the segment.
+        length: number of steps of the segment.
+        room: number of steps for which the segment was compiled. Arrays on the device are padded with zeros
+            to this length; 0 not to pad them.
     """
     dtype, missing = engine.ops.dtype, (room or length) - length
 
@@ -105,14 +111,17 @@ def segment_inputs(bundle: Bundle, engine: Engine, start: int, length: int, room
 
 
 def filled(inputs: Inputs, length: int) -> Inputs:
-    """Pad `step` and `schedule` to `length` by repeating their last value, as examples for compilation."""
+    """Pad `step` and `schedule` of inputs to `length` by repeating their last value.
+
+    The result is an example of inputs, for whose shapes a segment is compiled.
+    """
     missing = length - len(inputs.step)
     step, schedule = (np.pad(values, (0, missing), "edge") for values in (inputs.step, inputs.schedule))
     return inputs._replace(step=step, schedule=schedule)
 
 
 def _minibatches(bundle: Bundle, order: np.ndarray, start: int, threads: int) -> dict[str, np.ndarray]:
-    """Load the minibatches after step `start` on the host: (steps, S, batch_size, ...) by field."""
+    """Load the minibatches of the steps after `start`, as arrays (steps, S, batch_size, ...) by field."""
 
     def load(seeds: slice, split: Split) -> dict[str, np.ndarray]:
         generators = generators_of(bundle.randoms[seeds], "examples of step", start + 1)
@@ -127,14 +136,14 @@ def _minibatches(bundle: Bundle, order: np.ndarray, start: int, threads: int) ->
 
 
 def source_notes(bundle: Bundle) -> list[str]:
-    """Return the notes of data sources on the examples that they have loaded, such as unreadable files."""
+    """Return the notes that data sources made while they loaded examples, such as on unreadable files."""
     splits = [split for problem in bundle.problems for split in problem.splits.items()]
     sources = [(name, split) for name, split in splits if not isinstance(split, Mapping)]
     return [f"{name}: {note}" for name, source in sources for note in source.notes]
 
 
 def _noise(bundle: Bundle, start: int, length: int) -> dict[str, np.ndarray] | None:
-    """Draw the noise of a segment, (steps, S, ...) by name; None if the bundle is not random."""
+    """Draw the random numbers of a segment, (steps, S, ...) by name; None if steps draw no random numbers."""
     if not bundle.is_random:
         return None
     seeds = range(len(bundle.problems))
@@ -147,10 +156,12 @@ def prefetch_inputs(
 ) -> AbstractContextManager[Iterator[Inputs]]:
     """Return a context with an iterator over the inputs of successive segments.
 
-    If inputs take time to make, a thread makes the next segment's inputs during the current segment.
+    If it takes time to make inputs, a thread makes the inputs of the next segment during the present segment.
 
     Args:
-        lengths: number of steps of each segment. A length is read only when the inputs are made, so that it
+        bundle: the bundle.
+        engine: the engine of the run.
+        lengths: number of steps of each segment. A length is read only when its inputs are made, so that it
             can depend on the duration of earlier segments (`execution.Pace`).
         start: number of steps before the first segment.
         room: as in `segment_inputs`.

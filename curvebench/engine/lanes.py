@@ -1,7 +1,9 @@
-"""Check of a rule before a run: two steps on NumPy, with several lanes at once and with each lane by itself.
+"""Check of an update rule before a run: several runs at once must give the results of each run alone.
 
-A rule must treat leading axes as batch axes, and must not branch on the values of arrays. Rules that violate
-this would give results that depend on which runs are computed together, or would fail on JAX.
+The check takes two steps on NumPy. Lanes are the runs that are computed together, S seeds x K settings; their
+arrays have the leading axes (S, K). A rule must treat leading axes as batch axes, and must not branch on the
+values of arrays. Otherwise its results would depend on which runs are computed together, or it would fail on
+JAX.
 """
 
 from __future__ import annotations
@@ -23,13 +25,13 @@ from curvebench.steps.layout import layout, roles_of
 from curvebench.steps.update import Update
 
 SHAPE = (2, 3)
-# Shape for a rule that depends on layers: each layer accepts the outputs of the layer before it.
+# Shape of parameters for a rule that depends on layers, so that layers can follow each other.
 SQUARE = (3, 3)
 # Two parameters of the same shape, which a rule of scope `leaf` receives as a stack.
 PARAMETERS = ("first", "second")
 LANES = (2, 2)
 STEPS = 2
-TOLERANCE = 1e-9  # A library may round a stack of matrices differently from a single matrix.
+TOLERANCE = 1e-9  # libraries may round the result for a stack of matrices differently from a single one
 GUIDE = "docs/how-to/add-an-optimizer.md"
 
 
@@ -46,7 +48,7 @@ class Traced(np.ndarray):
 
 
 def check_lanes(rule: Rule) -> None:
-    """Check that a step of a rule with several lanes and parameters equals the steps of each by itself.
+    """Check that steps of several lanes and parameters at once equal the steps of each lane and parameter.
 
     Raises:
         InputError: if the rule mixes lanes, mixes parameters although its scope does not allow it, or
@@ -56,7 +58,7 @@ def check_lanes(rule: Rule) -> None:
     rng = np.random.default_rng(0)
     size = (*LANES, len(PARAMETERS), *(SHAPE if rule.for_model is None else SQUARE))
     start = rng.uniform(0.5, 1.5, size)
-    # Norms differ between lanes and between parameters, so that mixing them changes the result.
+    # Norms differ between lanes and parameters, so that a rule that mixes them has another result.
     lengths = 10.0 ** rng.uniform(-1, 1, (STEPS, *size[:3], 1, 1))
     grads = lengths * rng.standard_normal((STEPS, *size))
     batched = _stepped(rule, start, grads)
@@ -84,10 +86,11 @@ def _close(batched: np.ndarray, single: np.ndarray) -> bool:
 
 
 def _stepped(rule: Rule, start: np.ndarray, grads: np.ndarray) -> np.ndarray:
-    """Return the parameters (S, K, parameters, *shape) after steps with the given gradients.
+    """Return the parameters after steps of a rule with the given gradients.
 
     Args:
-        start: initial parameters, (S, K, parameters, *shape).
+        rule: the rule.
+        start: initial parameters of S seeds and K settings, (S, K, parameters, *shape).
         grads: gradients of each step, (steps, S, K, parameters, *shape).
     """
     ops = numpy_ops()
@@ -107,7 +110,13 @@ def _stepped(rule: Rule, start: np.ndarray, grads: np.ndarray) -> np.ndarray:
 
 
 def _values(rule: Rule, lanes: tuple[int, ...], model: Model) -> dict[str, Any]:
-    """Return arrays for all hyperparameters and needs of a rule, except for the number of the step."""
+    """Return arrays by name for all hyperparameters and needs of a rule. The number of the step is missing.
+
+    Args:
+        rule: the rule.
+        lanes: numbers of seeds and settings.
+        model: shapes and roles of the parameters.
+    """
     required = {name: _inside(hyper) for name, hyper in rule.hyperparameters.items() if hyper.default is None}
     numbers: Mapping[str, float] = {**rule.complete(required), "schedule": 1.0}
     values = {name: np.full((1, lanes[1], 1), value).view(Traced) for name, value in numbers.items()}

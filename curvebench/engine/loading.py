@@ -1,4 +1,8 @@
-"""Loading of a bundle: building its program, and copying its arrays to the device."""
+"""Loading of a bundle, a set of runs that are computed together: its program, and its arrays on the device.
+
+A run of a bundle is called a lane. If lanes are padded to a tile (`engine.tiles`), a slot of the tile
+contains lanes of one seed; without a tile, there is one slot per seed.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +30,12 @@ from curvebench.workloads.workload import MINIBATCH_LOSS, Split
 def stacked(
     bundle: Bundle, split: str, examples: Callable[[Split], dict[str, np.ndarray]]
 ) -> dict[str, np.ndarray]:
-    """Return examples of a split by field: (slots, examples, ...), or (examples, ...) if seeds share data.
+    """Return examples of a split by field, with a leading axis of slots unless all seeds share the data.
 
     Args:
         bundle: the bundle, whose tile decides the number of slots.
         split: name of the split.
-        examples: selects the examples from the split of one seed.
+        examples: function that selects examples from the split of one seed.
     """
     if bundle.workload.shared_data:
         return examples(bundle.problems[0].splits[split])
@@ -43,7 +47,7 @@ def stacked(
 def cast_rule(rule: Rule, policy: Policy) -> Rule:
     """Return a rule that updates parameters in the precision in which the policy stores them.
 
-    If the policy computes in a higher precision, the rule is wrapped to round its result. An optimizer of
+    If the policy computes in a higher precision, the returned rule rounds its results. An optimizer of
     PyTorch is not changed.
 
     Raises:
@@ -55,7 +59,7 @@ def cast_rule(rule: Rule, policy: Policy) -> Rule:
 
 
 def program_of(bundle: Bundle, engine: Engine) -> Program:
-    """Build the functions of a bundle's steps, which contain no arrays.
+    """Return the functions of a bundle's steps. They contain no arrays, so that bundles can share them.
 
     Raises:
         OptionError: if the rule does not support the precision of parameters, or if gradients are accumulated
@@ -83,12 +87,13 @@ def load(
     Args:
         bundle: the bundle.
         engine: the backend.
-        clock: receives the seconds. Copying counts as `data`. The initial state counts as `compile`, because
-            its time is spent on tracing and compilation.
-        programs: compiled programs that the bundle shares with other bundles of its cell.
+        clock: receives the seconds. Copying counts as `data`. The computation of the initial state counts as
+            `compile`, because most of its time is spent on tracing and compilation.
+        programs: compiled programs that the bundle shares with other bundles, such as other rounds of a
+            method on a workload; None to compile for this bundle only.
 
     Raises:
-        OptionError: as `program_of`.
+        OptionError: for the same reasons as `program_of`.
     """
     ops, workload, problems = engine.ops, bundle.workload, bundle.problems
     programs = programs or Programs()

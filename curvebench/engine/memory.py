@@ -1,4 +1,10 @@
-"""Memory that lanes take on a device, and the number of lanes that are computed together."""
+"""Estimation of the memory of runs on a device, and from it the number of runs that are computed together.
+
+A bundle has one run, called a lane, for each of its seeds and settings. A cell is a method on a workload; its
+rounds, of tuning runs and of final runs, are bundles with different numbers of lanes. A tile is a shape
+(slots, width) to which the lanes of all rounds are padded, so that they share compiled programs. A basis is a
+change of coordinates given by a matrix V.
+"""
 
 from __future__ import annotations
 
@@ -20,22 +26,24 @@ from curvebench.steps.torch_rule import TorchRule
 from curvebench.steps.update import Update
 from curvebench.workloads.workload import Split, Workload, examples_in
 
-# The rounds of a cell share a tile up to this work of all rounds together (docs/performance.md). Work is
-# counted in products of a parameter and an example, and of an entry of a basis and a gradient. Rounds with
-# more work are faster if each is compiled for its own number of lanes: the settings of a seed then share the
-# products with its basis.
+# Largest number of multiplications in all rounds of a cell for which the rounds share a tile.
+# Counted are products of a parameter and an example, and of an entry of a basis and a gradient.
+# With more multiplications, it is faster to compile each round for its own number of lanes:
+# the settings of a seed then share the products with its basis (docs/performance.md).
 MAX_TILED_PRODUCTS = 10**10
 
 
 def lanes_per_bundle(bundle: Bundle, itemsize: int, memory_limit_bytes: int) -> tuple[int, int]:
     """Return the numbers of seeds and of settings that are computed together within the memory limit.
 
-    The result depends only on shapes, precision and the limit, so that it is the same on every machine. All
-    settings of a seed come before a second seed. A bundle whose lanes are computed one after another takes
-    less memory than assumed.
+    The result depends only on shapes, precision and the limit, so that it is the same on every machine. A
+    second seed is added only if all settings of the first fit. If lanes are computed one after another, they
+    take less memory than this function assumes.
 
     Args:
-        itemsize: bytes of a number.
+        bundle: all lanes.
+        itemsize: number of bytes of one number.
+        memory_limit_bytes: the limit for lanes that are computed together.
     """
     seeds, settings = bundle.lanes
     settings = 1 if bundle.reestimation_steps else settings
@@ -49,7 +57,7 @@ def lanes_per_bundle(bundle: Bundle, itemsize: int, memory_limit_bytes: int) -> 
 
 
 def runs_singly(bundle: Bundle) -> bool:
-    """Return whether each lane needs its own program: its workload or its optimizer cannot be mapped."""
+    """Return whether each lane must be computed separately, since workload or optimizer cannot be batched."""
     workload = bundle.workload
     rule = bundle.rule
     return workload.separate_jobs or not workload.mapped or (isinstance(rule, TorchRule) and rule.runs_singly)
@@ -58,19 +66,19 @@ def runs_singly(bundle: Bundle) -> bool:
 def bytes_of(bundle: Bundle, itemsize: int) -> tuple[int, int]:
     """Estimate the memory on the device: bytes that the lanes of a seed share, and bytes of each lane.
 
-    A seed has its basis, twice if V^T may be stored next to V, and its data, if they are on the device and
-    not shared by all seeds. A lane has
+    The lanes of a seed share its basis, which counts twice if V^T may be stored next to V, and its data, if
+    they are on the device and not shared by all seeds. Each lane has
 
     - four copies of its parameters, two of the state of the rule, and the needs of the rule;
     - more copies of gradient and needs for accumulation and clipping (`StepProtocol.gradient_copies`);
     - twice the activations of the examples that are evaluated at once, in a microbatch or in an evaluation,
       estimated as one number for each example and each row of a parameter.
 
-    A basis that is estimated again during the run is not shared by settings, but such bundles have one
-    setting.
+    If a basis is estimated again during the run, settings cannot share it; such bundles have one setting.
 
     Args:
-        itemsize: bytes of a number.
+        bundle: the bundle.
+        itemsize: number of bytes of one number.
     """
     problem, workload = bundle.problems[0], bundle.workload
     shapes = [matrix.shape[1:] for matrix in bundle.matrices.values()]
@@ -104,9 +112,9 @@ def tile_of(
         memory_limit_bytes: memory limit of a bundle.
 
     Returns:
-        The tile; None if each round is compiled for its own number of lanes. This is so if there is only one
-        round, if bases are estimated during runs (each then belongs to one setting), if the backend does not
-        compile steps of several lanes, and if the steps take much longer than compilation
+        The tile; None if each round is compiled for its own number of lanes. That is the case if there is
+        only one round, if bases are estimated during runs (a basis then belongs to one setting), if the
+        backend does not compile for a number of lanes, and if the steps take much longer than compilation
         (MAX_TILED_PRODUCTS).
     """
     if len(set(rounds)) < 2 or bundle.reestimation_steps:
@@ -140,7 +148,7 @@ def state_entries(rule: Rule, lay: Layout) -> int:
 
 
 def leaves(state: Any) -> list[np.ndarray]:
-    """Return all arrays of a state of nested tuples, lists and mappings."""
+    """Return all arrays in a state, which is nested tuples, lists and mappings."""
     if not isinstance(state, tuple | list | Mapping):
         return [state]
     children = state.values() if isinstance(state, Mapping) else state
@@ -155,6 +163,6 @@ def is_resident(workload: Workload, split: str) -> bool:
 
 
 def arrays_of(split: Split) -> dict[str, np.ndarray]:
-    """Return the arrays of a split by field. A data source has none, since it is always streamed."""
+    """Return the arrays of a split by field. The split must not be a data source, which has no arrays."""
     assert isinstance(split, Mapping), "data sources are streamed"
     return dict(split)

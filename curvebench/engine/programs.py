@@ -1,4 +1,9 @@
-"""Compiled programs of a cell, which its rounds share."""
+"""Compiled programs that the rounds of a cell share.
+
+A cell is a method on a workload. Its rounds, of tuning runs and of final runs, are bundles with different
+numbers of runs (lanes): S seeds x K settings. A segment is a stretch of steps that one compiled function
+takes. A tile (`engine.tiles`) is a shape to which the lanes of all rounds are padded.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +32,11 @@ class Programs:
 
     Args:
         tile: shape to which the lanes of each round are padded; None if each round keeps its own shape.
-        room: largest number of steps in a segment, for which segments are compiled. It grows if a bundle has
-            longer segments, which are then compiled again; `of_rounds` starts with the longest round.
+        room: number of steps for which segments are compiled, the largest in any segment so far. If a bundle
+            has longer segments, it grows, and segments are compiled again; `of_rounds` avoids this by
+            starting with the longest round.
         steps, evaluations: numbers of steps and evaluations of the longest round, by which the engine decides
-            whether compilation is worth its time. A job that resumes in a later round decides alike.
+            whether compilation is worth its time. A job that resumes in a later round makes the same choice.
         compiled: the programs, and other objects that they need, by key.
     """
 
@@ -46,7 +52,7 @@ class Programs:
     ) -> Programs:
         """Choose a tile and a segment length for all rounds of a cell. No program is compiled yet.
 
-        Args: as of `memory.tile_of`.
+        The arguments are those of `memory.tile_of`.
         """
         tile = tile_of(bundle, rounds, engine, memory_limit_bytes)
         room = max(segment_lengths(replace(bundle, tile=tile)))
@@ -56,8 +62,8 @@ class Programs:
         """Divide the lanes of a round into parts that run one after another, each as one bundle.
 
         Returns:
-            The range of seeds and the range of settings of each part. It fits the tile; without a tile, it
-            fits `lanes_per_bundle`.
+            The range of seeds and the range of settings of each part. A part fits into the tile; without a
+            tile, it has at most the numbers of seeds and settings of `memory.lanes_per_bundle`.
         """
         if self.tile is not None:
             return self.tile.parts(*bundle.lanes)
@@ -70,24 +76,30 @@ class Programs:
         self.steps, self.room = max(self.steps, steps), max(self.room, room)
 
     def get(self, key: Hashable, make: Callable[[], Result]) -> Result:
-        """Return the object of a key; the first time, call `make` for it."""
+        """Return the object that is stored for a key. If there is none, call `make` and store its result."""
         if key not in self.compiled:
             self.compiled[key] = make()
         return self.compiled[key]
 
 
 def shapes_of(engine: Engine, arguments: Any) -> Hashable:
-    """Return the structure, shapes and types of arguments, as a key of functions compiled for them."""
+    """Return a key of compiled functions: the structure, shapes and types of their arguments."""
     leaves, form = engine.tree.tree_flatten(arguments)
     arrays = [(getattr(leaf, "shape", None), str(getattr(leaf, "dtype", ""))) for leaf in leaves]
     return str(form), tuple(arrays)
 
 
 def segment_of(engine: Engine, loaded: Loaded, inputs: Inputs, programs: Programs) -> Segment:
-    """Return the compiled segment for a run, from the programs of its cell.
+    """Return the function that takes the steps of a segment, compiled now or for an earlier bundle.
 
-    It is a copy: a segment may refer to the arrays of its run, which must not stay in memory with the
-    programs.
+    The result is a copy of the stored function, because the function may refer to the arrays of its run,
+    which must not stay in memory as long as the programs.
+
+    Args:
+        engine: the engine of the run.
+        loaded: the bundle on its device.
+        inputs: inputs of a segment, for whose shapes it is compiled.
+        programs: compiled programs, to which the function is added.
     """
     shapes = shapes_of(engine, (loaded.carry, loaded.constants, inputs))
     key = ("segment", shapes, engine.values_in_segment(loaded))

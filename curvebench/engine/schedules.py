@@ -1,4 +1,7 @@
-"""Learning-rate schedules: multipliers of the learning rate by step, or a decay that each method tunes."""
+"""Learning-rate schedules: multipliers of the learning rate by step, or a decay rate that methods tune.
+
+Sources (docs/sources.md): 002 is Stratos, "Adaptive Learning Methods"; 004 is Bernacchia's paper on SymO.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,8 @@ from curvebench.optimizers.rule import Hyperparameter, ParameterRole, Part, Rule
 EXPONENTIAL = "exponential"
 RATE_DECAY = "rate_decay"
 
-# The decay of each schedule from 1 to 0, as a function of two arrays:
-# the number of steps since the decay began, and the share of the decay that is over.
+# For each schedule, the function by which the multiplier decays from 1 to 0. It has two array arguments:
+# the number of steps since the decay began, and the share of the decay's steps that are over.
 SHAPES: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "constant": lambda since, progress: 1.0 - progress,
     "cosine": lambda since, progress: 0.5 * (1.0 + np.cos(math.pi * progress)),
@@ -29,15 +32,17 @@ SHAPES: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 def multipliers(schedule: Mapping[str, Any], steps: int, epoch: int | None = None) -> np.ndarray:
     """Return the multiplier of the learning rate at each step, (steps,) in float64.
 
-    Warm-up: the multiplier rises linearly to 1. Then a cosine or linear schedule decays from 1 to `final`,
-    which it would reach one step after the last (as `torch.optim.lr_scheduler.CosineAnnealingLR` with T_max =
-    steps); inverse_sqrt is 1 / sqrt(t), with t = 1 at the first step after warm-up; a constant schedule stays
-    at 1 until its cool-down, which decays linearly to `final` in the same way (warm-up, stable phase,
-    cool-down: 002 Sec. 4.4).
+    During warm-up, the multiplier rises linearly to 1. After that,
+
+    - a cosine or linear schedule decays from 1 to `final`, which it would reach one step after the last (as
+      `torch.optim.lr_scheduler.CosineAnnealingLR` with T_max = steps);
+    - inverse_sqrt is 1 / sqrt(t), with t = 1 at the first step after warm-up;
+    - a constant schedule stays at 1 until its cool-down, which decays linearly to `final` in the same way
+      (002 Sec. 4.4).
 
     Args:
-        schedule: the key `schedule` of a study: `name`, `final`, and the length of warm-up and cool-down.
-            `warmup` and `cooldown` are shares of the steps; `warmup_epochs` is a number of epochs.
+        schedule: value of the key `schedule` of a study. Its keys are `name`, `final`, `warmup` and
+            `cooldown`, which are shares of the steps, and instead of `warmup` also `warmup_epochs`.
         steps: number of steps of the run.
         epoch: number of steps of an epoch; required with `warmup_epochs`.
 
@@ -75,9 +80,10 @@ DECAY = Hyperparameter(
 def scheduled(rule: Rule, schedule: str) -> Rule:
     """Return the rule as it runs in a study with this schedule.
 
-    An exponential schedule, alpha_0 beta^(t - 1) at step t (004 App. M), adds the hyperparameter
-    `rate_decay`, beta, to the rule. A study tunes or fixes it like any other, so that methods may have
-    different values. All other schedules leave the rule unchanged.
+    With an exponential schedule, the learning rate at step t is alpha beta^(t - 1) for the initial learning
+    rate alpha (004 App. M). This schedule adds beta to the hyperparameters of the rule, as `rate_decay`. A
+    study tunes or fixes beta like any other hyperparameter, so that methods may have different values. All
+    other schedules leave the rule unchanged.
 
     Args:
         rule: a rule of this project.
@@ -86,8 +92,8 @@ def scheduled(rule: Rule, schedule: str) -> Rule:
     if schedule != EXPONENTIAL:
         return rule
     for_model, part = rule.for_model, rule.part
-    # Wrapped parts by the identity of the original, because a rule returns one object for equal parameters.
-    # Each is stored with its original, whose identity is then not reused.
+    # Wrapped parts by the identity of the original part: a rule returns one object for equal parameters.
+    # Each wrapped part is stored with its original, so that no other object can get the same identity.
     parts: dict[int, tuple[Part, Part]] = {}
 
     def decaying_part(role: ParameterRole, shape: tuple[int, ...]) -> Part:
@@ -109,7 +115,7 @@ def scheduled(rule: Rule, schedule: str) -> Rule:
 
 
 def _decaying(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function of a rule, whose last argument is `hyper`, to receive the decayed learning rate."""
+    """Wrap a function of a rule, whose last argument is `hyper`, to receive a decayed learning rate."""
 
     def decayed(*arguments: Any) -> Any:
         *first, hyper = arguments

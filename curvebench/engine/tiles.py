@@ -1,9 +1,11 @@
 """Tiles: one shape of computed lanes for all rounds of a cell, to which the lanes of each round are padded.
 
-A program is compiled for a number of seeds and a number of settings. The rounds of a cell have different
-numbers, for example 2 seeds x 9 settings and 2 x 6 in tuning rounds and 10 x 1 in the final round, and each
-would compile the same step again. A tile has `slots` x `width` lanes: a slot contains one seed with up to
-`width` of its settings. Lanes that are not needed repeat other lanes, and their results are dropped.
+Lanes are the runs that one program computes together, one for each seed and setting. A cell is a method on a
+workload; its rounds, of tuning runs and of final runs, have different numbers of lanes, for example 2 seeds x
+9 settings and 2 x 6 in tuning rounds and 10 x 1 in the final round. A program is compiled for one number of
+seeds and settings, so each round would compile the same step again. A tile has `slots` x `width` lanes: a
+slot contains one seed with up to `width` of its settings. Lanes that are not needed repeat other lanes, and
+their results are dropped.
 """
 
 from __future__ import annotations
@@ -20,10 +22,10 @@ class Placement(NamedTuple):
     """Assignment of S seeds x K settings to the lanes of a tile.
 
     Args:
-        seeds: (slots,) index of the seed of each slot.
-        settings: (slots, width) index of the setting of each computed lane.
-        lanes: two arrays (S, K), the slot and the column of each lane. Indexing an array (slots, width) with
-            them returns the values of the lanes.
+        seeds: index of the seed of each slot, (slots,).
+        settings: index of the setting of each computed lane, (slots, width).
+        lanes: two arrays (S, K), the slot of each lane and its column in the slot. They index an array
+            (slots, width) of computed values to select the values of the lanes.
     """
 
     seeds: np.ndarray
@@ -50,11 +52,11 @@ class Tile:
         return list(itertools.product(cuts(seeds, rows), cuts(settings, at_once)))
 
     def placement(self, seeds: int, settings: int) -> Placement:
-        """Assign S seeds x K settings, which must fit the tile, to its lanes.
+        """Assign numbers of seeds and settings, which must fit into the tile, to its lanes.
 
-        A seed takes as many slots as its settings fill. Unused slots repeat the last slot, and unused columns
-        of a slot repeat the last setting. Padding lanes are therefore copies of real runs, and cannot diverge
-        by themselves.
+        The settings of a seed fill one slot or several. Unused slots repeat the last slot, and unused columns
+        of a slot repeat the last setting. Padding lanes are therefore copies of real runs, and diverge only
+        if these do.
         """
         rows = math.ceil(settings / self.width)  # number of slots per seed
         slot = np.minimum(np.arange(self.slots), seeds * rows - 1)

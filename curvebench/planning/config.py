@@ -1,4 +1,8 @@
-"""Configuration of Snakemake, such as `snakemake --config scale=paper studies=digits_mlp,egop.convex`."""
+"""Configuration of Snakemake, such as `snakemake --config scale=paper studies=digits_mlp,egop.convex`.
+
+A study compares optimizers on workloads; its scales are sizes in which it can be run. The tour is the list of
+studies that run by default, the census is the list of all claims of some papers.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +19,7 @@ from curvebench.spec.errors import InputError, unknown
 from curvebench.spec.sets import check_letters, check_waivers
 from curvebench.spec.study import Census, Tour, read_document
 
-# Names of the files next to the folder of studies that list the studies of the tour, and the claims of the
-# sources.
+# Names of the files of the tour and of the census, which are next to the folder of studies
 TOUR, CENSUS = "tour.yaml", "census.yaml"
 ALL = "all"
 
@@ -45,7 +48,7 @@ def _backends(names: tuple[str, ...]) -> tuple[str, ...]:
 
 FolderPath = Annotated[Path, Field(strict=False), BeforeValidator(_path)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
-# Values are text if they come from Snakemake's command line.
+# A flag may be the text "true" or "false", because Snakemake's command line passes text.
 Flag = Annotated[bool, Field(strict=False)]
 
 
@@ -56,22 +59,23 @@ class Config(Document):
         scale: size at which studies are run.
         studies: names of studies and ids of claims, including property claims, or `all`. If neither this nor
             a scale is given, the studies of the tour are run.
-        repeats: also run studies that do nothing but repeat claims of the requested studies.
+        repeats: also run studies that only test claims of the requested studies once more under changed
+            circumstances.
         backends: names of backends; empty for all that a study uses.
         results: folder for job files, runs, tables and figures.
         site: folder for the rendered report.
         study_folder: folder of the study files.
         data: folder of data sets that pip does not install; passed to workloads as `CURVEBENCH_DATA`.
-        seeds_of: folder of a published set whose seeds are used again by the studies in it; None for the
-            seeds that the studies have now.
+        seeds_of: folder of a published set; the studies in it run with the same seeds as for the set. None
+            for the seeds that the studies have now.
         name: name of the set that the target `publish` writes; other targets do not use it.
         waive: requirements that `publish` may violate (`curvebench.spec.sets.WAIVERS`).
-        parity: compare backends with each other, provided that the studies run on more than one.
+        parity: compare backends with each other if the studies run on several backends.
         readme: page in which `publish` replaces the leaderboard; None to change no page.
         keep_failed: keep the records of failed jobs instead of running these jobs again.
-        minutes: limit for the runs of one cell, which are one workload in one basis in one round; None for no
-            limit.
-        checkpoint_minutes: time between two checkpoints of a run; None for the default of 15.
+        minutes: time limit in minutes for the runs of one cell, that is of one method on one workload in one
+            round; None for no limit.
+        checkpoint_minutes: minutes between two checkpoints of a run; None for the default of 15.
     """
 
     scale: Annotated[str, Field(min_length=1)] = "quick"
@@ -92,7 +96,10 @@ class Config(Document):
     checkpoint_minutes: Annotated[float, Field(gt=0, strict=False)] | None = None
 
     def with_tour(self) -> Config:
-        """Return the configuration with the studies of the tour by default, and with () instead of `all`.
+        """Return the configuration with `studies` as planning uses it.
+
+        If the user gave neither studies nor a scale, `studies` becomes the studies of the tour. The word
+        `all` becomes an empty tuple, which stands for all studies.
 
         Raises:
             InputError: if the file of the tour is damaged.
@@ -105,7 +112,7 @@ class Config(Document):
         return self.model_copy(update={"studies": read_document(tour, "a tour", Tour).studies})
 
     def census(self) -> tuple[str, ...]:
-        """Return the ids of all claims that the sources make; empty if there is no census file.
+        """Return the ids of the claims in the census; empty if there is no census file.
 
         Raises:
             InputError: if the file is damaged.
@@ -115,14 +122,16 @@ class Config(Document):
 
     @property
     def other_folders(self) -> dict[str, str]:
-        """Folders that differ from their defaults; a command that repeats the run has to name them."""
+        """Folders that differ from their defaults, by key of the configuration: a command that repeats the
+        run has to name them.
+        """
         keys = ("study_folder", "results", "site", "data", "seeds_of")
         usual = {key: type(self).model_fields[key].default for key in keys}
         return {key: str(getattr(self, key)) for key, value in usual.items() if getattr(self, key) != value}
 
 
 def read_config(raw: Mapping[str, Any]) -> Config:
-    """Validate the configuration from Snakemake, except names of studies.
+    """Validate the configuration from Snakemake. Names of studies are not checked.
 
     Raises:
         InputError: with a line for each key that is unknown or has a wrong value.

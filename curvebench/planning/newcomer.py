@@ -1,4 +1,8 @@
-"""Newcomers: studies that run one method under the protocol of a published study, on its problems."""
+"""Newcomers: studies that `curvebench try` writes to compare a user's method with a published study.
+
+A newcomer runs one method on the workloads of the published study, with the same seeds, targets and number of
+tuned settings as the methods of that study, whose results are not computed again.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +33,8 @@ class Newcomer:
     Args:
         path: the study file. Its folder also contains a copy of the file of the published study.
         joins: name of the published study.
-        scale: scale at which the newcomer is run.
-        backend: backend on which it is run.
+        scale: name of the scale, a size of the published study, at which the newcomer is run.
+        backend: backend on which the newcomer is run.
     """
 
     path: Path
@@ -57,10 +61,13 @@ class Newcomer:
 
 
 def located(name: str) -> str:
-    """Return the locator of an optimizer that a user names, with the absolute path if it is in a file.
+    """Return the text by which `curvebench.registry.find_rule` finds an optimizer that a user names.
 
-    For `my.py:Lion` the locator also needs the library. Unless the name starts with one, a class is taken for
-    an optimizer of PyTorch and anything else for one of optax.
+    The path of a file becomes absolute. For a class or a function in a file, such as `my.py:Lion`, the prefix
+    of a library is added if the name has none: `torch:` for a class, `optax:` for anything else.
+
+    Args:
+        name: name of an optimizer, as in a study file or on the command line.
 
     Raises:
         InputError: if the file cannot be imported, or does not define the name.
@@ -104,9 +111,10 @@ def write_newcomer(
         joins: file of the published study.
         results: results folder.
         label: name of the newcomer and of its method; by default, the name of the optimizer.
-        options: hyperparameters and options, as under the optimizer's name in a study file.
-        problems: workloads of the published study to run; empty for all.
-        contributed: who submits the method, if it is to be published.
+        options: hyperparameters and options, as under the optimizer's name in a study file; None for the
+            defaults.
+        problems: labels of the workloads of the published study to run; empty for all.
+        contributed: author of the method, if its results are to be published; otherwise None.
 
     Raises:
         InputError: for an unknown optimizer, a label that is in use, or a workload that the study does not
@@ -139,7 +147,7 @@ def write_newcomer(
 
 
 def _chosen(study: StudyFile, path: Path, problems: Sequence[str]) -> list[NamedItem]:
-    """Return the entries of the study's workloads with these names, in the order of the study."""
+    """Return the entries of the workloads with the labels `problems`, in the order of the study."""
     by_name = {workload.label or workload.name: workload for workload in study.workloads}
     for name in problems:
         if name not in by_name:
@@ -148,6 +156,6 @@ def _chosen(study: StudyFile, path: Path, problems: Sequence[str]) -> list[Named
 
 
 def _written(workload: NamedItem) -> dict[str, Any]:
-    """Return an entry of `workloads` as in a study file."""
+    """Return an entry of a study's workloads in the form that study files have."""
     label = {"label": workload.label} if workload.label else {}
     return {workload.name: {**workload.options, **label}}

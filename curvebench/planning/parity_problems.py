@@ -1,4 +1,10 @@
-"""Small problems on which backends must take equal steps, and properties of their gradients."""
+"""Small problems on which backends must take equal steps, and the properties of their gradients on which that
+depends.
+
+A parity job compares the steps of an optimizer on PyTorch, JAX and NumPy. An EGOP basis consists of
+eigenvectors of the expected gradient outer product; it is one of the bases (changes of coordinates of the
+parameters) in which optimizers can run.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +18,14 @@ from curvebench.spec.method import BasisSpec, WorkloadSpec
 from curvebench.workloads import workloads
 
 STEPS = 20
-# Largest accepted difference between backends, relative to the largest entry. Applies to problems that are
-# judged.
+# Largest accepted difference between backends, relative to the largest entry. It applies if
+# `ParityProblem.judges` returns true; other differences are reported without a judgement.
 TOLERANCE = 1e-10
 LEARNING_RATE = 0.01
-# Damping of rules for layers. They divide by it; a smaller value would enlarge rounding errors.
+# Damping of rules for layers, such as K-FAC. They divide by numbers as small as the damping, therefore a
+# smaller value would enlarge rounding errors.
 DAMPING = 0.1
-# Epsilon of rules whose default is 0: the pseudo-inverse of a sum of few gradients is ill-conditioned.
+# Epsilon of rules whose default is 0. It keeps the pseudo-inverse of a sum of few gradients well-conditioned.
 EPSILON = 1e-4
 
 
@@ -33,12 +40,13 @@ class ParityProblem:
         settings: settings that differ from the workload's defaults.
         basis: options of an EGOP basis; None for the identity basis.
         full_rank: whether GGᵀ and GᵀG have full rank and distinct eigenvalues for the gradient G of every
-            parameter at every step. Never true if a parameter is a vector, because ggᵀ has rank 1. In a null
-            space the eigenvectors are arbitrary, so that methods which use them may differ between backends.
+            parameter at every step. It is false if a parameter is a vector, because the gradient is then a
+            vector g, and ggᵀ has rank 1. In a null space the eigenvectors are arbitrary, so that methods
+            which use eigenvectors may differ between backends.
         free_of_noise: whether every coordinate of a gradient in the basis is either 0 or much larger than
             rounding errors. A coordinate that consists of rounding errors has other digits on each backend,
-            and methods that divide by its size amplify the difference.
-        reason: why one of the properties does not hold; empty if both hold.
+            and methods that divide by the size of coordinates amplify the difference.
+        reason: why the problem lacks one of these two properties; empty if it has both.
     """
 
     label: str
@@ -65,8 +73,8 @@ class ParityProblem:
     def judges(self, rule: Rule) -> bool:
         """Whether backends must take equal steps with this rule.
 
-        A rule that treats each entry of a parameter by itself uses no eigenvectors, so that the rank is
-        irrelevant.
+        A rule that updates each entry of a parameter from this entry's gradients only uses no eigenvectors,
+        so that it does not require `full_rank`.
         """
         return self.free_of_noise and (self.full_rank or rule.scope == "entry")
 
@@ -78,15 +86,22 @@ def _linear_network(*widths: int, alpha: float = 0.5) -> dict[str, Any]:
 
 
 def _in_basis(problem: ParityProblem, gradients: int, samples: str) -> ParityProblem:
-    """Return the problem in an EGOP basis from `samples` in the spelling of study files."""
+    """Return the problem in an EGOP basis.
+
+    Args:
+        problem: the problem in the identity basis.
+        gradients: number of gradients from which the basis is estimated.
+        samples: source of the gradients, as study files name it.
+    """
     title = f"the same in the eigenbasis of {gradients} gradients"
     return replace(problem, label=f"{problem.label}, EGOP", description=title, basis={"samples": samples})
 
 
 def hyperparameters_of(rule: Rule) -> dict[str, float]:
-    """Return the hyperparameters with which a rule is compared.
+    """Return the hyperparameters with which a rule is compared between backends.
 
-    They are the defaults except for the learning rate, the damping of a rule for layers, and an epsilon of 0.
+    These are the rule's defaults, except for the learning rate, the damping of a rule for layers, and an
+    epsilon whose default is 0.
     """
     epsilon = rule.hyperparameters.get("epsilon")
     changed = {"epsilon": EPSILON} if epsilon is not None and epsilon.default == 0 else {}
@@ -97,7 +112,8 @@ def hyperparameters_of(rule: Rule) -> dict[str, float]:
 VECTOR = "the gradient g of a vector makes a ggᵀ of rank 1"
 NOT_SQUARE = "no weight is square, so that one of GGᵀ and GᵀG has a null space"
 
-# Every optimizer is compared on the problems of `CORE`, and those that the report shows on all problems.
+# Every optimizer is compared on the problems of `CORE`; optimizers in the studies of a report are compared on
+# all problems.
 LEAST_SQUARES = ParityProblem(
     "least squares",
     "12 equations for 8 unknowns",
@@ -129,7 +145,8 @@ PROBLEMS = (
         "square linear network",
         "two weights of 3 by 3, batches of 20 examples",
         "linear_network",
-        # Inverse roots lose eps times the condition number of GGᵀ: 3e3 here, and 4e5 at 5 by 5 and alpha 0.5.
+        # The relative error of an inverse root of GGᵀ is about the rounding unit times the condition number
+        # of GGᵀ. The condition number is 3e3 with these settings, and 4e5 at 5 by 5 with alpha 0.5.
         _linear_network(3, 3, 3, alpha=0.0),
     ),
     ParityProblem(

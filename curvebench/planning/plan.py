@@ -1,4 +1,12 @@
-"""The plan of a call of Snakemake: the jobs that the requested studies need, and the files between them."""
+"""The plan of a call of Snakemake: the jobs that the requested studies need, and the files between them.
+
+A study compares methods on workloads, at a scale, which is one of the sizes that its file defines. A method
+is an optimizer in a basis (a change of coordinates of the parameters). Basis-estimation jobs estimate bases.
+Runs jobs make runs, in rounds that tune a method on some seeds and a final round that judges it on other
+seeds; a setting is a value for each tuned hyperparameter. Other jobs time steps, compare backends (parity),
+or check claims on random instances (property claims). A stage is a kind of job. A submission is a study that
+adds a method to a published study.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +51,8 @@ from curvebench.spec.tuning import Tuning
 from curvebench.workloads.data import FOLDER_VARIABLE
 
 ALL = "all"  # scale and backend of the parity job, which compares every backend with every other
-CLAIMS = "claims"  # name of the property claims in place of a study
-ARCHIVE = "archive"  # name of the published sets in place of a study
+CLAIMS = "claims"  # stands for the name of a study in paths of jobs and figures of property claims
+ARCHIVE = "archive"  # stands for the name of a study in paths of figures of published sets
 # The only module of the typed documents in `curvebench.spec` that influences what parity and property checks
 # compute.
 VALUES = "curvebench.spec.values"
@@ -55,7 +63,7 @@ PACKAGES = {
     job_specs.HOST: ("jax", "jaxlib", "numpy"),
     ALL: ("jax", "jaxlib", "numpy", "torch"),
 }
-SHOWN = "plan.json"  # name of the site's copy of the plan that it shows
+SHOWN = "plan.json"  # file name, in the folder of the site, of a copy of the plan that the site shows
 
 # Packages that decide the results of parity and property checks, in addition to optimizers and workloads.
 EXECUTION = tuple(
@@ -65,7 +73,8 @@ EXECUTION = tuple(
         *("property_checks", "registry", "seeding", "sources", "stages", "steps", "timing"),
     )
 )
-# Files whose change makes merged tables, or figures and the site, out of date.
+# Files that decide the content of merged tables, and files that decide the content of figures and the site.
+# When one of them changes, these outputs are made again.
 RESULTS_CODE = ("curvebench/spec/*.py", "results/*.py")
 REPORTS_CODE = ("curvebench/spec/*.*", "reports/**/*.py", "reports/templates/**/*", "reports/static/**/*")
 
@@ -111,7 +120,9 @@ def _select(studies: tuple[Study, ...], claims: Iterable[str], config: Config) -
 
 
 def _with_seeds(studies: tuple[Study, ...], config: Config) -> tuple[Study, ...]:
-    """Give the studies the seeds that they have in a published set, if the configuration names one."""
+    """Return the studies with the seeds that they have in the published set `config.seeds_of`, if there is
+    one; other studies are unchanged.
+    """
     if config.seeds_of is None:
         return studies
     seeds = {
@@ -122,7 +133,7 @@ def _with_seeds(studies: tuple[Study, ...], config: Config) -> tuple[Study, ...]
 
 
 def _why_skipped(study: Study, config: Config) -> str | None:
-    """Return why a study cannot or should not be run with this configuration; None if it is run."""
+    """Return the reason why a study is not run with this configuration; None if it is run."""
     if config.scale not in study.scales:
         return f"it has no scale {config.scale!r} (it has: {', '.join(study.scales)})"
     if not study.backends_at(config.scale, config.backends):
@@ -140,16 +151,16 @@ def _why_skipped(study: Study, config: Config) -> str | None:
 
 @dataclass(frozen=True)
 class RunSelection:
-    """Part of a study's runs or bases that one job computes, such as all rounds of one optimizer.
+    """The runs that one job makes, such as all rounds of one optimizer, or the bases that it estimates.
 
     Args:
         workloads: workloads of the runs or bases.
         bases: bases of the runs, or bases to estimate.
         seeds: seeds of the final round, or of the bases.
-        rounds: numbers of the rounds; empty for bases.
+        rounds: numbers of the rounds; empty if bases are estimated.
         tuning_seeds: seeds of the tuning rounds.
         one_run_per_job: whether the job makes a single run; in the final round, the runs of a single seed.
-        setting: number of the setting of a single tuning run; None if the job makes the runs of all settings.
+        setting: for a job that makes a single tuning run, index of its setting; None for other jobs.
     """
 
     workloads: tuple[WorkloadSpec, ...]
@@ -161,12 +172,18 @@ class RunSelection:
     setting: int | None = None
 
     def reads(self, spec: job_specs.JobSpec, tuning: Tuning) -> bool:
-        """Return whether this selection needs results of another job, that is settings or bases."""
+        """Return whether runs of this selection need results of another job: tuning runs or bases.
+
+        Args:
+            spec: specification of the other job, for the same optimizer.
+            tuning: the tuning protocol of the optimizer.
+        """
         if isinstance(spec, job_specs.BasesSpec):
             return (
                 any(basis in spec.bases for basis in self.bases)
                 and any(seed in spec.seeds for seed in (*self.seeds, *self.tuning_seeds))
-                and self.workloads[0] in spec.workloads  # a job has either all these workloads or none
+                # A basis-estimation job has either all workloads of the selection or none of them.
+                and self.workloads[0] in spec.workloads
             )
         assert isinstance(spec, job_specs.RunsSpec)
         if not (self.one_run_per_job == spec.alone and spec.rounds[0] < self.rounds[0]):
@@ -183,8 +200,8 @@ class PlannedJob:
     Args:
         spec: specification of the job, which its process reads.
         results: results folder.
-        lanes: number of runs in the job. For bases it is the number of estimates, for timing the number of
-            methods, for checks the number of claims.
+        lanes: number of runs in the job; in a basis-estimation job the number of estimates, in a timing job
+            the number of methods, in a checks job the number of claims.
         upstream: jobs whose tables this job reads.
     """
 
@@ -206,7 +223,7 @@ class PlannedJob:
 
 @dataclass(frozen=True)
 class PlannedStudy:
-    """A study, its jobs, and the description for the report of everything made from their tables."""
+    """A study, its jobs, and the study's entry in the report plan."""
 
     study: Study
     jobs: tuple[PlannedJob, ...]
@@ -220,9 +237,9 @@ class Planner:
     Args:
         study: plan of the study.
         scale: name of the scale.
-        size: the scale as the study file has it.
+        size: definition of the scale in the study file.
         results: results folder.
-        tree: hashes of the source files.
+        tree: cache of the hashes of source files.
     """
 
     study: report_plans.StudyPlan
@@ -238,17 +255,17 @@ class Planner:
 
     @property
     def tuning_seeds(self) -> tuple[int, ...]:
-        """Seeds on which settings are compared."""
+        """Seeds of the tuning runs, in which settings are compared."""
         first = self.study.first_tuning_seed
         return tuple(range(first, first + self.study.seeds.tuning))
 
     def final_seeds(self, backend: str) -> tuple[int, ...]:
-        """Return the seeds on which methods are compared. They are disjoint from the tuning seeds."""
+        """Return the seeds of the final runs, in which methods are compared; none is a tuning seed."""
         first = self.study.first_final_seed
         return tuple(range(first, first + self.size.final_seeds(backend)))
 
     def jobs(self) -> tuple[PlannedJob, ...]:
-        """Return all jobs of the study; a job follows its upstream jobs."""
+        """Return all jobs of the study, sorted so that a job comes after its upstream jobs."""
         final_seeds = max(map(self.final_seeds, self.size.backends), key=len)
         tuned = tuple(basis for basis in self.study.bases if self.study.tuning.tries(basis.label))
         bases = self._bases(self.tuning_seeds, tuned)
@@ -274,7 +291,12 @@ class Planner:
         return (*bases, *final_bases, *(job for jobs in planned.values() for job in jobs), *timings)
 
     def _bases(self, seeds: tuple[int, ...], among: tuple[BasisSpec, ...]) -> tuple[PlannedJob, ...]:
-        """Return the jobs that estimate bases for some seeds; () if none of the bases has to be stored."""
+        """Return the jobs that estimate bases for some seeds.
+
+        Args:
+            seeds: seeds of the bases.
+            among: the bases. Those that need no estimate, such as the identity, are ignored.
+        """
         bases = tuple(basis for basis in among if known_bases()[basis.name].stored)
         workloads = self.workloads if bases else ()
         first, use = next(iter(self.size.backends.items()))
@@ -298,7 +320,7 @@ class Planner:
     def _shares(
         self, workloads: tuple[WorkloadSpec, ...], bases: tuple[BasisSpec, ...], seeds: tuple[int, ...]
     ) -> list[RunSelection]:
-        """Divide final runs, or bases, into jobs, as the scale's `jobs` requires."""
+        """Divide final runs, or bases to estimate, into jobs, as the key `jobs` of the scale says."""
         groups = {"workload": [(workload,) for workload in workloads]}.get(self.size.jobs, [workloads])
         cut_bases = [(basis,) for basis in bases] if self.size.jobs in ("basis", "seed") else [bases]
         cut_seeds = [(seed,) for seed in seeds] if self.size.jobs == "seed" else [seeds]
@@ -312,14 +334,14 @@ class Planner:
         tunes: bool,
         seeds: tuple[int, ...],
     ) -> tuple[PlannedJob, ...]:
-        """Return the jobs that make an optimizer's runs on a backend; a job follows its upstream jobs.
+        """Return the jobs that make an optimizer's runs on a backend, each after its upstream jobs.
 
         Args:
             backend: backend of the runs.
             optimizer: the optimizer.
             upstream: jobs that estimate bases, and jobs that tune the optimizer on another backend.
             tunes: whether to make the tuning rounds.
-            seeds: seeds of the final round; empty to leave it out.
+            seeds: seeds of the final round; if it is empty, there is no final round.
         """
         assert not set(seeds).intersection(self.tuning_seeds), "final seeds must not have tuned"
         tuning, jobs = self.study.tuning.for_optimizer(optimizer), upstream
@@ -345,8 +367,14 @@ class Planner:
     ) -> Iterator[RunSelection]:
         """Yield the runs of each job of an optimizer. By default, one job makes all rounds.
 
-        If the scale has a final job for each basis or seed, a first job makes all tuning rounds. For a
-        workload with separate jobs, there is a job for each run; jobs follow the jobs of earlier rounds.
+        If the key `jobs` of the scale asks for a final job for each basis or seed, a first job makes all
+        tuning rounds. For a workload whose runs take long, there is a job for each run
+        (`Workload.separate_jobs`); jobs of earlier rounds come first.
+
+        Args:
+            optimizer: the optimizer.
+            tunes: whether to make the tuning rounds.
+            seeds: seeds of the final round; if it is empty, there is no final round.
         """
         bases = tuple(basis for basis in self.study.bases if basis.applies_to(optimizer.label))
         tuned = tuple(basis for basis in bases if self.study.tuning.tries(basis.label))
@@ -410,21 +438,23 @@ class Planner:
         }
 
     def _training(self, backend: str) -> dict[str, Any]:
-        """Return training protocol, device and memory limit of a backend's runs, as fields of a spec."""
+        """Return training protocol, device and memory limit of a backend's runs, by their keys in a spec."""
         device, memory = self.size.backends[backend].device, self.size.bundle_memory_bytes
         return {"training": self.study.training, "device": device, "bundle_memory_bytes": memory}
 
     def _running(self, backend: str) -> tuple[OptimizerSpec, ...]:
-        """Return the optimizers that run on a backend; optimizers of other libraries run on only one."""
+        """Return the study's optimizers that can run on a backend; an optimizer of another library runs only
+        on the backend of that library.
+        """
         return tuple(optimizer for optimizer in self.study.optimizers if optimizer.runs_on(backend))
 
 
 def _gathered(spec: job_specs.JobSpec) -> list[str]:
-    """Return the upstream stages whose runs are gathered before a job with a single run reads them.
+    """Return the stages whose jobs are represented by one empty file among the inputs of a job.
 
-    The runs of such a stage are represented by one empty file, for which the reading jobs wait. Otherwise n
-    jobs that read m runs each would need n m edges in Snakemake's graph; with the file there are n + m. Empty
-    for other jobs.
+    This is so for a job with a single run, which may read many jobs with a single run each: n jobs that wait
+    for m jobs would need n m edges in Snakemake's graph; with the file there are n + m. For other jobs the
+    result is empty.
     """
     single = isinstance(spec, job_specs.RunsSpec) and spec.alone
     return [stage for stage in spec.upstream if single and stage != "bases"]
@@ -433,7 +463,14 @@ def _gathered(spec: job_specs.JobSpec) -> list[str]:
 def parity_job(
     optimizers: tuple[str, ...], problems: tuple[ParityProblem, ...], results: Path, tree: SourceTree
 ) -> PlannedJob:
-    """Return the job that compares the steps of some optimizers on all backends; it belongs to no study."""
+    """Return the parity job that compares the steps of some optimizers on all backends.
+
+    Args:
+        optimizers: locators of the optimizers.
+        problems: problems on which the steps are compared.
+        results: results folder.
+        tree: cache of the hashes of source files.
+    """
     workload_specs = tuple(problem.workload_spec for problem in problems)
     basis_specs = tuple(problem.basis_spec for problem in problems)
     engines = (f"curvebench.backends.{backend}_engine" for backend in BACKENDS)
@@ -481,16 +518,20 @@ def checks_job(module: str, scale: str, results: Path, tree: SourceTree) -> Plan
 
 
 def describe_parity(tables: Iterable[Path]) -> report_plans.ParityPlan:
-    """Return the report's description of parity: the problems, and the folders of the tables."""
+    """Return the entry of parity in the report plan.
+
+    Args:
+        tables: folders of the tables of the parity jobs.
+    """
     problems = tuple(map(report_plans.ProblemPlan.taken_from, PROBLEMS))
     return report_plans.ParityPlan(steps=STEPS, tolerance=TOLERANCE, problems=problems, tables=tuple(tables))
 
 
 def describe_checks(tables: Mapping[str, Path], scale: str) -> report_plans.ChecksPlan:
-    """Return the report's description of all property claims. The folder of their figures is filled in later.
+    """Return the entry of the property claims in the report plan; the folder of figures is filled in later.
 
     Args:
-        tables: folder of the tables of each module.
+        tables: folder of the tables of each module of claims, by name of the module.
         scale: scale of the checks.
     """
     claims = [
@@ -519,9 +560,9 @@ class Plan:
     Args:
         config: the configuration.
         studies: studies that are run, with their jobs.
-        extra_jobs: jobs that belong to no study: parity and property checks.
-        report: content of the site, with the hash of the code that renders it.
-        kernels: files of kernel times.
+        extra_jobs: jobs that belong to no study: parity jobs and checks jobs.
+        report: the report plan, which is the content of the site.
+        kernels: files in which asv has stored kernel times.
         archive_figures: folder of the figures of published sets.
     """
 
@@ -534,7 +575,7 @@ class Plan:
 
     @cached_property
     def figures(self) -> dict[Path, tuple[report_plans.ReportPlan, tuple[str, ...]]]:
-        """For each folder of figures, the plan that says what to draw, and the tables that are needed.
+        """By folder of figures, the plan that says which figures are drawn in it, and the tables they need.
 
         A submission has no figures of its own; its methods appear in figures of the study that it joins.
         """
@@ -551,17 +592,17 @@ class Plan:
 
     @property
     def jobs(self) -> tuple[PlannedJob, ...]:
-        """All jobs; a job follows its upstream jobs."""
+        """All jobs, sorted so that a job comes after its upstream jobs."""
         return (*(job for planned in self.studies for job in planned.jobs), *self.extra_jobs)
 
     @property
     def report_path(self) -> Path:
-        """Path of the file with the plan for the report; its name contains its hash."""
+        """Path of the file of the report plan; the file name contains the hash of the content."""
         return self.config.results / "specs" / f"plan.{_digest(self.report.to_json())}.json"
 
     @property
     def snakemake_path(self) -> Path:
-        """Path of the file with the inputs for Snakemake; its name contains its hash."""
+        """Path of the file with the inputs for Snakemake; the file name contains the hash of the content."""
         return self.config.results / "specs" / f"snakemake.{_digest(self.snakemake.to_json())}.json"
 
     @cached_property
@@ -620,7 +661,7 @@ class Plan:
 
     @property
     def left_out(self) -> list[str]:
-        """Lines on the studies and property claims that are skipped, one for each reason."""
+        """Lines of text on the skipped studies and property claims, one line for each reason."""
         checks = self.report.checks
         claims = {claim.id: claim.missing for claim in (checks.claims if checks else ())}
         studies = {study.name: study.reason for study in self.report.skipped}
@@ -628,7 +669,7 @@ class Plan:
 
 
 def _jobs(jobs: Sequence[PlannedJob]) -> str:
-    """Return the number of jobs as text."""
+    """Return the number of jobs as text, such as "2 jobs"."""
     return f"{len(jobs)} {'job' if len(jobs) == 1 else 'jobs'}"
 
 
@@ -645,21 +686,22 @@ def _remarks(jobs: Iterable[PlannedJob]) -> Iterator[str]:
         yield f"a GPU each for {on_gpus} jobs"
 
 
-LANES = {"bases": "matrices", "timing": "methods"}  # unit of the lanes of a stage, if they are not runs
+# Names, by stage, of the things that `PlannedJob.lanes` counts. In jobs of other stages it counts runs.
+LANES = {"bases": "matrices", "timing": "methods"}
 
 
 def make_plan(config: Config, root: Path = ROOT) -> Plan:
-    """Return the plan of a configuration. Writes nothing, and imports neither torch nor jax.
+    """Return the plan for a configuration. Nothing is written, and neither torch nor jax is imported.
 
     Args:
         config: the configuration.
-        root: folder of the package, whose sources are hashed.
+        root: folder that contains the package `curvebench`, whose source files are hashed.
 
     Raises:
         InputError: if a study is invalid, or the configuration names something that does not exist.
     """
     names, config = config.studies, config.with_tour()
-    names = names and config.studies  # names the user gave; empty for the tour, and for `all`
+    names = names and config.studies  # names that the user gave; empty for the tour and for `all`
     planned, skipped = [], []
     scale, results = config.scale, config.results
     tree = SourceTree(root)
@@ -723,7 +765,13 @@ def _census(
     checked: Mapping[str, tuple[str, PropertyClaim]],
     decided: Collection[str],
 ) -> tuple[report_plans.UnrunClaim, ...]:
-    """Return the claims that are neither decided by this plan nor by published sets.
+    """Return the claims of the census that neither this plan nor a published set decides.
+
+    Args:
+        config: the configuration.
+        studies: all studies.
+        checked: module and property claim, by id of the claim.
+        decided: ids of the claims that are decided.
 
     Raises:
         InputError: if the census is damaged, or names a claim that no study and no property check has.
@@ -748,7 +796,10 @@ def _census(
 def _with_joined(
     planned: PlannedStudy, archive: Sequence[report_plans.ReportPlan], config: Config
 ) -> PlannedStudy:
-    """Add the submissions that join a study's published version. The name of its figures has their hash."""
+    """Add the submissions that join a study's published version to the study's entry in the report plan.
+
+    The name of the folder of figures then contains a hash of the submissions too.
+    """
     plan = joined_locally(planned.plan, archive)
     if not plan.joined:
         return planned
@@ -766,7 +817,14 @@ def _merged(studies: Iterable[report_plans.StudyPlan]) -> tuple[str, ...]:
 def _shown_claims(
     checks: Mapping[str, PlannedJob], config: Config, code: Sequence[str]
 ) -> report_plans.ChecksPlan:
-    """Return the description of property claims with a folder of figures, whose name contains its hash."""
+    """Return the entry of the property claims in the report plan, with the folder of their figures.
+
+    Args:
+        checks: checks job by name of the module.
+        config: the configuration.
+        code: hashes of the code that decides the figures. The name of the folder contains a hash of them and
+            of the claims.
+    """
     described = describe_checks({module: job.folder for module, job in checks.items()}, config.scale)
     hash_ = _digest([described.model_dump(mode="json"), *code])
     figures = config.results / "figures" / f"{CLAIMS}.{config.scale}.{hash_}"
@@ -776,10 +834,10 @@ def _shown_claims(
 def _property_claims(
     names: Sequence[str], config: Config, root: Path
 ) -> dict[str, tuple[str, PropertyClaim]]:
-    """Return module and claim by id for all property claims.
+    """Return module and property claim by id of the claim, for all property claims.
 
-    If all requested names are names of study files, no module is imported, so that a broken one does not get
-    in the way.
+    If all names that the user requested are names of study files, the result is empty and no module of claims
+    is imported, so that a broken module does not matter.
     """
     files = {path.stem for path in config.study_folder.glob("*.yaml")}
     if names and files.issuperset(names):
@@ -800,7 +858,7 @@ def _check_ids(studies: Iterable[Study], claims: Mapping[str, tuple[str, Propert
 def _compared(
     planned: Iterable[PlannedStudy], config: Config
 ) -> list[tuple[tuple[str, ...], tuple[ParityProblem, ...]]]:
-    """Return the optimizers and the problems of each parity job.
+    """Return the locators of optimizers, and the problems, of each parity job.
 
     Optimizers of the studies are compared on all problems; if all studies are run, further optimizers on the
     core problems. There are no jobs if the studies run on one backend only, or the configuration turns parity
@@ -817,7 +875,7 @@ def _compared(
 
 
 def _kernels(results: Path) -> tuple[Path, ...]:
-    """Return the files of kernel times that asv has stored; () if nothing has been measured."""
+    """Return the files in which asv has stored kernel times; empty if nothing has been measured."""
     stored = stored_kernels(results)
     files = {path for pattern in ("*.json", "*/*.json") for path in stored.glob(pattern)}
     measured = any(path.parent != stored and path.name != "machine.json" for path in files)
@@ -827,7 +885,15 @@ def _kernels(results: Path) -> tuple[Path, ...]:
 def _planned(
     study: Study, config: Config, tree: SourceTree, reports_code: str, results_code: str
 ) -> PlannedStudy:
-    """Return a study with its jobs, and with folders whose names contain the hashes of their content."""
+    """Return a study with its jobs, and with folders of tables and figures.
+
+    Args:
+        study: the study.
+        config: the configuration.
+        tree: cache of the hashes of source files.
+        reports_code, results_code: hashes of the code that decides figures and merged tables. The names of
+            the folders contain a hash of the code and of the jobs.
+    """
     described = study.at(config.scale, config.backends)
     jobs = Planner(described, config.scale, study.scales[config.scale], config.results, tree).jobs()
     tables_hash = _digest([*sorted(job.spec.hash for job in jobs), results_code])
@@ -894,7 +960,10 @@ def write_specs(plan: Plan) -> None:
 
 
 def _touch_failed(plan: Plan) -> None:
-    """Let Snakemake run jobs with failures again, or keep them, by modification times of their specs."""
+    """Make Snakemake run jobs with failures again, or keep their results if the configuration says so.
+
+    Snakemake runs a job again if the file of its specification is newer than the job's outputs.
+    """
     for job in plan.jobs:
         if (job.folder / FAILED).exists():
             os.utime(job.spec_path, (0, 0) if plan.config.keep_failed else None)

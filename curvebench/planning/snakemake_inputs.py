@@ -1,4 +1,9 @@
-"""Inputs of the Snakefile: path patterns, input functions and resources, which job processes read."""
+"""Inputs of the Snakefile: path patterns, input functions and resources of its rules.
+
+The main process of Snakemake writes them to a file; the processes that Snakemake starts for jobs read the
+file. A stage is a kind of job, such as `bases` or `runs`. Gathered runs are an empty file that stands for
+many jobs with a single run each; later jobs wait for the file instead of each of these jobs.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +29,13 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     "parity": ("parity", "jobs"),
     "checks": ("checks", "series", "jobs"),
 }
-MERGED = ("runs", "curves", "timings", "memory", "jobs")  # tables of a study that are merged from its jobs
+# Tables of a study, each merged from the tables of the study's jobs
+MERGED = ("runs", "curves", "timings", "memory", "jobs")
 JOB = "{optimizer}.{backend}.{hash}"  # name of a job (JobSpec.name) with Snakemake's wildcards
 STUDY = "{study}.{scale}.{hash}"
-# Path patterns in the results folder: merged tables of a study; an empty file that represents runs which
-# later jobs read; the list of the folders whose tables are merged; a folder of figures; the plan that says
-# what to draw in it.
+# Path patterns in the results folder: the folder of a study's merged tables; the empty file of gathered runs;
+# the list of the folders whose tables are merged; a folder of figures; the plan that says which figures are
+# drawn in that folder.
 PATTERNS: Mapping[str, str] = {
     "tables": f"tables/{STUDY}",
     "gathered": "runs/{study}/{scale}/gathered/{hash}",
@@ -39,10 +45,11 @@ PATTERNS: Mapping[str, str] = {
 }
 
 
+# A bundle is the arrays of runs that are computed together.
 PROCESS_MB = 1476  # host memory of a job in addition to its bundle: Python, a backend and compilation
 OTHER_MB = 2500  # host memory of a job without bundles
 GPU_MB = 8000  # host memory of a job whose bundle is on a GPU: CUDA libraries, and data before its transfer
-# Time limits in minutes, for the first attempt of a training job, and of one with a single run.
+# Time limits in minutes for the first attempt of a job: for a job with many runs, and for a job with one run
 TRAINING_MINUTES, SINGLE_RUN_MINUTES = 240, 720
 
 
@@ -52,10 +59,10 @@ class SnakemakeJob(Document):
     A job that times steps uses one GPU but all processor cores, so that no other job runs at the same time.
 
     Args:
-        description: description for messages.
+        description: text for messages.
         mem_mb: host memory in MB.
         gpu: number of GPUs.
-        minutes: time limit of the first attempt on a cluster.
+        minutes: time limit in minutes of the first attempt on a cluster.
     """
 
     description: str
@@ -86,7 +93,10 @@ def tables_in(folders: Iterable[Path]) -> list[str]:
 
 
 class SnakemakeInputs(Document):
-    """Everything that the Snakefile needs of a plan. Methods return path patterns, or are input functions.
+    """Data of a plan that the Snakefile needs.
+
+    Some methods return path patterns; methods with the argument `wildcards` are input functions, which
+    Snakemake calls for each job.
 
     Args:
         summary: text that is printed for the user.
@@ -94,8 +104,9 @@ class SnakemakeInputs(Document):
         report_path: path of the file with the plan for the report.
         site_inputs: files that the site shows: merged tables and figures of all studies, kernel times,
             parity, and property checks with their figures.
-        jobs: jobs, and gathered runs, by hash.
-        made_of: input files, by the hash of the job, of gathered runs, of merged tables, or of figures.
+        jobs: jobs, and gathered runs, by their hashes.
+        made_of: input files of a job, of gathered runs, of merged tables, or of figures, by the hash in the
+            path of its output.
     """
 
     summary: str
@@ -106,7 +117,7 @@ class SnakemakeInputs(Document):
     made_of: dict[str, tuple[str, ...]]
 
     def to_json(self) -> str:
-        """Return the text of the file for job processes."""
+        """Return the text of the file that job processes read."""
         return self.model_dump_json(indent=1) + "\n"
 
     @property
@@ -144,7 +155,11 @@ class SnakemakeInputs(Document):
         return f"{self.results}/logs/{{study}}.{{scale}}.{rule}.{wildcards}.log"
 
     def pattern(self, output: str) -> str:
-        """Return the pattern of an output made from tables of jobs, or of its description (`PATTERNS`)."""
+        """Return the pattern of the path of a file or folder in the results folder.
+
+        Args:
+            output: a key of `PATTERNS`.
+        """
         return f"{self.results}/{PATTERNS[output]}"
 
     def inputs(self, wildcards: Wildcards) -> tuple[str, ...]:
@@ -172,12 +187,13 @@ class SnakemakeInputs(Document):
         return [f"{self.pattern('tables')}/{name}.parquet" for name in MERGED]
 
     def to_publish(self, wildcards: Wildcards) -> str:
-        """Return the plan to publish, after checking that it can be published, before anything is computed.
+        """Return the path of the plan to publish. The requirements for publication are checked first, so that
+        nothing is computed in vain.
 
         Raises:
-            SystemExit: if the set's name is missing, invalid or in use, it uses the seeds of another set,
-                the page has no place for a leaderboard, or files differ from the commit. (An InputError would
-                make Snakemake print a traceback.)
+            SystemExit: if the set's name is missing, invalid or in use, the runs use the seeds of another
+                set, the page has no place for a leaderboard, or files differ from the commit. (An InputError
+                would make Snakemake print a traceback.)
         """
         try:
             check_name(self.config.name, NEW_SETS)
@@ -192,10 +208,10 @@ class SnakemakeInputs(Document):
 
     @property
     def site_summary(self) -> str:
-        """Path of the last file that rendering the site writes: its summary."""
+        """Path of the site's summary, which is the last file that rendering the site writes."""
         return f"{self.results}/logs/site.summary.txt"
 
     @property
     def readme_option(self) -> list[str]:
-        """Option of `curvebench sets publish` for the page with the leaderboard; empty without a page."""
+        """Option `--readme` of `curvebench sets publish`; empty if no page's leaderboard is replaced."""
         return ["--readme", str(self.config.readme)] if self.config.readme else []

@@ -16,7 +16,8 @@ from curvebench.paths import WORKERS
 from curvebench.planning.snakemake_inputs import SnakemakeInputs
 from curvebench.spec.errors import InputError
 
-# Environment variable with the path of the file of inputs; job processes inherit it from the main process.
+# Environment variable that contains the path of the file that the main process writes for job processes. Job
+# processes inherit the variable.
 VARIABLE = "CURVEBENCH_SNAKEMAKE_INPUTS"
 
 
@@ -35,15 +36,16 @@ def read_inputs(path: Path) -> SnakemakeInputs:
 
 
 def snakemake_inputs(raw: Mapping[str, Any], is_main_process: bool) -> SnakemakeInputs:
-    """Return the inputs for the `config` of the Snakefile.
+    """Return paths, inputs and resources of all rules, for the `config` of the Snakefile.
 
-    The main process makes a plan and writes its files. A job's process reads the file of the main process.
-    Thus a job that has waited in a queue belongs to the plan that submitted it, even if sources were edited
-    since.
+    The main process makes a plan and writes its files. The process of a job reads the file of the main
+    process. Therefore a job that has waited in a queue belongs to the plan that submitted it, even if source
+    files have been edited since.
 
     Args:
         raw: `config` of the Snakefile.
-        is_main_process: whether this is not a process that Snakemake has started for one job.
+        is_main_process: true in the process that the user started, false in a process that Snakemake started
+            for one job.
 
     Raises:
         InputError: for bad input of any kind.

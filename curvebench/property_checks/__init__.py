@@ -1,5 +1,6 @@
-"""Claims that are tested on random instances instead of runs.
+"""Property claims: claims that are tested on random instances instead of runs.
 
-`checks.py` defines such a claim and evaluates it; `benchmarks/claims` has the claims. `searching.py` looks
-for the instance that comes nearest to breaking a bound.
+`checks.py` defines property claims and evaluates them; the claims themselves are in `benchmarks/claims`.
+`searching.py` looks for the instance that comes nearest to violating a bound. `check_rules.py` computes the
+hash of a claim's checks.
 """

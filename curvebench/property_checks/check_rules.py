@@ -1,4 +1,8 @@
-"""Hashes of the decision rules of property claims, which are the functions that measure instances."""
+"""Hashes of the decision rules of property claims.
+
+A property claim is tested on random instances. Its decision rule is the source code of the functions that
+draw and measure an instance.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +21,8 @@ from curvebench.property_checks.checks import PACKAGE, Check, PropertyClaim
 from curvebench.sources import code_of
 
 PLAIN = (str, int, float, bool, type(None))
-# Names of packages and modules as they were when the rules of the published claims were hashed. The hash of a
-# rule is the seed of its instances, therefore moving a file must not change it.
+# Former names, which are hashed instead of the current names of packages and modules. The random instances of
+# a claim depend on the hash of its rule, so that moving a file must not change the hash.
 NAMES = {
     "curvebench.arrays": "harness.backends",
     "curvebench.steps.engine": "harness.backends.engine",
@@ -43,9 +47,9 @@ def check_rule(claim: PropertyClaim) -> str:
     """Return the first 16 hexadecimal digits of the SHA-256 of a claim's decision rule.
 
     The hash covers the subclaims, the functions that measure them, and the functions and constants of
-    benchmarks/claims that these use, without comments and docstrings. It covers neither the number of
-    instances nor code outside benchmarks/claims, such as the optimizers that a claim is about: a correction
-    of an optimizer keeps the instances, a change of the rule draws new ones.
+    benchmarks/claims that these functions use, without comments and docstrings. It covers neither the number
+    of instances nor code outside benchmarks/claims, such as the optimizers that a claim is about. Therefore
+    the corrected code of an optimizer is tested on the same instances, a changed rule on new instances.
     """
     texts: dict[str, str] = {}
     parts = [_part(check, texts) for check in claim.checks]
@@ -54,14 +58,24 @@ def check_rule(claim: PropertyClaim) -> str:
 
 
 def _part(check: Check, texts: dict[str, str]) -> tuple[str, ...]:
-    """Return the hashed fields of one check; functions that it uses are added to `texts`."""
+    """Return the fields of a check that are hashed.
+
+    Args:
+        check: the check.
+        texts: source by name of a function or class; the functions and classes that the check uses are added.
+    """
     scales = sorted(check.by_scale)
     measured = [_written(fn, texts) for fn in (check.measures, *(check.by_scale[name] for name in scales))]
     return check.part, check.variant, str(check.sampled), str(check.bound), *scales, *measured
 
 
 def _written(value: Any, texts: dict[str, str]) -> str:
-    """Return a value as text that is the same in every process; add functions and classes to `texts`."""
+    """Return a value as text that is the same in every process.
+
+    Args:
+        value: a constant, function, class or container.
+        texts: source by name of a function or class; functions and classes in `value` are added.
+    """
     if isinstance(value, PLAIN):
         return repr(value)
     if isinstance(value, np.ndarray):
@@ -78,9 +92,11 @@ def _written(value: Any, texts: dict[str, str]) -> str:
 
 
 def _defined(thing: Any, texts: dict[str, str]) -> str:
-    """Return the name of a function or class; add its source, and the sources of all it uses, to `texts`.
+    """Return the name of a function or class; for a lambda, which has no name, its source.
 
-    A lambda has no name, so that its source is returned.
+    Args:
+        thing: the function or class.
+        texts: source by name of a function or class; `thing` and everything that it uses are added.
     """
     name = f"{_module_name(thing.__module__)}.{thing.__qualname__}"
     if name.endswith("<lambda>"):
@@ -94,14 +110,14 @@ def _defined(thing: Any, texts: dict[str, str]) -> str:
 
 
 def _module_name(module: str) -> str:
-    """Return the name under which a module is hashed."""
+    """Return the former name of a module if it has one in `NAMES`, otherwise its current name."""
     package = next((package for package in NAMES if f"{module}.".startswith(f"{package}.")), None)
     return module if package is None else NAMES[package] + module.removeprefix(package)
 
 
 @cache
 def _lambdas(source: str) -> list[tuple[int, str]]:
-    """Return line number and source of each lambda of a module."""
+    """Return line number and source of each lambda in the source of a module."""
     nodes = ast.walk(ast.parse(source))
     return [(node.lineno, ast.unparse(node)) for node in nodes if isinstance(node, ast.Lambda)]
 

@@ -1,4 +1,9 @@
-"""Property claims, which hold or fail on random instances, and the evaluation of their checks."""
+"""Property claims, which are true or false on random instances, and the evaluation of their checks.
+
+A property claim consists of subclaims, each with a verdict of its own. A check tests one subclaim: it draws
+instances, such as random matrices, and measures numbers on each of them, for which the claim gives limits. If
+the source has a misprint, a subclaim has two variants, as printed and as corrected.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +39,11 @@ class Measure:
     Args:
         quantity: name of the number, with its unit if it has one; the same for all instances.
         value: the measured number.
-        relation: relation of value to limit that the claim requires.
+        relation: relation of value to limit that the claim requires, such as "<=".
         limit: limit that the claim states.
         tolerance: accepted violation of the limit, to allow for rounding or sampling errors.
-        sampled: whether the value is an estimate. The tolerance is then half of the length of its interval.
+        sampled: whether the value is an estimate from random samples. The tolerance must then be half of the
+            length of the confidence interval of the estimate.
 
     Raises:
         ValueError: for an unknown relation, and for a limit or tolerance that no value could violate, such as
@@ -60,7 +66,7 @@ class Measure:
     sampled: bool = False
 
     def __post_init__(self) -> None:
-        # Claims calculate in NumPy; its scalars would be written to the tables with other types.
+        # Claims calculate with NumPy, whose scalars would be written to tables with other types.
         for name in ("value", "limit", "tolerance"):
             object.__setattr__(self, name, float(getattr(self, name)))
         if self.relation not in get_args(recorded.Relation):
@@ -74,7 +80,9 @@ class Measure:
 
     @property
     def holds(self) -> bool | None:
-        """Whether the value satisfies the relation; None if an estimate's interval contains the limit."""
+        """Whether the value satisfies the claim's relation; None if this is undecided, because the value is
+        an estimate whose confidence interval contains the limit.
+        """
         return recorded.satisfies(self.value, self.relation, self.limit, self.tolerance, self.sampled)
 
 
@@ -88,10 +96,10 @@ class Series:
         x: abscissas of the points, of shape (n,).
         y: ordinates of the points, of shape (n,).
         axes: labels of the two axes, with units.
-        kind: measured line, law fitted to a line, reference value, level set, or path of an optimizer, whose
-            label is then its method.
-        panel: panel of the figure; empty if it has only one.
-        log: the logarithmic axes.
+        kind: kind of the line: measured, fitted law, reference value, level set, or path of an optimizer. The
+            label of a path is the label of the method.
+        panel: panel of the figure; empty if the figure has only one panel.
+        log: names of the logarithmic axes.
 
     Raises:
         ValueError: for an unknown kind, or if x and y are not two vectors of equal length above 0.
@@ -124,19 +132,19 @@ class Check:
 
     Args:
         part: the subclaim, in one line.
-        source: file and place where it is stated.
-        measures: function that draws one instance from a generator and yields its measures, and lines for
-            figures.
-        instances: number of instances by scale; a scale that is not listed uses the number of `paper`.
-        variant: for a misprinted statement, whether it is tested as printed or as corrected; empty if there
-            is no misprint.
-        by_scale: functions that replace `measures` at some scales, for example because they draw fewer
-            samples.
-        sampled: whether the measures are estimates, so that tolerances are half of the length of an interval.
-        bound: whether the subclaim is a bound. For each of its quantities, a search then starts at the
-            instance that comes nearest to the limit and tries to break it
-            (`curvebench.property_checks.searching`). The nearest instance of each search is one more instance
-            of the check.
+        source: number of the source and place where the subclaim is stated, such as `002 eq. 22`.
+        measures: function that draws one instance from a random generator and yields its measures, and lines
+            for figures.
+        instances: number of instances by scale, such as `quick`; a scale that is not listed uses the number
+            for the scale `paper`.
+        variant: for a misprinted statement, `as printed` or `as corrected`; empty if there is no misprint.
+        by_scale: functions that replace `measures` at some scales, for example to draw fewer samples.
+        sampled: whether the measures are estimates from random samples, so that their tolerances are half of
+            the length of a confidence interval.
+        bound: whether the subclaim is a bound. For each measured quantity, a search then starts at the
+            instance that comes nearest to the limit and tries to exceed the limit
+            (`curvebench.property_checks.searching`). The instance with which each search ends is measured
+            too.
 
     Raises:
         ValueError: for an unknown variant, or numbers of instances that lack `paper` or are below 1.
@@ -163,16 +171,16 @@ class Check:
             )
 
     def count(self, scale: str) -> int:
-        """Return the number of instances at a scale, without instances from searches."""
+        """Return the number of random instances at a scale; instances that a search adds are not counted."""
         return self.instances.get(scale, self.instances[DEFAULT_SCALE])
 
     def at(self, scale: str) -> Measures:
-        """Return the function that measures an instance at a scale."""
+        """Return the function that draws and measures an instance at a scale."""
         return self.by_scale.get(scale, self.measures)
 
 
-# Claims are equal only if they are the same object; therefore they can be hashed, and `check_rule` is cached
-# by them.
+# `eq=False` makes two claims equal only if they are the same object. Claims can therefore be keys of the
+# cache of `check_rule`.
 @dataclass(frozen=True, eq=False)
 class PropertyClaim:
     """A claim that is decided by checks on random instances.
@@ -180,12 +188,14 @@ class PropertyClaim:
     Args:
         id: stable identifier, such as `notes.regret`.
         sentence: the claim, in a sentence.
-        source: file and place where it is claimed.
-        setting: what is drawn and run, and choices made where the source is silent or wrong.
-        checks: tests of its subclaims.
-        workloads: workloads whose data the checks read, with default settings. Without the data the claim is
-            not run.
-        at_most_partly: why the claim cannot be fully reproduced, such as reduced data; empty if it can.
+        source: number of the source and place of the claim in it, such as `002 eq. 22`.
+        setting: description of the instances, and of choices that were made because the source is silent or
+            wrong.
+        checks: tests of the subclaims.
+        workloads: names of the workloads whose data the checks read, with default settings. If the data is
+            missing, the claim is not checked.
+        at_most_partly: reason why the claim cannot be fully reproduced, such as reduced data; empty if there
+            is no such reason.
 
     Raises:
         ValueError: if there are no checks, or two checks have the same subclaim and variant.
@@ -226,7 +236,14 @@ class PropertyClaim:
 
 @dataclass(frozen=True)
 class OfInstance:
-    """Identification of an instance: its claim, subclaim and variant, and its number."""
+    """Identification of an instance.
+
+    Args:
+        claim: id of the claim.
+        part: the subclaim.
+        variant: `as printed` or `as corrected` if the source has a misprint; otherwise empty.
+        instance: number of the instance.
+    """
 
     claim: str
     part: str
@@ -236,7 +253,7 @@ class OfInstance:
 
 @dataclass(frozen=True)
 class Row(OfInstance):
-    """A measure of an instance, and the seconds that the instance took."""
+    """A measure of an instance, with the seconds in which the whole instance was drawn and measured."""
 
     measure: Measure
     seconds: float = field(default=0.0, compare=False)  # two runs of the same instance give equal rows
@@ -253,7 +270,7 @@ class Trace(OfInstance):
 
 
 def modules(folder: Path | None = None) -> tuple[str, ...]:
-    """Return the names, without package, of the modules in benchmarks/claims that define claims."""
+    """Return the names of the modules in benchmarks/claims that define claims, without the package's name."""
     files = (FOLDER if folder is None else folder).glob("*.py")
     return tuple(sorted(path.stem for path in files if not path.stem.startswith("_")))
 
@@ -283,7 +300,7 @@ def claims_of(module: str) -> tuple[PropertyClaim, ...]:
 
 
 def claims_by_id(folder: Path | None = None) -> dict[str, tuple[str, PropertyClaim]]:
-    """Return module and claim by the id of the claim, for all modules.
+    """Return the claims of all modules, each with the name of its module, by id of the claim.
 
     Args:
         folder: folder of the modules; by default benchmarks/claims.
@@ -308,22 +325,24 @@ def claims_by_id(folder: Path | None = None) -> dict[str, tuple[str, PropertyCla
 def part_results(claim: str, check: Check, scale: str, rule: str = "") -> Iterator[Row | Trace]:
     """Yield the measures of all instances of one check, each followed by its lines for figures.
 
-    An instance depends only on the claim's id, the subclaim, the rule and its number. If the rule is changed
-    after its results were seen, the new rule is tested on new instances.
+    The claim's id, the subclaim, the hash of the rule and the number of an instance determine the instance.
+    If the rule is changed after its results were seen, the new rule is tested on new instances.
 
     Args:
         claim: id of the claim.
-        rule: hash of the claim's decision rule.
+        check: the check.
+        scale: name of the scale, which decides the number of instances.
+        rule: hash of the claim's decision rule (`curvebench.property_checks.check_rules`).
 
     Raises:
         ValueError: for an instance without measures, which could never violate the claim.
     """
-    # The variant is not part of the key, so that a statement as printed and as corrected see the same
-    # instances.
+    # The variant is not part of the key, so that a statement as printed and the same statement as corrected
+    # are tested on the same instances.
     key = zlib.crc32(f"{claim} {check.part} {rule}".rstrip().encode())
     draw, count = check.at(scale), check.count(scale)
-    # Share of its limit that each quantity reaches on the nearest instance, and the negative number of that
-    # instance.
+    # By quantity: the largest value so far as a share of its limit, and minus the number of the instance with
+    # this value (minus, so that of equal shares the first instance is the maximum)
     nearest_by: dict[str, tuple[float, int]] = {}
     for instance in range(count):
         began = time.perf_counter()
@@ -353,20 +372,34 @@ def _of_instance(
 
 
 def _share(draw: Measures, quantity: str, random: np.random.Generator) -> float:
-    """Return the share of its limit that a quantity reaches on an instance; 0 if it is not measured."""
+    """Return a quantity of an instance as a share of its limit; 0 if the quantity is not measured.
+
+    Args:
+        draw: function that draws and measures an instance.
+        quantity: name of the quantity.
+        random: random generator from which the instance is drawn.
+    """
     return _bound_shares(draw(random)).get(quantity, 0.0)
 
 
 def _bound_shares(items: Iterable[Measure | Series]) -> dict[str, float]:
-    """Return the largest share of its limit that each quantity reaches."""
+    """Return, by quantity, the largest measured value as a share of its limit.
+
+    Args:
+        items: measures of an instance; lines for figures are ignored.
+    """
     measures = [item for item in items if isinstance(item, Measure)]
     return recorded.bound_shares((m.quantity, m.value, m.relation, m.limit, m.tolerance) for m in measures)
 
 
 def verdicts(claim: PropertyClaim, rows: Sequence[Row]) -> dict[recorded.Variant, recorded.Verdict]:
-    """Return the verdict of each variant of a claim; without a misprint, the only variant is "".
+    """Return the verdict on each variant of a claim; if the source has no misprint, the only variant is "".
 
-    A subclaim holds if there are measures of it and all of them hold.
+    A subclaim is satisfied if it has measures and all of them satisfy their relations.
+
+    Args:
+        claim: the claim.
+        rows: measures of the claim's instances.
     """
     holding: dict[tuple[str, recorded.Variant], list[bool | None]] = {
         (check.part, check.variant): [] for check in claim.checks

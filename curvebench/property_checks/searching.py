@@ -1,4 +1,8 @@
-"""Search for the instance that comes nearest to breaking a bound: an evolution strategy on random draws."""
+"""Search for the instance that comes nearest to violating a bound, by an evolution strategy.
+
+An instance, such as a random matrix, is drawn from a random generator. The search varies the random numbers
+from which an instance is drawn.
+"""
 
 from __future__ import annotations
 
@@ -8,25 +12,25 @@ from typing import Any
 import numpy as np
 
 Share = Callable[[np.random.Generator], float]
-# Factors of the step size after a success and after a failure. The step stays constant if one try in five
-# succeeds.
+# Factors by which the step size is multiplied after a try that was better, and after a try that was worse.
+# The step size stays constant on average if one try in five is better.
 RAISED, LOWERED = 1.5, 1.5**-0.25
 
 
 class Moved(np.random.Generator):
     """Random generator that draws an instance near another one.
 
-    Continuous draws are rotated: a standard normal z becomes z cos(step) + xi sin(step), which is standard
-    normal too, so that every instance keeps its distribution. A uniform number is the normal distribution
-    function of a normal number, which is rotated. Integers, choices and permutations are drawn from
-    `seed` without change.
+    Continuous draws are rotated: a standard normal number z becomes z cos(step) + xi sin(step) with another
+    standard normal number xi. The result is standard normal too, so that instances keep their distribution.
+    A uniform number is computed as the normal distribution function of a standard normal number, which is
+    rotated in the same way. Integers, choices and permutations are drawn from `seed` without change.
 
     Args:
         seed: seed of the original instance.
-        draws: z for each call in the order of calls. For later calls, and for a call with another shape, z is
-            drawn from `seed`.
-        step: angle, from 0 for the same instance to pi / 2 for an independent one.
-        moves: generator of xi.
+        draws: the numbers z of each call of the generator, in the order of calls. For later calls, and for a
+            call with another shape, z is drawn from `seed`.
+        step: angle in radians, from 0 for the same instance to pi / 2 for an independent instance.
+        moves: random generator of the numbers xi.
     """
 
     def __init__(self, seed: list[int], draws: list[Any], step: float, moves: np.random.Generator) -> None:
@@ -60,13 +64,15 @@ class Moved(np.random.Generator):
 
 
 def nearest(share: Share, seed: list[int], tries: int) -> np.random.Generator:
-    """Return a generator of the instance with the largest share that a (1 + 1) evolution strategy finds.
+    """Search for an instance with a large share of its limit, and return a generator that draws it.
 
-    The step size follows the one-fifth success rule (Rechenberg 1973). The search ends when the share exceeds
-    1, which breaks the bound. Instances whose share is not finite are ignored.
+    The search is a (1 + 1) evolution strategy: it changes the best instance so far, and keeps the change if
+    it increases the share. The step size follows the one-fifth success rule (Rechenberg 1973). The search
+    ends when the share exceeds 1, which violates the bound. Instances whose share is not finite are ignored.
 
     Args:
-        share: function that draws an instance from a generator and returns the share of the limit it reaches.
+        share: function that draws an instance from a random generator and returns the measured value as a
+            share of its limit.
         seed: seed of the first instance; the random numbers of the search are derived from it as well.
         tries: number of instances to draw.
     """

@@ -37,17 +37,21 @@ def _with_quantity(raw: Any) -> Any:
 class Claim(Document):
     """A sentence of a paper with the conditions that decide it, all of which must hold.
 
-    A claim that `repeats` another one tests the same sentence in another setting and decides nothing. It
-    takes sentence, source and conditions from the other claim (`curvebench.spec.study.read_study_file`).
+    A claim with the key `repeats` tests the sentence of another claim once more under changed circumstances,
+    such as another precision, and does not count for the verdict on that claim. It takes sentence, source and
+    conditions from the other claim (`curvebench.spec.study.read_study_file`).
 
     Args:
         id: name of the claim, unique among all studies and property checks.
-        source: number and place of the sentence in the source, such as `000 Fig. 1`.
-        conditions: the key `supported_if` of study files.
-        repeats: id of the repeated claim; empty for a claim that decides.
-        changed: difference of the repeated claim's setting, in words that follow a verdict: "in float64".
-        bases: for a repeated claim, label of the basis in this study by label in the repeated claim; None
-            where labels are the same.
+        sentence: the claim in words.
+        source: number of the source (`curvebench.spec.sources`) and place of the sentence in it, such as
+            `000 Fig. 1`.
+        conditions: comparisons that runs must satisfy; the key `supported_if` of study files.
+        repeats: id of the repeated claim; empty if the claim repeats no other one.
+        changed: changed circumstances of a claim that repeats another one, in words that can follow a
+            verdict: "in float64".
+        bases: for a claim that repeats another one, the label of each basis in this study by the label that
+            the repeated claim uses; None if the labels are the same.
     """
 
     id: str
@@ -84,10 +88,13 @@ class Claim(Document):
 
     @property
     def written_rule(self) -> Mapping[str, Any]:
-        """Id and conditions in plain JSON types, without unset and default values, for the rule hash."""
+        """Id and conditions in plain JSON types, without values that are unset or equal to their default.
+
+        The hash of the claim's decision rule is computed from these values.
+        """
         dumped = self.model_dump(mode="json", exclude_defaults=True, include={"id", "conditions"})
         for written, condition in zip(dumped["supported_if"], self.conditions, strict=True):
-            # Hashes always contain the pairs, even by default, and the test. They did so when the first sets
-            # were published, whose rules must keep their hashes.
+            # `pairs`, even if it has its default, and the name of the test stay in the hash: they were in it
+            # when the first sets were published, and the rules of published claims must keep their hashes.
             written |= {"pairs": condition.pairs, "test": "sign"}
         return dumped

@@ -1,6 +1,6 @@
-"""Modules that define rules, bases or workloads, in this project or in files of users.
+"""Modules that define update rules, bases or workloads, in this project or in files of users.
 
-A module lists its definitions in a constant that is a tuple, such as `WORKLOADS`.
+A module lists the objects that it defines in a constant that is a tuple, such as `WORKLOADS`.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from curvebench.spec.errors import InputError, Problems
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of definition, which modules list in a constant of their own: optimizers, bases or workloads.
+    """One of the kinds of objects that users can add: optimizers, bases and workloads.
 
     Args:
-        noun: name of the kind in messages.
+        noun: name of the kind in messages, such as "workload".
         package: package of this project whose modules define objects of this kind.
-        constant: name of the constant, a tuple or a list.
+        constant: name of the tuple or list in which a module lists its objects of this kind.
         type: class of the objects; it has an attribute `name`.
-        otherwise: end of a message, on names that users can give without such a module.
+        otherwise: end of the message about a module without such a list: other names that users can give.
     """
 
     noun: str
@@ -34,7 +34,7 @@ class Kind:
     otherwise: str = ""
 
     def own(self) -> dict[str, Any]:
-        """Return the objects of this kind that the project defines, by name.
+        """Return the objects of this kind that this project defines, by name.
 
         Raises:
             InputError: with a line for each module that cannot be loaded, defines an object of another class,
@@ -43,7 +43,7 @@ class Kind:
         return {name: item for name, (item, _) in _found(self).items()}
 
     def module_of(self, name: str) -> str:
-        """Return the module that defines an object of this project; the hash of a job needs its sources."""
+        """Return the dotted name of the module of this project that defines the object `name`."""
         return _found(self)[name][1]
 
     def defined(self, load: Callable[[], Any], where: str, without: Any = None) -> dict[str, Any]:
@@ -52,11 +52,12 @@ class Kind:
         Args:
             load: imports and returns the module. Any exception that it raises is an error of the module's
                 author.
-            where: the module in messages.
-            without: objects of a module that lacks the constant; None if the constant is required.
+            where: name of the module in messages.
+            without: return value for a module without the constant; None to raise an error instead.
 
         Raises:
-            InputError: when the module cannot be loaded, or its constant is missing or has other objects.
+            InputError: when the module cannot be loaded, the constant is missing, or it contains objects of
+                another class.
         """
         try:
             defined = getattr(load(), self.constant, without)
@@ -76,7 +77,7 @@ class Kind:
 
 @cache
 def _found(kind: Kind) -> Mapping[str, tuple[Any, str]]:
-    """Return the objects of this project with the module of each, by name."""
+    """Return the objects of this project by name, each with the dotted name of its module."""
     items: dict[str, tuple[Any, str]] = {}
     problems = Problems()
     path = importlib.import_module(kind.package).__path__
@@ -92,5 +93,5 @@ def _found(kind: Kind) -> Mapping[str, tuple[Any, str]]:
 
 
 def path_of(module: str) -> str:
-    """Return the path in a checkout of a module of this project, such as `optimizers/adam.py`."""
+    """Return the path of a module's file in a checkout of this project, such as `optimizers/adam.py`."""
     return f"{module.removeprefix('curvebench.').replace('.', '/')}.py"

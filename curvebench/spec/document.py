@@ -1,4 +1,7 @@
-"""Base class of all typed documents, error messages that name the key, and metrics as studies write them."""
+"""Base class of all typed documents, error messages that name the key, and metrics as studies write them.
+
+A document is a study file, a plan or a job specification, or a mapping inside of one.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,16 @@ from curvebench.spec.errors import unknown
 
 Direction = Literal["minimize", "maximize"]
 Which = Literal["final", "best"]
-# Threshold by metric, or by metric and workload
+# Thresholds by metric: a number for all workloads, or a number for each workload by its label
 Targets = dict[str, float | dict[str, float]]
 Positive = Annotated[int, Field(ge=1)]
 Names = Annotated[tuple[str, ...], Field(strict=False, min_length=1)]
-# Keys whose value selects the class of a part of a study, where several are possible
+# Keys of a study file whose value selects the class of the mapping that contains the key: the class of a
+# tuning protocol, or of a condition of a claim
 TAGS = ("protocol", "quantity", "at_equal")
 
-# Present names of keys, by earlier names. An earlier name is an error; `curvebench convert` replaces it.
+# Current name of each renamed key, by its earlier name. An earlier name in a file is an error, which
+# `curvebench convert` repairs.
 NEW_NAMES = {
     "holds_if": "supported_if",
     "than": "compared_to",
@@ -39,7 +44,7 @@ RENAMED_KEY = re.compile(rf"""(^[ \t]*(?:- )?|[{{,][ \t]*)("?)({"|".join(NEW_NAM
 
 
 class Document(BaseModel):
-    """Base class of documents and of their parts.
+    """Base class of documents and of the mappings inside documents.
 
     Documents are immutable. Unknown keys are errors, and values are not converted: a text is never a number.
     """
@@ -75,7 +80,7 @@ class Headline(Judged):
     """The metric of figures and leaderboard, and whether its final or best value counts.
 
     Args:
-        floor: value beyond which all runs tie, such as the rounding error of a loss; None for no such value.
+        floor: value beyond which all runs tie, such as the rounding error of a loss; None if runs never tie.
     """
 
     floor: float | None = None
@@ -90,7 +95,8 @@ class Criterion(Judged):
 def is_written(info: ValidationInfo) -> bool:
     """Return whether a validated value comes from a file that people wrote, in YAML.
 
-    Otherwise it is JSON written by this project, where words and percentages have already been converted.
+    Otherwise the file is JSON written by this project, where words and percentages have already been
+    converted.
     """
     return info.mode != "json"
 
@@ -127,12 +133,12 @@ CriterionWords = Annotated[Criterion, words("statistic which metric", "median be
 
 
 def converted(text: str) -> str:
-    """Return the text of a study file or a plan with the present names of all renamed keys."""
+    """Return the text of a study file or a plan in which all renamed keys have their current names."""
     return RENAMED_KEY.sub(lambda key: f"{key[1]}{key[2]}{NEW_NAMES[key[3]]}{key[2]}:", text)
 
 
 def under_first_names(value: Any) -> Any:
-    """Return a value of JSON types with the first names of keys at every level.
+    """Return a JSON value in which each renamed key, at every level, has its original name again.
 
     Hashes of jobs and of decision rules are computed from these names, and the seeds of final runs follow
     from such hashes. Renaming a key therefore repeats no run and moves no seed.
@@ -151,9 +157,10 @@ def explained(
     """Return a message for each error of a document: the key, the value, and the reason.
 
     Args:
+        errors: errors that pydantic found.
         model: class of the document.
-        owner, noun: how messages call the document and one of its keys, such as `a study` and `key`.
-        raw: the document as people wrote it.
+        owner, noun: names of the document and of its keys in messages, such as `a study` and `key`.
+        raw: the document as read from the file, before validation.
     """
     details = errors.errors()
     # Errors that follow from others: a list is also called too short when its items are invalid, since
@@ -198,10 +205,10 @@ def _explained(error: Mapping[str, Any], model: type[BaseModel], owner: str, nou
 
 
 def _written(location: tuple[str | int, ...], raw: Any) -> tuple[str | int, ...]:
-    """Return the keys and indices under which people wrote a value.
+    """Return the keys and indices that lead to a value in the file, given pydantic's location of the value.
 
-    Pydantic's locations also contain the names of classes where a value may be of several classes, and the
-    keys `name` and `options` of entries that people write as `name: {key: value}`.
+    Pydantic's locations also contain the names of classes if a value may be of several classes, and the keys
+    `name` and `options` of entries that people write as `name: {key: value}`.
     """
     written: list[str | int] = []
     for part in location:
@@ -220,12 +227,16 @@ def dotted(location: tuple[str | int, ...]) -> str:
 
 
 def _fields(model: type[BaseModel], location: tuple[str | int, ...]) -> list[tuple[str, FieldInfo]]:
-    """Return the fields that are valid at a location of a document, in which unions have pydantic's names."""
+    """Return the fields that are valid in the mapping at a location of a document.
+
+    Args:
+        location: keys and indices, and the names that pydantic gives to members of unions.
+    """
     models = [model]
     for step in location:
         items = [item for model in models for item in model.model_fields.items()]
         fields = [field for name, field in items if step in (name, field.alias)]
-        # A location also contains indices, and keys of mappings such as scales; these are no fields.
+        # Indices, and keys of mappings such as the names of scales, are no fields: the classes stay.
         if fields:
             models = [inner for field in fields for inner in models_of(field.annotation)]
         models = [model for model in models if _has_tag(model, step)] or models
@@ -233,7 +244,7 @@ def _fields(model: type[BaseModel], location: tuple[str | int, ...]) -> list[tup
 
 
 def _has_tag(model: type[BaseModel], tag: str | int) -> bool:
-    """Return whether a class is the member of a union that a key with this value selects."""
+    """Return whether a class is the member of a union that the value `tag` of one of the TAGS selects."""
     fields = model.model_fields.items()
     return any(name in TAGS and tag in get_args(field.annotation) for name, field in fields)
 

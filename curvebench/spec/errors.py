@@ -37,15 +37,15 @@ class Problems:
         return bool(self.lines)
 
     def add(self, line: str) -> None:
-        """Report a problem, as a line with the key and the reason."""
+        """Record a problem. `line` has the key and the reason."""
         self.lines[f"{self.where}{line}"] = None
 
     @contextmanager
     def caught(self, prefix: str = "") -> Iterator[None]:
-        """Report a ValueError that the block raises, and continue after the block.
+        """Record a ValueError that the `with` block raises, and continue after the block.
 
         Args:
-            prefix: beginning of the line, such as the key.
+            prefix: text before the error's message, such as the key with a colon.
         """
         try:
             yield
@@ -53,10 +53,10 @@ class Problems:
             self.add(f"{prefix}{error}")
 
     def known(self, key: str, owner: str, kind: str, names: Iterable[str], valid: Collection[str]) -> None:
-        """Report each name that is not valid.
+        """Record a problem for each name that is not valid.
 
         Args:
-            key: key at which the names are given.
+            key: key of the file under which the names are listed.
             owner, kind, valid: as in `unknown`.
         """
         for name in names:
@@ -64,21 +64,21 @@ class Problems:
                 self.add(f"{key}: {unknown(owner, kind, name, valid)}")
 
     def once(self, key: str, names: Iterable[str], text: str = "{!r} is listed twice; list it once") -> None:
-        """Report each name that occurs more than once.
+        """Record a problem for each name that occurs more than once.
 
         Args:
-            key: key at which the names are given.
-            text: reported text, in which `{!r}` stands for the name.
+            key: key of the file under which the names are listed.
+            text: text of the problem, in which `{!r}` stands for the name.
         """
         for name, count in Counter(names).items():
             if count > 1:
                 self.add(f"{key}: {text.format(name)}")
 
     def check(self) -> None:
-        """Raise an error if a problem was reported.
+        """Raise an error with all recorded problems; do nothing if there are none.
 
         Raises:
-            InputError: with all lines.
+            InputError: with a line for each problem.
         """
         if self.lines:
             raise InputError("\n".join(self.lines))
@@ -93,8 +93,8 @@ MIN_PREFIX_LENGTH = 4
 def unknown(owner: str, kind: str, name: object, valid: Iterable[str]) -> str:
     """Return the message for an unknown name.
 
-    It suggests the nearest valid name, and lists all valid names if there are at most `MAX_LISTED` or none is
-    near.
+    The message suggests the most similar valid name. It lists all valid names if there are at most
+    `MAX_LISTED` of them, or if no valid name is similar.
 
     Args:
         owner, kind: as in "<owner> has no <kind> 'name'".
@@ -107,9 +107,9 @@ def unknown(owner: str, kind: str, name: object, valid: Iterable[str]) -> str:
 
 
 def nearest(name: object, valid: Iterable[str]) -> str:
-    """Return `; did you mean ...?` with the most similar valid name, or an empty text.
+    """Return `; did you mean ...?` with the most similar valid name; empty if no valid name is similar.
 
-    Case is ignored. If no name is similar, the first valid name that starts with `name` is suggested.
+    Case is ignored. If no valid name is similar as a whole, the first one that starts with `name` is used.
     """
     names, written = {valid_name.lower(): valid_name for valid_name in valid}, str(name).lower()
     longer = [key for key in names if len(written) >= MIN_PREFIX_LENGTH and key.startswith(written)]
@@ -120,7 +120,8 @@ def nearest(name: object, valid: Iterable[str]) -> str:
 def no_beginning(name: str, valid: Iterable[str]) -> str:
     """Return the message for a text with which no valid name starts.
 
-    It suggests a valid name that starts with the text in another case, or else the most similar name.
+    The message suggests the text in other upper and lower case if a valid name starts with that, otherwise
+    the most similar valid name.
     """
     names = list(valid)
     same_letters = [item[: len(name)] for item in names if name and item.lower().startswith(name.lower())]

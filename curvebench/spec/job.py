@@ -1,4 +1,10 @@
-"""Job specs: the work of a job, its sources, the jobs that it follows, and the paths of its files."""
+"""Job specifications (specs): everything that a job computes and depends on, and the paths of its files.
+
+A job is a process that Snakemake starts. A job of the stage `bases` estimates bases (changes of coordinates
+of the parameters), a job of the stage `runs` makes the runs of a method (an optimizer in a basis), in rounds
+that tune it and a final round, in which it is judged on other seeds. A setting is a value for each tuned
+hyperparameter.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +23,11 @@ from curvebench.spec.training import TrainingProtocol
 from curvebench.spec.tuning import Tuning
 from curvebench.spec.values import Precision
 
-# Raised when a change of the project changes the results of runs, so that all runs are repeated; a test
-# compares stored trajectories (tests/curvebench/golden.json).
+# This number is part of every job's hash. Increase it when a change of the project changes the results of
+# runs; then all runs are repeated. A test that compares with stored trajectories finds such changes.
 TRAJECTORY_VERSION = 2
 NOT_HASHED = {"hash", "claim_rules"}
-# Backend name of bases that are estimated once for all backends, by JAX in float64 and NumPy
+# Backend name of jobs that estimate bases once for all backends, with JAX in float64 and NumPy
 HOST = "host"
 
 
@@ -30,9 +36,9 @@ class JobSpec(Document):
 
     Args:
         stage: kind of the job, such as `bases` or `runs`; it selects the class of the spec.
-        optimizers: optimizers that the job runs; for a checks job, the module of claims as a single entry,
-            after which the job is named.
-        upstream: hashes of the jobs whose tables this job reads, by their stage, such as `bases`.
+        optimizers: optimizers that the job runs; for a checks job, a single entry with the name of its module
+            of claims.
+        upstream: hashes of the jobs whose tables this job reads, by the stage of these jobs, such as `bases`.
         sources: SHA-256 of each source file of this project that affects the result, by path.
         versions: versions of the packages that the backend uses.
         hash: first 16 hexadecimal digits of the SHA-256 of all keys except `hash` and `claim_rules`.
@@ -55,7 +61,7 @@ class JobSpec(Document):
 
     @model_validator(mode="after")
     def _hashed(self) -> Self:
-        """Compute the hash; a given value is replaced."""
+        """Compute the hash, which replaces a given value."""
         keys = under_first_names(self.model_dump(mode="json", exclude=NOT_HASHED))
         decisive = json.dumps(keys, sort_keys=True)
         digest = hashlib.sha256(decisive.encode()).hexdigest()[:16]
@@ -69,7 +75,7 @@ class JobSpec(Document):
         return len(self.workloads) * len(self.bases) * len(self.seeds)
 
     def changed(self, **changes: Any) -> Self:
-        """Return another job of the same kind, with other values for some keys and its own hash."""
+        """Return a copy of the job in which the given keys have other values, with the hash that follows."""
         return type(self).model_validate({**dict(self), **changes})
 
     def to_json(self) -> str:
@@ -78,7 +84,7 @@ class JobSpec(Document):
 
     @property
     def description(self) -> str:
-        """Name of the job in messages: its optimizer, or `all` for several."""
+        """Name of the job in messages: label of its optimizer, or `all` if it has several optimizers."""
         return self.optimizers[0].label if len(self.optimizers) == 1 and self.stage != "timing" else "all"
 
     @property
@@ -90,11 +96,12 @@ class JobSpec(Document):
 class BasesSpec(JobSpec):
     """A basis-estimation job. Its result depends on neither the training protocol nor the length of runs.
 
-    On the backend `HOST`, gradients are taken in float64; on any other backend in the precision of the runs.
+    On the backend `HOST`, gradients are computed in float64; on any other backend in the precision of the
+    runs.
 
     Args:
-        precision: precision of the runs that use the bases, in which they are stored; None for the precision
-            of each workload.
+        precision: precision of the runs that use the bases, in which the bases are stored; None to use the
+            default precision of each workload.
     """
 
     stage: Literal["bases"]
@@ -105,7 +112,9 @@ class TrainingSpec(JobSpec):
     """A job that makes steps according to the training protocol of its study.
 
     Args:
-        bundle_memory_bytes: memory that the lanes of one program may take, which bounds their number.
+        training: the training protocol.
+        bundle_memory_bytes: memory that the lanes of a program, the runs that it computes together, may take.
+            It limits their number.
     """
 
     training: TrainingProtocol
@@ -113,11 +122,13 @@ class TrainingSpec(JobSpec):
 
     @property
     def precision(self) -> Precision | None:
-        """Precision of all runs; None for the precision of each workload."""
+        """Precision of all runs; None if each workload uses its default precision."""
         return self.training.precision
 
     def changed(self, **changes: Any) -> Self:
-        """Return another job with other values for some keys, which may be keys of the training protocol."""
+        """Return a copy of the job in which the given keys, of the job or of its training protocol, have
+        other values.
+        """
         keys = {name: changes.pop(name) for name in TrainingProtocol.model_fields if name in changes}
         return super().changed(training=self.training.model_copy(update=keys), **changes)
 
@@ -129,17 +140,18 @@ class RunsSpec(TrainingSpec):
 
     Args:
         tuning: the tuning protocol, with the optimizer's own search space if it has one.
-        rounds: numbers of the rounds that the job makes, from 0. The final round has the number after the
-            last tuning round. Earlier rounds that are missing here are made by upstream jobs.
+        rounds: numbers of the rounds that the job makes. The first tuning round is round 0; the final round
+            follows the last tuning round. Rounds that are not listed are made by upstream jobs.
         tuning_seeds: seeds of the tuning rounds.
         settings: hyperparameter settings of the job's only round; None for the settings of the protocol.
         alone: whether the job makes a single run; in the final round, the runs of a single seed.
-        setting: index of the setting of a single tuning run among the settings of its round; None otherwise.
-        compared: labels of bases in which claims compare the method. There, final runs are made at every
-            setting that other tuning seeds may choose
+        setting: for a job that makes a single tuning run, index of its setting among the settings of the
+            round; None for other jobs.
+        compared: labels of bases in which claims compare the method. In these bases, final runs are made at
+            every setting that other tuning seeds may choose
             (`curvebench.results.tuning.TuningOutcome.candidate_settings`).
-        claim_rules: hash of the decision rule of each claim when the final runs were planned. It is no part
-            of the job's hash: a rule that changes afterwards is reported as changed and repeats no run.
+        claim_rules: hash of the decision rule of each claim when the final runs were planned. The job's hash
+            does not depend on it: a rule that changes later is reported as changed, but repeats no run.
     """
 
     stage: Literal["runs"]
@@ -154,7 +166,7 @@ class RunsSpec(TrainingSpec):
 
     @property
     def final_round(self) -> int:
-        """Number of the round that runs the final seeds."""
+        """Number of the final round, in which the method is judged."""
         return len(self.tuning.rounds)
 
     def in_round(self, number: int) -> Self:
@@ -175,12 +187,14 @@ class RunsSpec(TrainingSpec):
         return tuple(self.in_round(number).cells * self.tries(number) for number in self.rounds)
 
     def tries(self, number: int) -> int:
-        """Return the number of settings of each cell in a round; it is 1 in the final round."""
+        """Return the number of settings that a round runs on each workload; it is 1 in the final round."""
         return 1 if self.alone or number == self.final_round else self.tuning.rounds[number]
 
     @property
     def description(self) -> str:
-        """Name of the job in messages: its optimizer; for a single run method, workload, setting and seed."""
+        """Name of the job in messages: label of its optimizer; for a job that makes a single run, method,
+        workload, setting and seed.
+        """
         if not self.alone:
             return super().description
         parts = [f"{Method(super().description, self.bases[0].label).label} on {self.workloads[0].name}"]
@@ -190,37 +204,43 @@ class RunsSpec(TrainingSpec):
 
     @property
     def name(self) -> str:
-        """Last part of the job's paths; a single run has workload, basis, round, setting and seed in it."""
+        """Last part of the job's paths: optimizer, backend and hash; for a job that makes a single run also
+        workload, basis, round, setting and seed.
+        """
         if not self.alone:
             return super().name
         parts = [super().description, self.workloads[0].name, self.bases[0].label]
         if self.setting is not None:
             parts += [f"round{self.rounds[0] + 1}", f"setting{self.setting + 1}"]
-        # Names are split at dots, so that a label must not add one.
+        # Other code splits the name at its dots, so the first part must not contain a dot.
         text = re.sub(r"[^\w-]", "_", "-".join([*parts, f"seed{self._seed}"]))
         return f"{text}.{self.backend}.{self.hash}"
 
     @property
     def _seed(self) -> int:
-        """The seed of a single run."""
+        """The seed of a job that makes a single run."""
         return (*self.seeds, *self.tuning_seeds)[0]
 
 
 class TimingSpec(TrainingSpec):
-    """A timing job, which measures step times of all methods of a backend."""
+    """A timing job, which measures the seconds per step of all methods on a backend."""
 
     stage: Literal["timing"]
 
 
 class ParitySpec(JobSpec):
-    """A parity job, which compares the backends on some optimizers for a number of steps."""
+    """A parity job, which checks that all backends make equal steps with some optimizers.
+
+    Args:
+        steps: number of steps that are compared.
+    """
 
     stage: Literal["parity"]
     steps: int
 
 
 class ChecksSpec(JobSpec):
-    """A checks job for the claims of a module of benchmarks/claims.
+    """A checks job, which runs the property checks of a module of benchmarks/claims.
 
     Args:
         claim_rules: hash of the checks of each claim, by claim id.
@@ -269,7 +289,13 @@ def job_folder(results: Path, spec: JobSpec) -> Path:
 
 
 def upstream_folder(results: Path, spec: JobSpec, stage: str, hash_: str) -> Path:
-    """Find the tables of an earlier job of the same study by its hash.
+    """Return the folder of the tables of an upstream job.
+
+    Args:
+        results: results folder.
+        spec: the job that reads the tables.
+        stage: stage of the upstream job, such as `bases`.
+        hash_: hash of the upstream job.
 
     Raises:
         InputError: when the job has not been run.
@@ -284,7 +310,8 @@ def upstream_folder(results: Path, spec: JobSpec, stage: str, hash_: str) -> Pat
 def estimated_at(alone: bool, backend: str, device: str) -> tuple[str, str]:
     """Return the backend and device on which the bases of a workload are estimated.
 
-    If each run of the workload is a job of its own (`alone`) and takes a GPU for hours, they are estimated on
-    the backend and device of the runs. Otherwise they are estimated once for all backends, on the host.
+    If each run of the workload is a job of its own (`alone`), because a run takes a GPU for hours, bases are
+    estimated on the backend and device of the runs. Otherwise they are estimated once for all backends, on
+    the host.
     """
     return (backend, device) if alone and device != "cpu" else (HOST, "cpu")

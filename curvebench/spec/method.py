@@ -1,4 +1,9 @@
-"""Resolved optimizers, bases and workloads, and methods: an optimizer in a basis, as tables label it."""
+"""Optimizers, bases and workloads with all their options, as jobs use them; and methods.
+
+A basis is a change of coordinates of the parameters. A method is an optimizer that makes its steps in a
+basis; tables label it `adam @ egop`. These classes contain names and values only: `curvebench.registry` finds
+the objects themselves.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +11,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-# Label of the basis of the original coordinates
+# Label of the identity basis: parameters keep their original coordinates
 IDENTITY = "identity"
 # Libraries whose optimizers a study may name, and the backend on which they run
 LIBRARIES = {"torch": "torch", "optax": "jax"}
 
 
 class Method(NamedTuple):
-    """An optimizer in a basis, by their labels."""
+    """Labels of an optimizer and of the basis in which it makes its steps."""
 
     optimizer: str
     basis: str
 
     @property
     def label(self) -> str:
-        """`adam` in the identity basis, `adam @ egop` in another."""
+        """Label of the method: `adam` in the identity basis, `adam @ egop` in the basis `egop`."""
         return self.optimizer if self.basis == IDENTITY else f"{self.optimizer} @ {self.basis}"
 
     @classmethod
@@ -32,15 +37,18 @@ class Method(NamedTuple):
 
 @dataclass(frozen=True)
 class OptimizerSpec:
-    """An optimizer as jobs run it: a rule with fixed hyperparameters, and all of its options.
+    """An optimizer as jobs run it: an update rule with its fixed hyperparameters and all of its options.
 
     Args:
         name: name of the rule.
-        hyperparameters: values that the study fixes; the others are tuned.
-        options: the study's options, completed by defaults.
-        label: name in tables; the name of the rule if it is empty.
-        space: search space of this optimizer by hyperparameter; empty for the study's.
-        locator: where the rule is defined (curvebench.registry); the name if it is empty.
+        hyperparameters: values of hyperparameters that the study fixes; the study tunes other ones or leaves
+            them at their defaults.
+        options: values of all options; options that the study leaves out have their defaults.
+        label: name in tables; if it is empty, the name of the rule is used.
+        space: interval of each hyperparameter in which tuning searches for this optimizer; if it is empty,
+            the search space of the study is used.
+        locator: text by which `curvebench.registry.find_rule` finds the rule; if it is empty, the name is
+            used.
     """
 
     name: str
@@ -56,7 +64,9 @@ class OptimizerSpec:
 
     @property
     def only_backend(self) -> str | None:
-        """The only backend of an optimizer of another library, which also tunes it; None for other rules."""
+        """The backend of an optimizer of another library, PyTorch or optax, which runs and is tuned on this
+        backend only; None for rules of this project, which run on every backend.
+        """
         library, colon, _ = self.locator.partition(":")
         return LIBRARIES.get(library) if colon else None
 
@@ -66,7 +76,9 @@ class OptimizerSpec:
 
     @property
     def chosen(self) -> dict[str, Any]:
-        """All that a study chooses about the optimizer: locator, options, hyperparameters, search space."""
+        """Everything that a study decides about the optimizer, for hashes: locator, options, fixed
+        hyperparameters and search space.
+        """
         return {
             **({} if self.label == self.locator else {"rule": self.locator}),
             **self.options,
@@ -77,12 +89,13 @@ class OptimizerSpec:
 
 @dataclass(frozen=True)
 class BasisSpec:
-    """A basis as jobs use it, with its options completed.
+    """A basis as jobs use it, with the values of all of its options.
 
     Args:
         label: name in tables.
-        name: name of the basis.
-        optimizers: labels of the optimizers that run in the basis; empty for all.
+        name: name of the basis, by which its definition is found.
+        options: values of all options; options that the study leaves out have their defaults.
+        optimizers: labels of the optimizers that run in the basis; empty for all optimizers of the study.
     """
 
     label: str
@@ -92,7 +105,7 @@ class BasisSpec:
 
     @property
     def chosen(self) -> dict[str, Any]:
-        """All that a study chooses about the basis: its name, options and optimizers."""
+        """Everything that a study decides about the basis, for hashes: name, options and optimizers."""
         optimizers = {"optimizers": list(self.optimizers)} if self.optimizers else {}
         return {"name": self.name, **self.options, **optimizers}
 
@@ -103,11 +116,14 @@ class BasisSpec:
 
 @dataclass(frozen=True)
 class WorkloadSpec:
-    """A workload as jobs run it, with its settings completed.
+    """A workload as jobs run it, with the values of all of its settings.
 
     Args:
         name: label of the workload in its study and in tables.
-        locator: where the workload is defined (curvebench.registry); the name if it is empty.
+        settings: values of all settings, such as the batch size; settings that the study leaves out have
+            their defaults.
+        locator: text by which `curvebench.registry.find_workload` finds the workload; if it is empty, the
+            name is used.
     """
 
     name: str

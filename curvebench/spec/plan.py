@@ -1,6 +1,9 @@
 """The report plan: the studies of a report with all settings, and the folders of their tables and figures.
 
-`plan.json` is exactly the `model_dump_json` of a `ReportPlan`.
+The file `plan.json` contains a `ReportPlan`. A report is the site that is rendered from the plan and from
+tables; a study is one of its comparisons of methods (optimizers in a basis, that is a change of coordinates)
+on workloads. A published set is a folder with the results of a report that never changes again; a submission
+is a study that adds a method to a study of a published set.
 """
 
 from __future__ import annotations
@@ -35,10 +38,11 @@ class WorkloadPlan(Document):
 
     Args:
         name: label of the workload in tables.
-        locator: where the workload is defined (curvebench.registry); empty for the name.
+        locator: text by which `curvebench.registry.find_workload` finds the workload; if it is empty, the
+            name is used.
         metrics: metrics by name.
-        settings: the study's settings, completed by defaults.
-        dtype: precision of its runs unless the study gives one.
+        settings: values of all settings; settings that the study leaves out have their defaults.
+        dtype: precision of the runs if the study gives none.
     """
 
     name: str
@@ -51,16 +55,16 @@ class WorkloadPlan(Document):
 
     @property
     def spec(self) -> WorkloadSpec:
-        """The workload as job specs contain it."""
+        """The workload in the form in which job specifications contain it."""
         return WorkloadSpec(self.name, self.settings, self.locator)
 
 
 class BackendPlan(Document):
-    """A backend of a study.
+    """A backend, `jax` or `torch`, on which a study runs.
 
     Args:
-        device: kind of device of its runs.
-        tuned_on: backend whose runs tuned its hyperparameters.
+        device: kind of device on which the runs are computed: `cpu` or `gpu`.
+        tuned_on: backend whose runs chose the hyperparameters: this one, or another one.
         final_seeds: number of seeds on which methods are judged.
     """
 
@@ -73,10 +77,13 @@ class StudyClaims(Document):
     """The claims of a study at a scale.
 
     Args:
+        name: name of the study.
         claims: claims that the study decides.
-        repeated: claims of other studies that this one repeats; these repetitions decide nothing.
-        rules: hash of the decision rule of each of these claims, by id.
-        at_most_partly: reason why no claim can be fully reproduced at this scale; empty where one can.
+        repeated: claims of other studies that this study tests once more under changed circumstances; the
+            results are shown but do not decide these claims.
+        rules: hash of the decision rule of each claim in `claims` and `repeated`, by id of the claim.
+        at_most_partly: reason why no claim can be fully reproduced at this scale; empty if there is no such
+            reason.
     """
 
     name: str
@@ -90,8 +97,8 @@ class SkippedStudy(StudyClaims):
     """A study that a report leaves out, with its claims.
 
     Args:
-        reason: why it is left out.
-        cost: what the study would cost, if its file gives that.
+        reason: why the study is left out.
+        cost: cost of the study in words; empty if the study file does not give it.
     """
 
     reason: str
@@ -103,15 +110,17 @@ class StudyPlan(StudyQuestion, StudyClaims):
 
     Args:
         tuning: the tuning protocol at the scale.
-        compare: the headline metric, with its floor.
-        notes: departures of the setting from the source.
-        runs_on: the backends in the study's order; the first one leads the overview.
-        first_tuning_seed: first seed on which settings are tried.
-        first_final_seed: first seed on which methods are judged.
-        joined: submissions to this study, by the name of the published set that holds them, or `HERE` for
+        compare: the metric of figures and leaderboard, with the value beyond which runs tie (its floor).
+        notes: differences between the study and the experiment in the source.
+        runs_on: backends by name in the study's order; the overview page shows the first backend first.
+        first_tuning_seed: first seed of the runs that tune methods.
+        first_final_seed: first seed of the final runs, in which methods are judged.
+        tables: folder of the study's tables.
+        figures: folder of the study's figures.
+        joined: submissions to this study, by the name of the published set that contains them, or `HERE` for
             local runs.
-        all_workloads: number of workloads of the study, where `workloads` has only those of a submission;
-            None otherwise.
+        all_workloads: for a submission that ran only some workloads, the number of workloads of the study
+            that it joins; otherwise None.
     """
 
     notes: tuple[str, ...] = ()
@@ -160,7 +169,7 @@ class StudyPlan(StudyQuestion, StudyClaims):
 
     @property
     def tuned_on(self) -> dict[str, str]:
-        """The backend whose runs tuned the hyperparameters, by backend."""
+        """For each backend, the name of the backend whose runs tuned the hyperparameters."""
         return {name: used.tuned_on for name, used in self.runs_on.items()}
 
     @property
@@ -175,12 +184,12 @@ class StudyPlan(StudyQuestion, StudyClaims):
 
     @property
     def re_estimates_bases(self) -> bool:
-        """Whether a basis is estimated again during runs, from gradients that belong to each run."""
+        """Whether a basis is estimated again during each run, from gradients of that run."""
         return any(basis.options.get("every") is not None for basis in self.bases)
 
     @property
     def shares_rates(self) -> bool:
-        """Whether the setting that was chosen in the identity basis serves all bases."""
+        """Whether an optimizer runs in all bases with the setting that was chosen in the identity basis."""
         return self.tuning.shared_across == "bases"
 
     def tuned_names(self, optimizer: str) -> tuple[str, ...]:
@@ -193,7 +202,7 @@ class StudyPlan(StudyQuestion, StudyClaims):
         return tuple(study for submissions in self.joined.values() for study in submissions)
 
     def targets_on(self, workload: WorkloadPlan) -> dict[str, float]:
-        """Return the threshold of each metric for which runs on a workload have a target."""
+        """Return the targets of runs on a workload: the threshold by metric."""
         targets = self.training.targets_on(workload.name)
         return {name: at for name, at in targets.items() if name in workload.metrics}
 
@@ -202,7 +211,7 @@ class StudyPlan(StudyQuestion, StudyClaims):
         return next(spec for spec in self.optimizers if spec.label == label)
 
     def direction_of(self, metric: str) -> Direction:
-        """Return whether less or more of a metric is better. All workloads of a study agree on that."""
+        """Return whether less or more of a metric is better; the workloads of a study agree on that."""
         metrics = [workload.metrics[metric] for workload in self.workloads if metric in workload.metrics]
         return metrics[0].direction if metrics else "minimize"
 
@@ -211,9 +220,10 @@ class ProblemPlan(Document):
     """A small problem on which backends are compared (`curvebench.planning.parity_problems.ParityProblem`).
 
     Args:
-        full_rank: whether the statistics of its gradients have full rank and distinct eigenvalues.
+        label: name of the problem in tables.
+        full_rank: whether GGᵀ and GᵀG have full rank and distinct eigenvalues for each gradient matrix G.
         free_of_noise: whether no coordinate of a gradient consists of rounding errors.
-        reason: why one of these properties does not hold; empty if both hold.
+        reason: why the problem lacks one of these two properties; empty if it has both.
     """
 
     label: str
@@ -224,12 +234,13 @@ class ProblemPlan(Document):
 
 
 class ParityPlan(Document):
-    """The comparison of backends.
+    """The parity jobs of a report, which check that all backends make equal steps.
 
     Args:
         steps: number of steps that are compared.
         tolerance: largest relative difference that counts as equal.
-        tables: folders of job tables.
+        problems: problems on which backends are compared.
+        tables: folders of the tables of the parity jobs.
     """
 
     steps: int = Field(ge=1)
@@ -239,15 +250,15 @@ class ParityPlan(Document):
 
 
 class PartPlan(Document):
-    """A subclaim of a claim that property checks decide.
+    """A subclaim: one sentence of a claim on properties of optimizers, with a verdict of its own.
 
     Args:
         part: name of the subclaim.
-        variant: `as printed` or `as corrected` where the source has a misprint; otherwise empty.
-        instances: number of random instances. Searches for the worst case of a bound add further ones: at
-            least one, and at most one for each quantity.
-        sampled: whether its measures are estimates with an interval.
-        bound: whether it is a bound, for which the worst case is searched.
+        variant: `as printed` or `as corrected` if the source has a misprint; otherwise empty.
+        instances: number of random instances on which the subclaim is checked. A search for the worst case
+            of a bound adds further instances: at least one, and at most one for each checked quantity.
+        sampled: whether the checked quantities are estimates with a confidence interval.
+        bound: whether the subclaim is a bound, for which the worst case is searched.
     """
 
     part: str
@@ -262,12 +273,16 @@ class ClaimPlan(Document):
 
     Args:
         id: name of the claim.
+        sentence: the claim in words.
+        source: number of the source and place in it, such as `002 eq. 22`.
         setting: conditions under which the claim is checked, in words.
-        file: the file with its checks.
-        rule: hash of its checks as they are written (curvebench.property_checks.check_rules); empty if
+        file: the file with the claim's checks.
+        rule: hash of the source code of the checks (curvebench.property_checks.check_rules); empty if it is
             unknown.
-        at_most_partly: reason why the claim cannot be fully reproduced; empty where it can.
-        missing: data without which it is not checked; empty where all are available.
+        parts: the subclaims.
+        at_most_partly: reason why the claim cannot be fully reproduced; empty if there is no such reason.
+        missing: text that says which data is missing, so that the claim is not checked; empty if all data is
+            available.
     """
 
     id: str
@@ -293,10 +308,10 @@ class UnrunClaim(Document):
     """A claim that no study of the report and no published set decides.
 
     Args:
-        reason: why nothing decides it.
-        study: the study or the module of checks that would decide it.
-        scale: the scale at which the study decides it; empty for the scale of the report.
-        cost: what that would cost, if the study's file gives it.
+        reason: why nothing decides the claim.
+        study: the study or the module of property checks that would decide the claim.
+        scale: the scale at which the study decides the claim; empty for the scale of the report.
+        cost: cost of the study at this scale in words; empty if the study file does not give it.
     """
 
     id: str
@@ -309,7 +324,12 @@ class UnrunClaim(Document):
 
 
 class Publication(Document):
-    """Date on which a set was published, `2026-11-22T09:44:11+00:00`, and the processors of its runs."""
+    """Origin of a published set.
+
+    Args:
+        published: date of publication, such as `2026-11-22T09:44:11+00:00`.
+        machines: processors on which its runs were computed.
+    """
 
     published: str
     machines: tuple[str, ...]
@@ -320,14 +340,15 @@ class Objection(Document):
 
     Args:
         kind: a key of `curvebench.spec.sets.WAIVERS`.
-        where: the study; for `rules` the claim. Empty for the code that computes verdicts.
-        backend: for `hardware` and `rules`, the backend.
-        names: depends on the kind. For `dirty`, the commits, empty if they are unknown; for `failures`, the
-            first failed item and its outcome; for `hardware`, the machines; for `tuning`, the workload and
-            the methods with the fewest and the most runs; for `rules`, the hash of the claim's rule, followed
-            by the hash at the time of planning if that is known.
+        where: name of the study; for the kind `rules`, id of the claim. Empty if the objection is to the code
+            that computes verdicts.
+        backend: for `hardware` and `rules`, the backend; otherwise empty.
+        names: details, which depend on the kind. For `dirty`, the commits, empty if they are unknown; for
+            `failures`, the first failed item and its outcome; for `hardware`, the machines; for `tuning`, the
+            workload and the methods with the fewest and the most runs; for `rules`, the hash of the claim's
+            decision rule, followed by the hash at the time of planning if that is known.
         count, of: number of affected jobs, and of all jobs of the study; for `tuning`, the fewest and the
-            most runs of a method.
+            most runs of a method; None for other kinds.
     """
 
     kind: str
@@ -342,20 +363,24 @@ class ReportPlan(Document):
     """All studies of a report at one scale, and the studies that are left out.
 
     Args:
-        parity: the comparison of backends; None where all runs are on one backend.
-        checks: the property checks; None where there are none.
-        kernels: folder in which asv stores the speed of kernels; None where nothing is stored.
-        code: hash of the code that renders the report, whose change renders it again.
-        jobs: number of jobs; 0 where it is unknown.
-        folders: folders of the configuration that differ from the default, by their keys, with the folder of
-            data if one is given.
+        scale: name of the scale.
+        studies: studies that are run.
+        skipped: studies that are left out.
+        parity: the parity jobs, which compare backends; None if all runs are on one backend.
+        checks: the property checks; None if the report has none.
+        kernels: folder in which asv stores the speed of kernels; None if asv has stored nothing.
+        code: hash of the code that renders the report; the report is rendered again when it changes.
+        jobs: number of jobs; 0 if it is unknown.
+        folders: folders of the configuration that differ from their defaults, by key of the configuration,
+            with the folder of data if one is given.
         published: name of the published set that the plan belongs to; empty for local runs.
         waived: objections that were waived when the set was published.
         verdicts: folder with the tables `claims` and `findings` of a published set; None for local runs.
-        origin: date and machines of the runs, in a plan that belongs to an archive.
-        archive: plans of published sets that are shown with this one (`curvebench.results.archive`).
-        census: claims that nothing decides; empty where the report is about selected studies.
-        path: the file that the plan was read from, which is not written to the file.
+        origin: date of publication and machines; None unless the plan is in the `archive` of another plan.
+        archive: plans of published sets that the report shows in addition (`curvebench.results.archive`).
+        census: claims that no study and no published set decides; empty if the report is about selected
+            studies.
+        path: the file from which the plan was read; it is not written to the file.
     """
 
     scale: str
@@ -388,7 +413,7 @@ class ReportPlan(Document):
         raise InputError(f"the plan has no study {name!r} (it has: {names})")
 
     def at(self, move: Callable[[Path], Path]) -> ReportPlan:
-        """Return the plan with each path in it, except its own, replaced by `move(path)`."""
+        """Return the plan with each path in it replaced by `move(path)`; `path` itself stays."""
         moved = {name: _moved(value, move) for name, value in self if name != "path"}
         return self.model_copy(update=moved)
 
@@ -398,7 +423,7 @@ class ReportPlan(Document):
 
 
 def _moved(value: Any, move: Callable[[Path], Path]) -> Any:
-    """Return a value of a document with each path in it replaced by `move(path)`."""
+    """Return a value of a document in which each path, at any depth, is replaced by `move(path)`."""
     if isinstance(value, Path):
         return move(value)
     if isinstance(value, tuple):
@@ -417,8 +442,8 @@ def read_plan(path: Path, root: Path | None = None) -> ReportPlan:
     of a published set are relative to the folder of the set.
 
     Args:
-        path: the plan's file, or the folder of a published set or of a site, which contains it.
-        root: folder that replaces the working directory, for the plan of another checkout.
+        path: the plan's file, or the folder of a published set or of a site, which contains the file.
+        root: folder to which relative paths in the plan of local runs belong; None for the working directory.
 
     Raises:
         InputError: when the file is missing or damaged, or lacks a key.
@@ -444,10 +469,14 @@ def read_plan(path: Path, root: Path | None = None) -> ReportPlan:
 
 
 def _inside(path: Path, name: Path) -> Path:
-    """Return the path of a folder of a published set, relative to the folder of its plan.
+    """Return the path of a folder of a published set.
+
+    Args:
+        path: file of the set's plan.
+        name: path of the folder relative to the folder of the plan.
 
     Raises:
-        InputError: when the folder would lie outside the set.
+        InputError: when the folder would be outside of the set.
     """
     if name.is_absolute() or ".." in name.parts:
         raise InputError(f"{path}: the folder {name} does not lie in the set")

@@ -1,4 +1,8 @@
-"""Published sets: names of their files, valid names of sets, waivers, and pages that show a leaderboard."""
+"""Published sets: names of their files, valid names of sets, waivers, and pages that show a leaderboard.
+
+A published set is a folder with the results of a report, which never changes again. A waiver lets a set be
+published although a requirement is violated; the set and its pages then name the violation.
+"""
 
 from __future__ import annotations
 
@@ -46,10 +50,10 @@ def check_name(name: object, folder: Path) -> str:
 
 
 def check_letters(name: object) -> str:
-    """Check that a name of a set, new or old, has valid characters, and return it.
+    """Check that the name of a new or an existing set has valid characters, and return it.
 
     Raises:
-        InputError: when it has others, or is too long.
+        InputError: when the name is no text, has invalid characters, or is too long.
     """
     if not isinstance(name, str) or not NAME.fullmatch(name) or len(name) > LONGEST_NAME:
         raise InputError(
@@ -60,15 +64,15 @@ def check_letters(name: object) -> str:
 
 
 def check_seeds(taken_from: Path | str | None) -> None:
-    """Refuse runs that took the seeds of a published set.
+    """Refuse to publish runs that used the seeds of a published set again.
 
     Claims must be judged on seeds whose results nobody knew when the study was written.
 
     Args:
-        taken_from: the set whose seeds the runs took; None if they took none.
+        taken_from: the set whose seeds the runs used; None if the runs have seeds of their own.
 
     Raises:
-        InputError: when there is such a set.
+        InputError: unless `taken_from` is None.
     """
     if taken_from is not None:
         raise InputError(
@@ -77,7 +81,7 @@ def check_seeds(taken_from: Path | str | None) -> None:
 
 
 def check_waivers(kinds: Sequence[str]) -> tuple[str, ...]:
-    """Check kinds of objections that are to be waived, and return them in the order of `WAIVERS`.
+    """Check the kinds of objections that are to be waived, and return the kinds in the order of `WAIVERS`.
 
     Raises:
         InputError: for an unknown kind.

@@ -1,4 +1,9 @@
-"""Sources of claims, by the numbers that studies, property checks and docstrings cite (`sources.toml`)."""
+"""Sources of claims: the papers and notes that are cited by number, such as "000 Fig. 5".
+
+Studies, property checks and docstrings cite the numbers. `sources.toml` gives the title of each number: 000
+and 001 are two versions of the EGOP paper, 002 are notes on adaptive learning methods, 003 is the paper on
+spectral-factorized curvature, 004 the paper on SymO.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +24,9 @@ class Source:
         key: BibTeX key; empty for `OTHER`.
         numbers: numbers by which the source is cited, one for each version of it, the newest version first.
         names: names of these versions on pages.
-        authors: empty where the document names none.
-        year: None where the document has no date.
+        title: title of the document.
+        authors: names of the authors; empty if the document names no author.
+        year: year of publication; None if the document has no date.
         note: remark for pages.
     """
 
@@ -51,7 +57,7 @@ OTHER = Source("", (), (), "Other sources", note="Named with each claim.")
 
 @cache
 def sources() -> tuple[Source, ...]:
-    """Return the sources of the file, in its order."""
+    """Return all sources in `sources.toml`, in the order of that file."""
     tables = tomllib.loads(FILE.read_text())["source"]
     lists = ("numbers", "names", "authors")
     return tuple(Source(**{**table, **{key: tuple(table.get(key, ())) for key in lists}}) for table in tables)

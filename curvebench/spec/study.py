@@ -1,6 +1,11 @@
-"""Study files as people write them: their keys and types, reading and checking them; tours and censuses.
+"""Study files as people write them: keys, types, and functions that read and check them; tours and censuses.
 
-YAML is read strictly: `1e-3` is a number, and a duplicate key is an error. Plain YAML 1.1 does neither.
+A study compares methods (optimizers in a basis, that is a change of coordinates of the parameters) on
+workloads. It has one or several scales, sizes in which it can be run. Tuning seeds are the seeds of runs that
+tune a method; final seeds are those of the runs that judge it. A submission is a study that adds a method to
+another study, which it joins.
+
+YAML is read as YAML 1.2, in which `1e-3` is a number and a duplicate key is an error.
 """
 
 from __future__ import annotations
@@ -27,7 +32,7 @@ from curvebench.spec.tuning import Axis, Tuning
 # Tuning seeds lie below the final seeds, so that no method is judged on a seed that tuned it.
 FIRST_FINAL_SEED = 1000
 NULL = "null"
-# An error offers at most this many valid numbers of evaluations.
+# If a number of evaluations is invalid, the message suggests at most this many valid numbers.
 MAX_OFFERED = 4
 
 LETTERS = re.compile(r"[a-z0-9_-]+")
@@ -59,11 +64,14 @@ Label = Annotated[str, AfterValidator(_label)]
 class NamedItem(documents.Document):
     """A workload, a basis or an optimizer with its options: `egop`, or `{egop: {blocks: all, label: full}}`.
 
-    Options lie flat in the mapping below the name. Keys that are fields of this class, such as `label`, are
-    taken out of it; all others become `options`.
+    In the file, options and fields of this class such as `label` stand in the same mapping below the name.
+    Keys that are not fields become `options`.
 
     Args:
-        label: name in tables and figures; empty for `name`. It distinguishes two items of the same name.
+        name: name under which the workload, basis or optimizer is found.
+        label: name in tables and figures, which distinguishes two items of the same name; if it is empty,
+            `name` is used.
+        options: values by option, not yet checked.
     """
 
     name: str
@@ -89,14 +97,15 @@ class NamedOptimizer(NamedItem):
     """An optimizer of a study with its hyperparameters and options.
 
     Args:
-        space: search space by hyperparameter that replaces the study's for this optimizer; empty to keep it.
+        space: interval of each hyperparameter in which tuning searches for this optimizer. If it is empty,
+            the optimizer has the search space of the study.
     """
 
     space: dict[str, Axis] = Field(default={})
 
 
 class NamedBasis(NamedItem):
-    """A basis of a study with its options.
+    """A basis of a study (a change of coordinates of the parameters) with its options.
 
     Args:
         optimizers: labels of the optimizers that run in this basis; None for all optimizers of the study.
@@ -109,21 +118,31 @@ NamedItems = Annotated[tuple[NamedItem, ...], Field(strict=False, min_length=1)]
 
 
 class Compare(documents.Document):
-    """The headline metric of figures and leaderboard with its floor, as written (`document.Headline`)."""
+    """The key `compare` of a study file: the metric of figures and leaderboard.
+
+    Args:
+        metric: the metric, and whether its final or best value counts, such as `final train_loss`.
+        floor: value beyond which all runs tie, such as the rounding error of a loss; None if runs never tie.
+    """
 
     metric: documents.JudgedWords
     floor: float | None = None
 
 
 class Seeds(documents.Document):
-    """Number of seeds that tune a method, and number of other seeds on which it is judged."""
+    """Numbers of seeds of a scale.
+
+    Args:
+        tuning: number of seeds of the runs that tune a method.
+        final: number of other seeds, on which the tuned method is judged.
+    """
 
     tuning: Annotated[int, Field(ge=1, le=FIRST_FINAL_SEED)]
     final: documents.Positive
 
 
 class FinalSeeds(documents.Document):
-    """Number of final seeds of one backend, where it has fewer than the scale."""
+    """Number of final seeds on a backend that judges methods on fewer seeds than the scale gives."""
 
     final: documents.Positive
 
@@ -132,9 +151,9 @@ class BackendUse(documents.Document):
     """How a scale uses a backend.
 
     Args:
-        tuned_on: backend whose tuned hyperparameters this one takes over; None to tune on this backend.
-        seeds: number of final seeds; None for the scale's.
-        device: kind of device that runs take.
+        tuned_on: backend whose tuned hyperparameters this backend uses; None to tune on this backend itself.
+        seeds: number of final seeds on this backend; None to use the number that the scale gives.
+        device: kind of device on which the runs are computed.
     """
 
     tuned_on: str | None = None
@@ -152,17 +171,21 @@ class Scale(ScaleTraining):
     Args:
         epochs, steps: length of a run; exactly one of them is given.
         tuning: keys of the study's tuning protocol that have other values at this scale.
-        optimizers: labels of the optimizers that run at this scale; None for all.
-        backends: how each backend is used, by its name; the first one leads the overview.
+        optimizers: labels of the optimizers that run at this scale; None for all optimizers of the study.
+        backends: how each backend is used, by its name; the overview page shows the first backend first.
         settings: settings of workloads that differ at this scale, by label of the workload.
-        bundle_memory_bytes: memory that the lanes of one program may take; it bounds their number. The
-            default lets two jobs run next to each other within 6 GiB.
+        bundle_memory_bytes: memory that the lanes of a program, the runs that it computes together, may take.
+            It limits their number. The default lets two jobs run at the same time within 6 GiB.
         alternatives: whether final runs are also made at settings that other tuning seeds would choose, so
             that a claim shows whether it depends on tuning.
-        jobs: what gets a runs job of its own: each optimizer, or further each workload, basis or seed of it.
-        timing: whether step times are measured, which takes a machine without other work.
-        at_most_partly: reason why no claim can be fully reproduced at this scale; empty where one can.
-        cost: what the study costs at this scale, and how that is known.
+        jobs: division of an optimizer's runs into jobs: `optimizer` for one job with all runs, `workload` for
+            a job for each workload, `basis` for a job for the final runs in each basis, `seed` for a job for
+            the final runs in each basis with each seed.
+        timing: whether step times are measured, which requires a machine without other work.
+        at_most_partly: reason why no claim can be fully reproduced at this scale; empty if there is no such
+            reason.
+        note: remark for the study's page.
+        cost: cost of the study at this scale, in words, with the evidence for it.
     """
 
     seeds: Seeds
@@ -216,11 +239,12 @@ class StudyQuestion(documents.Document):
     """The question of a study, its source, and how its methods are tuned.
 
     Args:
-        source_figures: figure of the source by the name of the figure here that shows the same. The name here
-            has no backend, such as `digits_mlp.train_loss.epochs`, and may lack the workload too.
-        joins: name of the study whose methods a submission is compared with, under the same protocol; empty
-            for a study that is no submission.
-        contributed: author of a submission; None where it is not to be published.
+        source_figures: figures of the source that this study reproduces: by the name of the study's own
+            figure, the number of the figure in the source. The name is without the backend, such as
+            `digits_mlp.train_loss.epochs`, and may also be without the workload.
+        joins: name of the study that this submission joins: its methods are compared with the submitted one
+            under the same protocol. Empty for a study that is no submission.
+        contributed: author of a submission; None if the submission is not to be published.
     """
 
     question: str
@@ -232,11 +256,10 @@ class StudyQuestion(documents.Document):
 
 
 class StudyFile(StudyQuestion, StudyTraining):
-    """A study file whose shape is valid. `curvebench.planning.studies.validation` looks up the names in it.
+    """A study file with valid keys and types. `curvebench.planning.studies.validation` looks up its names.
 
-    Keys that a file leaves out are taken from the file that it is `like`, or from the study that it `joins`;
-    both lie in the same folder. Without `precision`, runs have the precision of their workload. A single
-    workload may be written under `workload`.
+    Keys that a file leaves out are taken from the study file named by its key `like` or `joins`, which is in
+    the same folder. A single workload may be written under the key `workload`.
     """
 
     like: str | None = None
@@ -288,7 +311,7 @@ class StudyFile(StudyQuestion, StudyTraining):
 
 DocumentT = TypeVar("DocumentT", bound=documents.Document)
 
-# The only keys that the file of a submission may have; all others are those of the study that it joins.
+# The only keys that the file of a submission may have; it takes all other keys from the study that it joins.
 SUBMISSION_KEYS = {"joins", "contributed", "optimizers", "workloads", "question"}
 
 
@@ -296,7 +319,7 @@ SUBMISSION_KEYS = {"joins", "contributed", "optimizers", "workloads", "question"
 
 
 def read_study_file(path: Path) -> StudyFile:
-    """Read a study file with all that it takes from other files, and check its shape.
+    """Read a study file, add the keys that it takes from other files, and check keys and types.
 
     Raises:
         InputError: with a line for each problem.
@@ -315,10 +338,11 @@ def _validated(path: Path, raw: dict[str, Any], kind: str, document: type[Docume
 
 
 def _completed(path: Path, chain: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Read a study file, completed from the file that it is `like` and from claims that it repeats.
+    """Read a study file; add the keys of the study named by `like` or `joins`, and of repeated claims.
 
     Args:
-        chain: names of the studies that are like this one, to detect a circle.
+        path: the file.
+        chain: names of the studies that led to this file by their keys `like`, to detect a circle.
     """
     raw = read_yaml(path, "a study", StudyFile)
     if "joins" in raw:
@@ -332,7 +356,12 @@ def _completed(path: Path, chain: tuple[str, ...] = ()) -> dict[str, Any]:
 
 
 def _protocol_of_joined(path: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys that a submission takes from the study that it joins: the protocol of all methods."""
+    """Return the keys that a submission takes from the study that it joins.
+
+    Args:
+        path: file of the submission.
+        raw: keys of that file.
+    """
     for key in raw.keys() - SUBMISSION_KEYS:
         raise InputError(f"{path}: {key}: is taken from {raw['joins']}, which this study joins; leave it out")
     joined = _inherited(path, raw["joins"], (path.stem,))
@@ -344,11 +373,12 @@ def _protocol_of_joined(path: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _inherited(path: Path, name: Any, chain: tuple[str, ...]) -> dict[str, Any]:
-    """Return the keys that a study takes from the file that it is `like`, or joins.
+    """Return the keys that a study takes from another study, which its key `like` or `joins` names.
 
     Args:
-        name: the other study, as written.
-        chain: names of the studies that are like this one, and of this one.
+        path: file of the study.
+        name: name of the other study, as written in the file.
+        chain: names of the studies that led to this one by their keys `like`, followed by this one's name.
     """
     names = sorted(file.stem for file in path.parent.glob("*.yaml") if file != path)
     if name not in names:
@@ -356,18 +386,20 @@ def _inherited(path: Path, name: Any, chain: tuple[str, ...]) -> dict[str, Any]:
     if name in chain:
         raise InputError(f"{path}: like: {name} is like this study in turn; remove one of the two keys")
     raw = _completed(path.parent / f"{name}.yaml", chain)
-    # Names of figures contain the name of their study, here the other one.
+    # The keys of `source_figures` contain the name of the other study, so they match no figure of this study.
     raw.pop("source_figures", None)
     return raw
 
 
 def _with_rule(path: Path, raw: Any, rules: Mapping[str, Mapping[str, Any]]) -> Any:
-    """Complete a claim that repeats another one by its sentence, source and conditions.
+    """Add sentence, source and conditions of the repeated claim to a claim that repeats another one.
 
-    In the conditions, bases are replaced by those that the claim's key `bases` names. Other claims are
-    returned unchanged.
+    In the conditions, labels of bases are replaced as the claim's key `bases` says. A claim that repeats no
+    other one is returned unchanged.
 
     Args:
+        path: the study file.
+        raw: the claim, as written in the file.
         rules: claims that may be repeated, by id.
     """
     if not isinstance(raw, Mapping) or "repeats" not in raw:
@@ -400,8 +432,9 @@ def read_yaml(path: Path, kind: str, document: type[documents.Document]) -> dict
     """Read the keys and values of a YAML file strictly.
 
     Args:
+        path: the file.
         kind: kind of file in messages, such as "a study".
-        document: model whose keys a message offers.
+        document: class of the document, whose keys are listed in a message.
 
     Raises:
         InputError: when the file cannot be read, or is no mapping.
@@ -440,7 +473,7 @@ def parsed_yaml(where: str, text: str) -> Any:
         raise InputError(f"{where}: not valid YAML ({error})") from error
 
 
-# A file is read many times: once for each study that is like it, and again for each plan.
+# The cache helps because a file is read again for each study that names it under `like`, and for each plan.
 @lru_cache(maxsize=256)
 def _parsed(text: str) -> Any:
     return YAML(typ="safe", pure=True).load(text)
@@ -459,11 +492,12 @@ class Census(documents.Document):
 
 
 def read_document(path: Path, kind: str, document: type[DocumentT]) -> DocumentT:
-    """Read the file of a tour or a census.
+    """Read a YAML file with a document of the given class, such as a tour or a census.
 
     Args:
+        path: the file.
         kind: kind of file in messages, such as "a tour".
-        document: model of its content.
+        document: class of the document.
 
     Raises:
         InputError: with a line for each problem.

@@ -1,10 +1,9 @@
 """The training protocol: everything that decides the result of a run, except the method.
 
-It is one value. In study files its keys lie flat: keys that hold at every scale belong to the study, the
-others to its scales. Everything derived from a study (a study at a scale, its plan, its jobs) contains the
-protocol as a whole. To add a key, add a field to `StudyTraining` or `ScaleTraining`, and read it where it is
-executed. If steps execute it, add it to `curvebench.steps.program.StepProtocol` too, which bundles and
-programs contain.
+In a study file its keys are not grouped: keys that are the same at every scale are keys of the study, the
+other keys belong to its scales. Everything derived from a study (its plan at a scale, its jobs) contains the
+protocol as one object. To add a key, add a field to `StudyTraining` or `ScaleTraining`, and read it where it
+is executed. If it is executed in steps, add it to `curvebench.steps.program.StepProtocol` too.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from curvebench.spec.document import Document, Positive, Targets
 from curvebench.spec.errors import unknown
 from curvebench.spec.values import Precision
 
-# The only metric at which runs can stop
+# The only metric for which a study can give a threshold at which runs stop
 GRADIENT_NORM = "gradient_norm"
 
 
@@ -28,7 +27,7 @@ class Schedule(Document):
     Args:
         name: shape after the warm-up, such as `cosine`.
         warmup, cooldown: fractions of the steps during which the factor rises from 0, and falls to `final`.
-        warmup_epochs: length of the warm-up in epochs, instead of `warmup`; None where `warmup` counts.
+        warmup_epochs: length of the warm-up in epochs, which replaces `warmup`; None to use `warmup`.
         final: factor at the last step.
     """
 
@@ -68,9 +67,10 @@ class StudyTraining(Document):
 
     Args:
         stop: thresholds at which a run ends, such as `{"gradient_norm": 1e-8}`; empty to run the full length.
-        clip_gradient_norm: maximum norm of the gradient that the rule gets; None for no limit.
-        precision: precision of all runs; None for the precision of each workload.
-        targets: threshold by metric, or by metric and workload. A run continues after it meets a target.
+        clip_gradient_norm: maximum norm of the gradient that the update rule gets; None for no limit.
+        precision: precision of all runs; None to use the default precision of each workload.
+        targets: thresholds of metrics, for which runs record the first step that meets them: by metric, a
+            number for all workloads or a number for each workload. A run continues after it meets a target.
     """
 
     schedule: Schedule = Schedule()
@@ -108,14 +108,15 @@ class TrainingProtocol(StudyTraining, ScaleTraining):
 
     @property
     def stop_gradient_norm(self) -> float | None:
-        """Gradient norm below which a run stops; None for runs of full length."""
+        """Gradient norm below which a run stops; None if runs always have their full length."""
         return self.stop.get(GRADIENT_NORM)
 
     def shortened(self, share: Fraction) -> Self:
-        """Return the protocol of runs of a fraction of the length, with as many evaluations per epoch.
+        """Return the protocol of shorter runs, with the same number of evaluations per epoch.
 
         Args:
-            share: the fraction. The length and the number of evaluations must remain whole numbers.
+            share: length of the shorter runs as a fraction of the length. Its products with the length and
+                with the number of evaluations must be whole numbers.
         """
         budget = {unit: int(share * length) for unit, length in self.budget.items()}
         return self.model_copy(update={"budget": budget, "evaluations": int(share * self.evaluations)})

@@ -1,4 +1,10 @@
-"""Tuning protocols: the tuned hyperparameters, the settings of each round, and the choice among them."""
+"""Tuning protocols: the tuned hyperparameters, the settings of each round, and the choice among them.
+
+A setting is a value for each tuned hyperparameter. Tuning tries settings in one or several rounds, on the
+tuning seeds; the settings of a round may depend on the results of earlier rounds. Final runs use the chosen
+setting on other seeds. A basis is a change of coordinates of the parameters, in which an optimizer makes its
+steps; in the identity basis the parameters keep their coordinates.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +22,9 @@ from curvebench.spec.document import CriterionWords, Document, Names, Positive, 
 from curvebench.spec.method import IDENTITY, OptimizerSpec
 
 TieValue = Literal["final", "best", "steps_to_stop", "steps_to_target"]
-# Value of each tuned hyperparameter, by its name
+# A setting: the value of each tuned hyperparameter, by name of the hyperparameter
 Setting = dict[str, float]
-# The second step of the sweep doubles rates inside each power of ten (000 Sec. C.3).
+# The second round of `TwoStageSweep` tries these multiples of a power of ten (EGOP paper, 000 Sec. C.3).
 MULTIPLES = (2, 4, 8)
 
 
@@ -27,7 +33,9 @@ class Outcome(typing.Protocol):
 
     @property
     def ranked(self) -> tuple[tuple[float, ...], ...]:
-        """All settings whose runs can be compared, the best first: values in the order of `names`."""
+        """Settings whose runs can be compared, the best first. Each setting is a tuple of values in the order
+        of the protocol's `names`.
+        """
 
 
 def _as_list(value: Any) -> Any:
@@ -36,7 +44,7 @@ def _as_list(value: Any) -> Any:
 
 def _share(value: Any) -> Any:
     try:
-        # A fraction of the text: 0.2 is exactly a fifth, which a float is not.
+        # `Fraction("0.2")` is exactly 1/5, `Fraction(0.2)` is not.
         share = Fraction(str(value))
     except (ValueError, ZeroDivisionError):
         share = Fraction()
@@ -60,17 +68,21 @@ class Protocol(Document):
     """Base class of the tuning protocols: how the best setting is chosen, and which runs that takes.
 
     A protocol is a class of this module that defines the number of settings of each tuning round (`rounds`)
-    and the settings themselves (`settings`), given the results of the rounds before. It joins the union
-    `Tuning` below; reports/templates/setting.jinja has its words on pages.
+    and the settings themselves (`settings`), given the results of the rounds before. To add a protocol,
+    define a class, add it to the union `Tuning` below, and describe it for pages in
+    reports/templates/setting.jinja.
 
     Args:
         choose: statistic over tuning seeds by which the best setting is chosen.
-        floor: value of this statistic beyond which settings tie, such as the rounding error of a loss.
-        tie_break: criterion that decides between settings that tie; fewer steps are better.
-        shared_across: `bases` if the setting chosen in the identity basis serves all bases, otherwise `none`.
+        floor: value of this statistic beyond which settings tie, such as the rounding error of a loss; None
+            if only equal values tie.
+        tie_break: criterion that decides between settings that tie; fewer steps are better. It is required
+            together with a floor; None if the protocol has no such criterion.
+        shared_across: `bases` if an optimizer runs in all bases with the setting that was chosen in the
+            identity basis; `none` if each basis has its own setting.
         tuned_bases: labels of the bases in which settings are tried; None for all bases.
-        length: length of tuning runs as a fraction of the length of final runs. Schedules extend over the
-            length of the run itself.
+        length: length of tuning runs as a fraction of the length of final runs. The schedule of the learning
+            rate is stretched or shortened with the run.
     """
 
     choose: CriterionWords
@@ -90,14 +102,16 @@ class Protocol(Document):
         return self
 
     def sized(self, sizes: Mapping[str, Any]) -> Tuning:
-        """Return the protocol with other settings to try, and the same criterion.
+        """Return a copy that tries other settings, or another number of settings; the choice of the best
+        setting stays the same.
 
         Args:
-            sizes: keys of the protocol other than those of the criterion (`CRITERION`). With another
-                `protocol`, all keys that it requires.
+            sizes: new values of keys of the protocol, except the keys by which the best setting is chosen
+                (`CRITERION`). If `protocol` itself is among them, give all keys that the new protocol
+                requires.
 
         Raises:
-            ValueError: for keys of the criterion or of no protocol, and for invalid values.
+            ValueError: for keys in `CRITERION`, for keys that no protocol has, and for invalid values.
         """
         if not sizes:
             return self  # type: ignore[return-value]  # a member of the union
@@ -116,7 +130,7 @@ class Protocol(Document):
 
     @property
     def rounds(self) -> tuple[int, ...]:
-        """Number of settings that each tuning round tries. The final seeds run in one more round."""
+        """Number of settings that each tuning round tries; the final round is not counted."""
         raise NotImplementedError
 
     @property
@@ -126,7 +140,7 @@ class Protocol(Document):
 
     @property
     def compared_settings(self) -> int:
-        """Number of settings in the rounds with the longest runs. Only results of these can be compared."""
+        """Number of settings in the rounds with the longest runs, whose results can be compared."""
         shares = self.shares
         return sum(n for n, share in zip(self.rounds, shares, strict=True) if share == max(shares))
 
@@ -137,7 +151,7 @@ class Protocol(Document):
 
     @property
     def cost(self) -> Fraction:
-        """Length of all tuning runs of a seed, in lengths of a final run; the same for every method."""
+        """Total length of the tuning runs of a method on one seed, in units of the length of a final run."""
         return sum((share * count for share, count in zip(self.shares, self.rounds, strict=True)), Fraction())
 
     def check_lengths(self, budget: Mapping[str, int], evaluations: int) -> None:
@@ -148,7 +162,7 @@ class Protocol(Document):
             evaluations: the number of evaluations of a final run.
 
         Raises:
-            ValueError: when a number is not whole.
+            ValueError: when one of these numbers is not whole.
         """
         for share in self.shares:
             for unit, count in {**budget, "evaluations": evaluations}.items():
@@ -168,7 +182,14 @@ class Protocol(Document):
 
 
 class TwoStageSweep(Protocol):
-    """A sweep over powers of ten, then over doublings around the best of them (000 Sec. C.3)."""
+    """Tuning of the learning rate by powers of ten, then by doublings around the best power of ten.
+
+    Source: EGOP paper, 000 Sec. C.3.
+
+    Args:
+        of: the tuned hyperparameter.
+        coarse: lowest and highest power of ten.
+    """
 
     protocol: Literal["two_stage_sweep"]
     of: Literal["learning_rate"]
@@ -192,11 +213,11 @@ class TwoStageSweep(Protocol):
         """Return the powers of ten in round 0, and in round 1 the doublings around the best of them.
 
         Round 1 covers the interval from a tenth of the best rate to ten times it, without rates of round 0.
-        If the best rate is at the edge of the grid, round 1 leaves the grid, but its outer bound is not
-        tried, so that every method gets the same number of rates.
+        If the best rate is an end of the grid, round 1 extends beyond the grid. The next power of ten there
+        is not tried, so that every method gets the same number of rates.
 
         Args:
-            number: of the round, from 0.
+            number: number of the round, from 0.
             random: the random generator of the study, which is not used.
             outcome: results of round 0; None before round 0.
         """
@@ -211,13 +232,13 @@ class TwoStageSweep(Protocol):
 
     @property
     def rates(self) -> tuple[float, ...]:
-        """Powers of ten of the coarse sweep, including both bounds (000 Sec. C.3, first step)."""
+        """Learning rates of round 0: the powers of ten between the ends of `coarse`, including both."""
         first, last = exponents(*self.coarse)
         return tuple(float(f"1e{exponent}") for exponent in range(first, last + 1))
 
     @property
     def bounds(self) -> dict[str, tuple[float, float]]:
-        """The lowest and the highest value of the first round, by hyperparameter."""
+        """Lowest and highest value that round 0 tries, by hyperparameter."""
         return {self.of: self.coarse}
 
 
@@ -237,12 +258,16 @@ class Axis(Document):
         return self
 
     def scaled(self, unit: np.ndarray) -> np.ndarray:
-        """Map coordinates in [0, 1] to the interval, on its linear or logarithmic scale."""
+        """Map numbers in [0, 1] to the interval, on its linear or logarithmic scale.
+
+        Args:
+            unit: numbers in [0, 1], of any shape.
+        """
         if self.scale == "log":
             values = np.exp(np.log(self.low) + unit * (np.log(self.high) - np.log(self.low)))
         else:
             values = self.low + unit * (self.high - self.low)
-        # Rounding may move an end of the interval out of it by one digit.
+        # By rounding, exp(log(high)) may be slightly larger than `high`.
         return np.clip(values, self.low, self.high)
 
 
@@ -270,14 +295,15 @@ class SpaceSearch(Protocol):
 
     @property
     def bounds(self) -> dict[str, tuple[float, float]]:
-        """The lowest and the highest value that may be tried, by hyperparameter."""
+        """Lowest and highest value that the search may try, by hyperparameter."""
         return {name: (axis.low, axis.high) for name, axis in self.space.items()}
 
     def points(self, unit: np.ndarray) -> tuple[Setting, ...]:
         """Return the settings at coordinates in the unit cube.
 
         Args:
-            unit: of shape (settings, hyperparameters), columns in the order of `names`.
+            unit: coordinates in [0, 1], of shape (settings, hyperparameters), columns in the order of
+                `names`.
         """
         columns = [self.space[name].scaled(unit[:, k]).tolist() for k, name in enumerate(self.names)]
         return tuple(dict(zip(self.names, row, strict=True)) for row in zip(*columns, strict=True))
@@ -306,9 +332,9 @@ class Search(SpaceSearch):
         """Return all points of the search, which has a single round.
 
         Args:
-            number: of the round, 0.
+            number: number of the round, which is 0.
             random: the random generator of the study, which draws or scrambles the points.
-            outcome: results of earlier rounds; None here.
+            outcome: results of earlier rounds; always None, since there are no earlier rounds.
         """
         if self.protocol == "halton_search":
             return self.spread(self.budget, random)
@@ -316,18 +342,17 @@ class Search(SpaceSearch):
 
 
 class SuccessiveHalving(SpaceSearch):
-    """Many settings on a small fraction of a run's length, then repeatedly the better half on more of it.
+    """Tuning that tries many settings in short runs, then repeatedly the better half in runs twice as long.
 
-    Poor settings stop early. With `budget` 8 and `halvings` 2, 8 settings run for a quarter of the length,
-    the best 4 of them for half of it, and the best 2 of these for the full length. All rounds cost the same,
-    so that tuning a method takes (halvings + 1) budget / 2^halvings full runs, whatever the results are. Each
-    round restarts its runs from the beginning, since a schedule depends on the length of a run. Only the last
-    round chooses the setting; results of shorter runs decide which settings continue (Jamieson and Talwalkar
-    2016).
+    Source: Jamieson and Talwalkar (2016). With `budget` 8 and `halvings` 2, 8 settings run for a quarter of
+    the full length, the best 4 of them for half of the full length, and the best 2 of these for the full
+    length. All rounds cost the same, so that tuning a method costs (halvings + 1) budget / 2^halvings full
+    runs, whatever the results are. Each round starts its runs from the beginning, since a schedule depends on
+    the length of a run. The setting is chosen among those of the last round.
 
     Args:
         halvings: how often the number of settings is halved. 2^halvings must divide the budget, the length of
-            a run and its number of evaluations.
+            a run, and the number of evaluations of a run.
     """
 
     protocol: Literal["successive_halving"]
@@ -355,13 +380,13 @@ class SuccessiveHalving(SpaceSearch):
         return self.budget
 
     def settings(self, number: int, random: Generator, outcome: Outcome | None) -> tuple[Setting, ...]:
-        """Return points that fill the space in round 0, and later the best half of the round before.
+        """Return settings that fill the space in round 0, later the better half of the round before.
 
-        If the round before has fewer distinct settings than required, the best of them run several times, so
-        that every method gets the same number of runs.
+        If the round before had too few distinct settings, its best settings run several times, so that every
+        method gets the same number of runs.
 
         Args:
-            number: of the round, from 0.
+            number: number of the round, from 0.
             random: the random generator of the study, which scrambles the points of round 0.
             outcome: results of the round before; None before round 0.
         """
@@ -373,15 +398,16 @@ class SuccessiveHalving(SpaceSearch):
 
 
 class ParzenSearch(SpaceSearch):
-    """Settings near the best so far: the tree-structured Parzen estimator of Optuna (Bergstra et al. 2011).
+    """Tuning by the tree-structured Parzen estimator of Optuna, which samples settings near the best ones.
 
-    Round 0 fills the space. Each later round samples settings where good results are dense compared with the
-    other results. Only the order of the settings counts, so that runs that diverged, whose loss is infinite,
-    are simply the worst.
+    Source: Bergstra et al. (2011). The settings of round 0 fill the space. Each later round samples settings
+    where the best settings so far are dense compared with all others. The estimator uses only the order of
+    the settings, so that a setting whose loss became infinite is simply the worst.
 
     Args:
-        at_once: number of settings in each round, which must divide the budget. With fewer settings a round,
-            each learns from more results; with more, more runs advance together in one program.
+        at_once: number of settings in each round, which must divide the budget. With fewer settings in a
+            round, each setting is chosen from more results; with more settings, more runs are computed
+            together in one program.
     """
 
     protocol: Literal["tpe"]
@@ -402,10 +428,10 @@ class ParzenSearch(SpaceSearch):
         return (self.at_once,) * (self.budget // self.at_once)
 
     def settings(self, number: int, random: Generator, outcome: Outcome | None) -> tuple[Setting, ...]:
-        """Return points that fill the space in round 0, and later points sampled by the estimator.
+        """Return settings that fill the space in round 0, and in a later round sampled by the estimator.
 
         Args:
-            number: of the round, from 0.
+            number: number of the round, from 0.
             random: the random generator of the study, equal in every round, which seeds the estimator.
             outcome: results of all rounds before; None before round 0.
         """
@@ -413,7 +439,7 @@ class ParzenSearch(SpaceSearch):
             return self.spread(self.at_once, random)
         import optuna
 
-        # Otherwise Optuna prints a line for each study.
+        # Without this call Optuna prints a line for each search.
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         seed = int(random.integers(2**31)) + number
         sampler = optuna.samplers.TPESampler(n_startup_trials=self.at_once, constant_liar=True, seed=seed)
@@ -429,14 +455,15 @@ class ParzenSearch(SpaceSearch):
         return tuple({name: params[name] for name in self.names} for params in sampled)
 
 
-# Keys that are the same at all scales of a study; the other keys of a protocol may differ.
+# Keys of a protocol that decide how the best setting is chosen. They are the same at all scales of a study;
+# the other keys of a protocol may differ between scales.
 CRITERION = tuple(name for name in Protocol.model_fields if name != "length")
 PROTOCOLS = (TwoStageSweep, Search, SuccessiveHalving, ParzenSearch)
 Tuning = Annotated[TwoStageSweep | Search | SuccessiveHalving | ParzenSearch, Field(discriminator="protocol")]
 
 
 class Tuned(Document):
-    """A document whose only key is the protocol, so that messages for errors in it begin with `tuning`."""
+    """A document whose only key is `tuning`, so that messages about errors in a protocol name this key."""
 
     tuning: Tuning
 
@@ -450,7 +477,7 @@ def power_of_ten(value: float) -> int | None:
 
 
 def exponents(low: float, high: float) -> tuple[int, int]:
-    """Return the exponents of two powers of ten, the bounds of a grid.
+    """Return the exponents of two powers of ten, the lowest and the highest learning rate of a grid.
 
     Raises:
         ValueError: when a bound is not a power of ten, or the grid between them would be empty.

@@ -1,4 +1,8 @@
-"""Options of rules, bases and workloads: functions that check a value from a study, or refuse it."""
+"""Options of update rules, bases and workloads, and the functions that check their values.
+
+A basis is a change of coordinates of the parameters, in which an optimizer makes its steps. The functions
+`number`, `whole` and `choice` return a reader: a function that checks one value of a study file.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +16,20 @@ from curvebench.spec.errors import unknown
 
 # Precision policies of a run, defined in curvebench/precision.py
 Precision = Literal["float64", "float32", "tf32", "mixed", "bfloat16"]
-# See `Option.read`.
+# A reader of values, described at `Option.read`
 Read = Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
 class Option:
-    """A choice that a study may make about a rule, a basis or a workload.
+    """A choice that a study may make about an update rule, a basis or a workload.
 
     Args:
-        default: value if a study gives none, in the form that `read` returns.
+        default: value of the option if a study leaves it out. It is not passed through `read`.
         description: meaning and effect, in a line for `curvebench list`.
-        read: checks a value and returns it in a form that JSON can store. It raises a ValueError whose
-            message continues "<owner>: <name> = <value> ", such as "is not a number".
+        read: function that checks a value and returns it as a type that JSON can store. For an invalid value
+            it raises a ValueError whose message continues "<owner>: <name> = <value> ", such as "is not a
+            number".
     """
 
     default: Any
@@ -37,22 +42,23 @@ class Readable(Protocol):
 
     @property
     def default(self) -> Any:
-        """Value if none is given, in the form that `read` returns."""
+        """Value that is used if a study leaves it out; it is not passed through `read`."""
 
     @property
     def read(self) -> Read:
-        """Function that checks a value and returns it in a form that JSON can store."""
+        """Function that checks a value and returns it as a type that JSON can store."""
 
 
 def completed(
     owner: str, kind: str, options: Mapping[str, Readable], given: Mapping[str, Any], error: type[ValueError]
 ) -> dict[str, Any]:
-    """Check given values, and add the defaults of the others.
+    """Check the given values, and add the default of every option that is not given.
 
     Args:
-        owner, kind: in messages, such as `adam` and `option`.
+        owner, kind: words for messages: the rule, basis or workload, such as `adam`, and `option` or
+            `hyperparameter`.
         options: all valid options, by name.
-        given: values from a study, by name.
+        given: values from a study, by name of the option.
         error: class of the error for an unknown name or an invalid value.
     """
     for name in given:
@@ -82,7 +88,12 @@ def interval(low: float, high: float, low_open: bool = False, high_open: bool = 
 def number(
     low: float = -math.inf, high: float = math.inf, low_open: bool = False, high_open: bool = False
 ) -> Read:
-    """Return a reader of finite numbers in an interval, either end of which may be excluded."""
+    """Return a function that checks that a value is a finite number between `low` and `high`, and returns it.
+
+    Args:
+        low, high: ends of the interval of valid numbers.
+        low_open, high_open: whether the end itself is invalid.
+    """
 
     def read(value: Any) -> Any:
         if not is_number(value):
@@ -98,11 +109,11 @@ def number(
 
 
 def whole(low: int = 1, none: str | None = None) -> Read:
-    """Return a reader of whole numbers of at least `low`.
+    """Return a function that checks that a value is a whole number of at least `low`, and returns it.
 
     Args:
         low: smallest valid number.
-        none: meaning of null, in messages; None if null is not valid.
+        none: meaning of the value null, for messages; None if null is not a valid value.
     """
 
     def read(value: Any) -> int | None:
@@ -117,7 +128,7 @@ def whole(low: int = 1, none: str | None = None) -> Read:
 
 
 def choice(*values: Any) -> Read:
-    """Return a reader of a fixed set of values."""
+    """Return a function that checks that a value is one of `values`, and returns it."""
 
     def read(value: Any) -> Any:
         if value not in values:

@@ -1,4 +1,8 @@
-"""The bases stage: gradient samples and eigenbases, and random bases, one file a seed."""
+"""Basis-estimation jobs: they estimate bases from sampled gradients, or draw random bases.
+
+A basis is a change of coordinates in which an optimizer works. The result is one file for each workload,
+basis and seed.
+"""
 
 from __future__ import annotations
 
@@ -47,10 +51,10 @@ def estimate_bases(job: job_parts.Job) -> None:
 
 
 def _engine_of(job: job_parts.Job, workload: Workload) -> tuple[Engine, Decomposition]:
-    """Return the engine that computes gradients, and the function that decomposes their matrix.
+    """Return the engine that computes gradients, and the function that decomposes their outer product.
 
-    These are JAX on the CPU and NumPy, both in float64, unless the spec names the backend and device of the
-    runs.
+    By default, gradients are computed by JAX on the CPU and decomposed by NumPy, both in float64. If the spec
+    names the backend and device of the runs, both use that backend and device.
     """
     if job.spec.backend == HOST:
         return job.engine("float64", backend="jax", device="cpu"), by_numpy
@@ -62,7 +66,7 @@ def _engine_of(job: job_parts.Job, workload: Workload) -> tuple[Engine, Decompos
 def _estimate_seeds(
     job: job_parts.Job, workload: WorkloadSpec, basis: BasisSpec, files: Mapping[int, Path]
 ) -> None:
-    """Estimate or draw a basis for each seed, and write it to the seed's file, in the precision of runs."""
+    """Estimate or draw a basis for each seed, and write it to its file in the precision of the runs."""
     assert isinstance(job.spec, BasesSpec)
     loaded = job_parts.workload_of(workload)
     dtype = job_parts.dtype_of(job.spec, loaded)

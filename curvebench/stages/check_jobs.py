@@ -1,4 +1,9 @@
-"""Checks of property claims: in the terminal (`curvebench claims check`), and as a checks job."""
+"""Checks of property claims, by the command `curvebench claims check` and by checks jobs.
+
+A property claim states a property of an optimizer, such as an invariance, that is checked by measurements on
+small instances. It consists of subclaims, sentences with a verdict each; `parts` in the code. A subclaim may
+have variants, such as precisions.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +31,7 @@ class Checked:
     Args:
         rows: measures of all instances of all subclaims.
         traces: series of values for figures.
-        errors: by claim, subclaim and variant, the exception of a subclaim that could not be measured.
+        errors: exceptions of the subclaims that could not be measured, by claim, subclaim and variant.
     """
 
     rows: list[Row] = field(default_factory=list)
@@ -48,7 +53,7 @@ class Checked:
 
 
 def check(claims: Iterable[PropertyClaim], scale: str, title: str) -> Checked:
-    """Measure all subclaims of some claims. If one raises an exception, the others are still measured.
+    """Measure all subclaims of some claims. An exception of a subclaim does not stop the others.
 
     Args:
         claims: the claims.
@@ -66,7 +71,7 @@ def check(claims: Iterable[PropertyClaim], scale: str, title: str) -> Checked:
                     checked.traces.append(row)
                     continue
                 checked.rows.append(row)
-                # The searches of a subclaim together count as one instance.
+                # For the progress bar, all searches of a subclaim together count as one instance.
                 done = min(row.instance, part.count(scale))
                 if done > reported:
                     progress.advance(done - reported, f"({claim})")
@@ -83,10 +88,10 @@ def _name(part: str, variant: Variant) -> str:
 
 
 def check_claims(job: Job) -> None:
-    """Check the claims of a module, and write the tables `checks` and `series`.
+    """Check the claims on an optimizer's module, and write the tables `checks` and `series`.
 
-    Claims whose data are missing are left out, with a note. A claim of which a subclaim could not be measured
-    is recorded as a failure, and has no rows.
+    Claims whose data are missing are left out, with a note. If a subclaim could not be measured, its claim is
+    recorded as a failure, and has no rows.
     """
     spec = job.spec
     (module,) = (optimizer.name for optimizer in spec.optimizers)
@@ -115,8 +120,8 @@ def with_data(claims: Iterable[PropertyClaim]) -> tuple[list[PropertyClaim], dic
     """Separate claims whose data are available from claims whose data are missing.
 
     Returns:
-        The claims with data; and by id of each other claim, a sentence on the missing data and how to get
-        them.
+        The claims whose data are available; and for each other claim, by its id, a sentence on the missing
+        data and how to get them.
     """
     reasons = {claim.id: (claim, missing_of(at_defaults(claim.workloads))) for claim in claims}
     available = [claim for claim, reason in reasons.values() if reason is None]
@@ -124,13 +129,13 @@ def with_data(claims: Iterable[PropertyClaim]) -> tuple[list[PropertyClaim], dic
 
 
 def columns(row: Row) -> dict[str, Any]:
-    """Return the columns of a row in the table `checks`, except the columns that describe the job."""
+    """Return a row of the table `checks` without the columns that describe the job."""
     fields = {**vars(row), **asdict(row.measure), "holds": row.measure.holds}
     return {name: value for name, value in fields.items() if name not in ("measure", "sampled")}
 
 
 def series_table(traces: Iterable[Trace]) -> pl.DataFrame:
-    """Return the table `series`, with a row per point, without the columns that describe the job."""
+    """Return the table `series`, with one row per point, without the columns that describe the job."""
     job = ("scale", "spec_hash", "machine")
     columns = {name: dtype for name, dtype in schema.SERIES.items() if name not in job}
     parts = [pl.DataFrame(schema=columns)]
@@ -149,7 +154,7 @@ def series_table(traces: Iterable[Trace]) -> pl.DataFrame:
 def summary(claim: PropertyClaim, scale: str, checked: Checked) -> dict[str, Any]:
     """Summarize the result of a claim in JSON types: verdicts by variant, and each subclaim's worst measure.
 
-    There are no verdicts if a subclaim could not be measured.
+    If a subclaim could not be measured, there are no verdicts.
     """
     rows = [row for row in checked.rows if row.claim == claim.id]
     parts = []

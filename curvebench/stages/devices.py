@@ -1,4 +1,4 @@
-"""GPUs of this machine: a job reserves one until its process ends, and reads the energy that it uses."""
+"""Reservation of GPUs of this machine by jobs, and measurement of the energy that a GPU uses."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pathlib import Path
 
 from curvebench.results.provenance import output_of
 
-VISIBLE = "CUDA_VISIBLE_DEVICES"  # the GPUs that CUDA, and so PyTorch and JAX, can use
-# CUDA numbers GPUs by speed, unless this variable says to number them as the driver does, by bus.
+VISIBLE = "CUDA_VISIBLE_DEVICES"  # variable with the GPUs that CUDA, and therefore PyTorch and JAX, can use
+# Variable by which CUDA numbers GPUs by bus, as the driver does; by default CUDA numbers them by speed.
 ORDER, BY_BUS = "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
 POLL_SECONDS = 1.0  # time between two attempts to reserve a GPU
 
@@ -26,8 +26,8 @@ class ReservedGpu:
     """A GPU that this process has reserved for itself.
 
     Args:
-        name: number or UUID, as CUDA names it.
-        waited: seconds until it was free.
+        name: number or UUID of the GPU, as CUDA names it.
+        waited: seconds for which this process waited until the GPU was free.
     """
 
     name: str
@@ -39,7 +39,7 @@ def visible_gpus(variables: Mapping[str, str]) -> tuple[str, ...]:
 
     Args:
         variables: environment variables. If `CUDA_VISIBLE_DEVICES` is set, by the user or by Slurm, it lists
-            the GPUs; otherwise they are all GPUs that `nvidia-smi` lists.
+            the GPUs. Otherwise the process may use all GPUs that `nvidia-smi` lists.
     """
     if VISIBLE in variables:
         names = [name.strip() for name in variables[VISIBLE].split(",")]
@@ -51,10 +51,10 @@ def visible_gpus(variables: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def restrict_devices(device: str) -> None:
-    """Let this process see only the GPU of its job, or none; call it before a backend is imported.
+    """Let this process use only the GPU of its job, or no GPU. Call this before a backend is imported.
 
-    JAX on a CPU would otherwise create a context on every GPU that it sees, which disturbs the runs there,
-    and would complain if it finds none.
+    Otherwise JAX on a CPU would create a context on every GPU, which disturbs the runs on it, or would print
+    warnings if it finds no GPU.
 
     Args:
         device: the device of the job, `cpu` or `gpu`.
@@ -66,12 +66,12 @@ def restrict_devices(device: str) -> None:
         os.environ["JAX_PLATFORMS"] = "cpu"
 
 
-@cache  # The jobs of a process share one reservation.
+@cache  # so that all jobs of a process share one reservation
 def reserve_gpu() -> ReservedGpu | None:
-    """Reserve the first GPU that no other job has reserved, and hide the others from this process.
+    """Reserve the first GPU that no other job has reserved, and hide the other GPUs from this process.
 
-    If all GPUs are reserved, wait for one. The reservation is a file lock, which the system releases when the
-    process ends, in whatever way.
+    If all GPUs are reserved, wait until a GPU is free. The reservation is a file lock, which the system
+    releases when the process ends, even after a crash.
 
     Returns:
         The GPU; None if there is no GPU, which the backend reports later.
@@ -100,8 +100,9 @@ def joules_used(device: str | None) -> float | None:
         device: number or UUID of the GPU, as CUDA names it; None if the process has none.
 
     Returns:
-        The energy. It is None if it is not known: without a GPU, for a GPU older than Volta or a partition of
-        one (MIG), for a number in another order than the driver's, or without the package nvidia-ml-py.
+        The energy; None if it is unknown. It is unknown without a GPU, for a GPU older than Volta, for a
+        partition of a GPU (MIG), if `device` is a number that the driver does not use for the same GPU, and
+        without the package nvidia-ml-py.
     """
     is_drivers_number = os.environ.get(ORDER) == BY_BUS
     if device is None or (device.isdecimal() and not is_drivers_number):
@@ -136,7 +137,7 @@ def _first_free(names: Sequence[str], folder: Path) -> str | None:
         file = os.open(folder / f"{name.replace('/', '_')}.lock", os.O_RDWR | os.O_CREAT, 0o600)
         with suppress(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return name  # The file stays open, and thus locked.
+            return name  # the file stays open, and therefore locked
         os.close(file)
     return None
 

@@ -1,8 +1,9 @@
-"""Rough cost of a plan on the CPU, before anything is run: `curvebench estimate`.
+"""Estimation of a plan's rough cost on the CPU before it is executed, for the command `curvebench estimate`.
 
-Each method takes a few measured steps, and each basis is estimated for one seed; the cost of a job is
-extrapolated from these. Studies with jobs on a GPU are left out, with the reason: this machine need not have
-a GPU, and the time of a run on one cannot be predicted from its number of operations.
+Each method takes a few measured steps, and each basis is estimated for one seed. The cost of a job is
+extrapolated from these measurements. A cell is a method on a workload; its rounds are tuning rounds and the
+final round. Studies with jobs on a GPU are left out, with the reason: this machine need not have a GPU, and
+the time of a run on a GPU cannot be predicted from its number of operations.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from curvebench.stages.basis_jobs import estimate_bases
 from curvebench.stages.job import Instance, Job, instance, steps_of, workload_of
 from curvebench.stages.run_jobs import run_lanes
 
-STEPS = 20  # measured steps of a run
-MAX_LANES = 32  # runs that are measured together; the time of more runs is extrapolated proportionally
-SEED = 0  # A seed is assumed to cost as much as any other.
+STEPS = 20  # number of steps that are measured in a run
+MAX_LANES = 32  # largest number of runs that are measured together; more runs take proportionally longer
+SEED = 0  # seed of all measurements; all seeds are assumed to cost the same
 START_SECONDS = 3.0  # time for a process to start and import its backend
-# Fields of a runs job that do not change the time of a step, or that are not needed to measure it.
+# Values of fields of a runs job that do not change the time of a step, or are not needed to measure it.
 NOTHING_ELSE: dict[str, Any] = {
     "targets": {},
     "tuning_seeds": (),
@@ -59,7 +60,8 @@ class Cost:
         jobs: number of jobs, each of which is a process.
         runs: number of single runs; 0 for basis-estimation jobs.
         process_seconds: sum of the times of all jobs.
-        longest_seconds: time of the longest job. Parallel execution takes at least this long.
+        longest_seconds: time of the longest job. However many jobs run in parallel, they take at least this
+            long.
     """
 
     jobs: int = 0
@@ -77,13 +79,13 @@ class Cost:
 
 
 def studies_on_cpu(plan: Plan) -> tuple[list[PlannedStudy], dict[str, str]]:
-    """Separate the studies of a plan whose cost can be estimated from the others.
+    """Return the studies of a plan whose cost can be estimated.
 
     Returns:
-        The studies; and the reason for each other study, by name.
+        These studies; and for each other study, by its name, the reason why there is no estimate.
 
     Raises:
-        InputError: if there is no study whose cost can be estimated. The message has the reason for each.
+        InputError: if there is no study whose cost can be estimated. The message has the reasons.
     """
     on_gpu = [study for study in plan.studies if any(job.spec.device != "cpu" for job in study.jobs)]
     reasons = {study.name: study.reason for study in plan.report.skipped}
@@ -97,7 +99,7 @@ def studies_on_cpu(plan: Plan) -> tuple[list[PlannedStudy], dict[str, str]]:
 
 
 def estimates(studies: Sequence[PlannedStudy]) -> Iterator[tuple[PlannedStudy, Cost]]:
-    """Measure and yield the cost of each study. Files are written to a temporary folder only.
+    """Measure and yield the cost of each study. Files are written only to a temporary folder.
 
     Raises:
         InputError: if a measured run or basis fails.
@@ -116,7 +118,7 @@ def estimates(studies: Sequence[PlannedStudy]) -> Iterator[tuple[PlannedStudy, C
 
 
 class _Meter:
-    """Measures the cost of cells. Cells that would be measured in the same way are measured once.
+    """Measures the cost of cells (a method on a workload each). Equal measurements are made once.
 
     Args:
         folder: results folder of the jobs that are run as measurements.
@@ -136,11 +138,11 @@ class _Meter:
                 yield self.runs(spec, workload, basis)
 
     def basis(self, spec: BasesSpec, workload: WorkloadSpec, basis: BasisSpec) -> float:
-        """Return the seconds that one seed's basis takes."""
+        """Return the seconds that the estimation of a basis takes for one seed."""
         return sum(self.estimated(spec, workload, basis).clock.seconds.values())
 
     def runs(self, spec: RunsSpec, workload: WorkloadSpec, basis: BasisSpec) -> Cost:
-        """Return the cost of all rounds of a job on a workload in a basis, which share a compiled program."""
+        """Return the cost of a method on a workload: all its rounds, which share a compiled program."""
         rounds = [in_round for in_round in map(spec.in_round, spec.rounds) if basis in in_round.bases]
         counts = [len(in_round.seeds) * in_round.tries(in_round.rounds[0]) for in_round in rounds]
         count, lanes = min(steps_of(spec, self.instance(workload)), STEPS), min(max(counts), MAX_LANES)
@@ -173,7 +175,7 @@ class _Meter:
             seeds=(SEED,),
             settings=settings,
             budget={"steps": steps},
-            # A warm-up may be longer than this run.
+            # A warm-up in epochs might be longer than this short run, which would be an error.
             schedule=schedule.model_copy(update={"warmup_epochs": None}),
             evaluations=1,
             upstream={"bases": bases_jobs},
@@ -227,7 +229,7 @@ def described(
     Args:
         scale: the scale of the plan.
         costs: the studies with their costs.
-        skipped: for each study without an estimate, the reason.
+        skipped: reasons, by the names of studies without an estimate.
     """
     return {
         "scale": scale,
@@ -242,7 +244,7 @@ def described(
 
 
 def line(name: str, cost: Cost) -> str:
-    """Format the line of a study, or of the total, under HEAD."""
+    """Format the costs of a study, or of all studies, as a line of a table whose header is HEAD."""
     process, longest = (
         str(timedelta(seconds=round(seconds))) for seconds in (cost.process_seconds, cost.longest_seconds)
     )

@@ -1,4 +1,10 @@
-"""Objects that the stages share: the job, its problems, bases, cells and bundles."""
+"""Objects that the stages of jobs share: the job, its problems, bases, cells and bundles.
+
+A cell is a method (an optimizer in a basis) on a workload in one round: a tuning round or the final round.
+Its runs have S seeds and several settings of the hyperparameters; they are computed together as a bundle. A
+basis is a change of coordinates given by a matrix V of shape (n, r) for each block of parameters and each
+seed.
+"""
 
 from __future__ import annotations
 
@@ -41,8 +47,8 @@ from curvebench.steps.engine import Engine
 from curvebench.steps.program import StepProtocol
 from curvebench.workloads.workload import Problem, Workload, examples_in
 
-BASIS_STREAM = "egop basis"  # name of the random stream for bases; changing it changes all random bases
-# Subfolder of a job's folder with the tables of finished lanes, until all lanes of the job are finished.
+BASIS_STREAM = "egop basis"  # name of the random stream for bases; another name would change random bases
+# Name of the subfolder that contains the tables of finished runs until all runs of the job are finished.
 PARTS = "parts"
 
 
@@ -58,9 +64,9 @@ class Job:
         threads: number of CPU threads that the job may use.
         supervision: information from the supervisor process.
         keep_failed, checkpoint_minutes: as in `jobs.run_job`.
-        failures: failures so far: what failed, its outcome and the reason.
+        failures: failures so far, each with the name of the failed computation, its outcome and the reason.
         traced: types of exceptions whose traceback was printed.
-        engines: engines of the job, whose notes belong to the provenance.
+        engines: engines that the job has made, whose notes are part of the provenance.
         own_notes: further notes for the provenance.
     """
 
@@ -78,20 +84,20 @@ class Job:
     own_notes: list[str] = field(default_factory=list)
 
     def trace(self, error: BaseException) -> None:
-        """Print the traceback of an error, unless one of the same type was printed before.
+        """Print the traceback of an error, unless the traceback of another error of its type was printed.
 
-        Other settings of a method mostly fail in the same way.
+        If a method fails with several settings, the reason is mostly the same.
         """
         if type(error).__name__ not in self.traced:
             print_exception(error)
-        # The set has names only: an error would keep the arrays of its stack frames in memory.
+        # Store only the name: an error would keep the arrays of its stack frames in memory.
         self.traced.add(type(error).__name__)
 
     def fail(self, name: str, failure: Failure | BaseException) -> None:
         """Record a failure for the tables, and print it to the log.
 
         Args:
-            name: name of the failed part of the job, such as a basis or the runs of a method.
+            name: name of the failed computation, such as a basis or the runs of a method.
             failure: the failure, or an exception.
         """
         if isinstance(failure, BaseException):
@@ -104,10 +110,10 @@ class Job:
         """Call a function, and record its exception as a failure of the job.
 
         Args:
-            name: name of the computation in the failure.
+            name: name of the computation, for the failure.
             compute: the function.
-            failure: failure to record instead of calling the function, from an earlier process; None to call
-                it.
+            failure: failure of an earlier process, to record instead of calling the function; None to call
+                the function.
 
         Returns:
             Whether the function was called and succeeded.
@@ -127,7 +133,7 @@ class Job:
         return True
 
     def write(self, table: str, rows: pl.DataFrame | Sequence[Mapping[str, Any]] = ()) -> None:
-        """Write a table to the folder of the job; without rows, an empty table."""
+        """Write a table to the folder of the job. Without `rows`, write an empty table."""
         columns = schema.TABLES[table]
         write_table(self.folder / f"{table}.parquet", pl.DataFrame(rows, schema=columns), columns)
 
@@ -138,13 +144,13 @@ class Job:
 
     @property
     def runs(self) -> RunsSpec:
-        """The spec of a runs job."""
+        """The spec of this job, which must be a runs job."""
         assert isinstance(self.spec, RunsSpec)
         return self.spec
 
     @property
     def training(self) -> TrainingProtocol:
-        """The training protocol of a job that trains."""
+        """The training protocol of this job, which must be a runs job or another job that trains."""
         assert isinstance(self.spec, TrainingSpec)
         return self.spec.training
 
@@ -154,14 +160,14 @@ class Job:
         return job_folder(self.results, self.spec)
 
     def columns(self, workload: str, optimizer: str, basis: str) -> dict[str, str]:
-        """Return the columns by which tables name a method on a workload, and this job."""
+        """Return the columns of tables that identify a method on a workload, and this job."""
         spec = self.spec
         study = {name: getattr(spec, name) for name in ("study", "scale", "backend", "device")}
         job = {"spec_hash": spec.hash, "machine": self.machine}
         return {**study, "workload": workload, "optimizer": optimizer, "basis": basis, **job}
 
     def upstream(self, *stages: str) -> list[Path]:
-        """Return the folders of the jobs whose tables this job reads, by their stages."""
+        """Return the folders of the jobs of the given stages whose tables this job reads."""
         return [
             upstream_folder(self.results, self.spec, stage, hash_)
             for stage in stages
@@ -190,7 +196,7 @@ class Instance:
 
     Args:
         workload: the workload.
-        settings: its settings.
+        settings: settings of the workload.
         problem: data and initial parameters.
         random: the random streams of the seed.
     """
@@ -207,7 +213,7 @@ class Instance:
 
     @property
     def batch_size(self) -> int:
-        """Number of examples in a minibatch; for the full batch, all training examples."""
+        """Number of examples in a minibatch; if steps use the full batch, of all training examples."""
         return self.settings.get("batch_size") or self.examples
 
     @property
@@ -227,10 +233,11 @@ class LoadedBasis:
     """The basis of several seeds, with its cost.
 
     Args:
-        matrices: by the names of the parameters of a block, the matrices V of all seeds, (S, n, r).
+        matrices: matrices V of all seeds, (S, n, r), by the names of the parameters that V transforms
+            together.
         gradient_evaluations: number of gradients that were sampled for each seed.
         seconds: time of sampling and decomposition for each seed.
-        changes: by the same names, the form of the change of coordinates.
+        changes: form of the change of coordinates by the same names.
     """
 
     matrices: Mapping[tuple[str, ...], np.ndarray]
@@ -243,7 +250,7 @@ class LoadedBasis:
         """Combine the results of `estimate` for several seeds.
 
         Args:
-            seeds: the result for each seed.
+            seeds: the result of `estimate` for each seed.
             dtype: precision of the matrices.
         """
         groups = [tuple(group) for group in json.loads(str(seeds[0]["groups"]))]
@@ -268,14 +275,14 @@ def estimate(
     Args:
         basis: the basis with its options.
         instance: the problem of the seed.
-        sample: samples gradients; the default is for bases that need none.
-        decompose: decomposes the matrix of gradients.
+        sample: function that samples gradients. The default is for bases that need no gradients.
+        decompose: function that computes eigenvectors from gradients.
 
     Returns:
         Arrays by name: `matrix0`, `eigenvalues0`, ... for each block; `groups` (names of the parameters of
-        each block) and `changes` (form of each), in JSON; and the cost, `gradient_evaluations` and `seconds`.
-        The seconds include sampling and decomposition, but not compilation, which is done once for all seeds.
-        They are 0 for a basis that samples no gradients.
+        each block) and `changes` (form of the change of coordinates of each block), in JSON; and the cost,
+        `gradient_evaluations` and `seconds`. The seconds include sampling and decomposition, but not
+        compilation, which is done once for all seeds. They are 0 for a basis that samples no gradients.
     """
     start = time.perf_counter()
     kind, random = bases()[basis.name], instance.random(BASIS_STREAM)
@@ -296,7 +303,9 @@ def estimate(
 
 
 def basis_of(job: Job, basis: BasisSpec, instances: Sequence[Instance]) -> LoadedBasis:
-    """Read the basis of some instances from the files of the basis-estimation job. The identity has no files.
+    """Read the basis of some instances from the files of the basis-estimation job.
+
+    A basis without files, such as the identity, is computed here.
 
     Raises:
         FailedBefore: if the estimation failed. If a file is missing or damaged, the failure is an
@@ -326,16 +335,16 @@ def _read_basis(job: Job, basis: BasisSpec, instance: Instance) -> dict[str, np.
 
 
 def basis_name(basis: BasisSpec, workload: str) -> str:
-    """Return the name of a basis in failures."""
+    """Return the name by which failures mention a basis on a workload."""
     return f"basis {basis.label} on {workload}"
 
 
 def _failure_before(folders: Sequence[Path], name: str) -> Failure | None:
-    """Return the recorded failure that explains why something is missing in the folders of upstream jobs.
+    """Return the recorded failure of an upstream job that explains why its result is missing.
 
     Args:
         folders: the folders of the upstream jobs.
-        name: name of the missing result in their failures.
+        name: name of the missing result in the failures of these jobs.
 
     Returns:
         An interruption if the upstream job was interrupted, and otherwise an error; None if no failure is
@@ -360,7 +369,7 @@ def groups_of(basis: BasisSpec, instance: Instance) -> tuple[Group, ...]:
 
 
 def sampling_of(basis: BasisSpec, instance: Instance) -> GradientSampling:
-    """Return the number of gradients that a basis samples before runs, and the distribution of points."""
+    """Return how a basis samples gradients before runs: their number, and the distribution of parameters."""
     kind = bases()[basis.name]
     dimension = sum(value.size for value in instance.problem.parameters.values())
     distribution = kind.sampling(basis.options)
@@ -374,7 +383,7 @@ def sampling_of(basis: BasisSpec, instance: Instance) -> GradientSampling:
 
 
 def reestimation_of(basis: BasisSpec, instance: Instance, steps: int) -> RenewalPlan | None:
-    """Return when and how a run estimates its basis again; None if it does not.
+    """Return when and how a run estimates its basis again; None if the basis is estimated only before it.
 
     Args:
         basis: the basis with its options.
@@ -396,7 +405,7 @@ def reestimation_of(basis: BasisSpec, instance: Instance, steps: int) -> Renewal
 
 @dataclass(frozen=True)
 class Cell:
-    """A workload, optimizer and basis of a job in one round, with the settings of its runs."""
+    """A method (optimizer and basis) on a workload in one round, with the settings of its runs."""
 
     workload: Workload
     workload_spec: WorkloadSpec
@@ -408,7 +417,7 @@ class Cell:
 def workload_of(spec: WorkloadSpec, splits: Collection[str] | None = None) -> Workload:
     """Return the workload of a spec, with the name that it has in tables.
 
-    Its random streams keep the original name, so that variants of a workload draw the same problems.
+    The random streams of the workload keep the original name, so that variants draw the same problems.
 
     Args:
         spec: name and settings of the workload.
@@ -419,15 +428,15 @@ def workload_of(spec: WorkloadSpec, splits: Collection[str] | None = None) -> Wo
 
 
 def precision_of(spec: JobSpec, workload: Workload) -> Precision:
-    """Return the precision of a workload's runs: the study's; if the study has none, the workload's."""
+    """Return the precision of a workload's runs: as the study says, or else as the workload says."""
     assert isinstance(spec, BasesSpec | TrainingSpec)
     return spec.precision or workload.dtype
 
 
 def dtype_of(spec: JobSpec, workload: Workload) -> np.dtype[Any]:
-    """Return the NumPy type of the precision in which a workload's runs compute.
+    """Return the data type in which a workload's runs compute, and in which their bases are stored.
 
-    Bases are stored in it. Products of a model may be computed in a lower precision.
+    Matrix products of a model may be computed in a lower precision.
     """
     return np.dtype(POLICIES[precision_of(spec, workload)].computed)
 
@@ -470,7 +479,7 @@ def orders_of(instances: Sequence[Instance], steps: int) -> np.ndarray | None:
         return None
     batch_size = instances[0].batch_size
     orders = np.empty((steps, len(instances), batch_size), np.int32)
-    # The order of a seed is copied before the next one is made, so that only one is in memory twice.
+    # Copy the order of a seed before the next order is made, so that only one order is in memory twice.
     for seed, instance in enumerate(instances):
         orders[:, seed] = batch_order(instance.random, instance.examples, batch_size, steps)
     return orders
@@ -480,9 +489,9 @@ def bundle_of(job: Job, cell: Cell, instances: Sequence[Instance], basis: Loaded
     """Return the bundle of all runs of a cell.
 
     Args:
-        job, cell: the job and its cell.
+        job, cell: the job, and a cell of the job.
         instances: the problem of each seed.
-        basis: the basis of each seed.
+        basis: the basis of all seeds.
 
     Raises:
         InputError: if the workload lacks a split that the study evaluates, or the schedule is invalid

@@ -29,7 +29,7 @@ from curvebench.stages.job import PARTS, Job
 from curvebench.stages.supervision import DONE, Failure, Interrupted, Supervision, failure_of
 from curvebench.timing.clocks import limit_threads
 
-# A stage is imported when it is needed, since each imports a backend or another large library.
+# Module and function of each stage. Import a module only when needed, since each imports large libraries.
 STAGES: Mapping[str, tuple[str, str]] = {
     "bases": ("curvebench.stages.basis_jobs", "estimate_bases"),
     "runs": ("curvebench.stages.run_jobs", "run_lanes"),
@@ -37,9 +37,9 @@ STAGES: Mapping[str, tuple[str, str]] = {
     "parity": ("curvebench.stages.parity", "compare_backends"),
     "checks": ("curvebench.stages.check_jobs", "check_claims"),
 }
-# Stages whose jobs fail as a whole when a signal ends their process.
+# Stages whose jobs fail as a whole if a signal ends their process, because no parts of them are stored.
 INDIVISIBLE = ("timing", "parity", "checks")
-# Folder for compiled programs, in the folder of the project, where snakemake runs jobs.
+# Folder for compiled programs. It is in the folder of the project, where Snakemake runs jobs.
 CACHE = Path(".cache")
 
 
@@ -62,7 +62,8 @@ def run_job(
         results: the results folder.
         threads: number of CPU threads that the job may use.
         supervision: information from the supervisor; None if the job is not supervised.
-        keep_failed: if something failed in the last call, write its failure again and compute nothing.
+        keep_failed: whether to write the failures of the last call again, without any computation, if
+            something failed in it.
         checkpoint_minutes: time between two checkpoints of a run; None for
             `curvebench.engine.checkpoints.CHECKPOINT_SECONDS`.
 
@@ -101,12 +102,12 @@ def run_job(
     with _interruptible(job.supervision.ended is None):
         try:
             _compute(job)
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # The rest is short, and is not to be interrupted.
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # do not interrupt the rest, which is short
         except Interrupted as error:
             job.supervision.ended = failure_of(error)
             job.failures.clear()
-            _compute(job)  # Now that the job has ended, this writes the tables of finished runs.
-        # A source that was edited during the job may have been imported before or after that.
+            _compute(job)  # because `ended` is set, this only writes the tables of finished runs
+        # If a source was edited during the job, it is unknown which version has computed the results.
         check_unchanged(spec)
         _mark(job)
         facts["gpu_joules"] = _joules_since(joules_before, device, job)
@@ -135,7 +136,7 @@ def _check_device(job: Job) -> None:
 
 
 def _compute(job: Job) -> None:
-    """Compute and write all tables except jobs.parquet. If the stage as a whole fails, they have no rows."""
+    """Compute and write all tables except jobs.parquet. If the whole stage fails, write empty tables."""
     module, function = STAGES[job.spec.stage]
     name = ", ".join(optimizer.label for optimizer in job.spec.optimizers) or "all bases"
     name = job.spec.description if isinstance(job.spec, RunsSpec) else name
@@ -161,8 +162,8 @@ def _mark(job: Job) -> None:
 def _set_compile_caches(threads: int, machine: str) -> None:
     """Set the folders in which PyTorch and JAX store compiled programs, and limit the compiler processes.
 
-    The keys of JAX do not contain the instruction set of the processor, so each machine has a folder of its
-    own.
+    The cache keys of JAX do not contain the instruction set of the processor, so each machine has its own
+    folder.
     """
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str((CACHE / "torch").resolve()))
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = str(threads)
@@ -176,7 +177,7 @@ def _interruptible(once: bool) -> Iterator[None]:
     """Raise `Interrupted` in this context when SIGTERM arrives, and ignore all further signals.
 
     Args:
-        once: whether to raise it; if False, ignore the first signal, too.
+        once: whether to raise `Interrupted` at the first signal; if False, ignore the first signal, too.
     """
 
     def interrupt(number: int, frame: FrameType | None) -> None:
@@ -196,7 +197,7 @@ def _row(job: Job, facts: Mapping[str, Any], waited: float) -> dict[str, Any]:
     Args:
         job: the job.
         facts: provenance of the job.
-        waited: seconds of waiting for a free GPU, which do not count.
+        waited: seconds of waiting for a free GPU, which are subtracted from the total.
     """
     spec, seconds = job.spec, job.clock.seconds
     total = _total_seconds(job.supervision.since) - waited + job.clock.earlier
@@ -220,7 +221,8 @@ def _row(job: Job, facts: Mapping[str, Any], waited: float) -> dict[str, Any]:
 def _joules_since(joules: float | None, device: str | None, job: Job) -> float | None:
     """Return the energy in joules that the job's GPU has used since its counter was at `joules`.
 
-    Returns None if it is unknown, also if the job has resumed a run of another process.
+    The result is None if the energy is unknown, for example because the job has resumed a run of another
+    process.
     """
     now = None if job.clock.earlier else joules_used(device)
     return None if now is None or joules is None else now - joules
@@ -232,7 +234,7 @@ def _total_seconds(since: float | None) -> float:
         return time.monotonic() - since
     stat = Path("/proc/self/stat")
     if hasattr(time, "CLOCK_BOOTTIME") and stat.exists():
-        # The two times are since the start of the machine: a date would be rounded to a second (proc(5)).
+        # Subtract two times since the start of the machine; dates would be rounded to seconds (proc(5)).
         ticks = int(stat.read_text().rpartition(")")[2].split()[19])
         return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
     import psutil

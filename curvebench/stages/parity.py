@@ -1,7 +1,9 @@
-"""Parity: comparison of an optimizer's steps between backends and between precisions, on small problems.
+"""Parity jobs: comparison of an optimizer's steps between backends and between precisions, on small problems.
 
-The parity stage takes a few steps of each rule on each problem with PyTorch, JAX and NumPy in float64, which
+A parity job takes a few steps of an update rule on each problem with PyTorch, JAX and NumPy in float64, which
 must agree within a tolerance, and with PyTorch and JAX in float32, whose difference from float64 is reported.
+The needs of a rule are values that it uses in addition to the gradient, such as a Hessian. A bundle is a set
+of runs (lanes) that are computed together; here it has one lane.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from curvebench.steps.update import Update
 
 SEED = 0
 Arrays = dict[str, np.ndarray]
-Engines = Mapping[tuple[str, str], Engine]  # keys are backend and precision
+Engines = Mapping[tuple[str, str], Engine]  # engines by backend and precision
 
 
 @dataclass(frozen=True)
@@ -46,10 +48,10 @@ class Parity:
         optimizer, problem, workload, basis: names of the rule, the problem, its workload and its basis.
         comparison: `torch against jax`, each with its own gradients; `numpy against torch`, with the
             gradients of PyTorch; `float32 against float64 on jax`, or on torch.
-        unit: `relative` to the largest entry of an array; or `ulps`, units of the spacing of float32 at that
-            entry.
-        first_step: largest difference of all arrays after one step.
-        difference: largest difference of all arrays after any step.
+        unit: unit of the differences: `relative` to the largest entry of an array, or `ulps`, the distance of
+            adjacent float32 numbers at that entry.
+        first_step: largest difference of all parameters after one step.
+        difference: largest difference of all parameters after any step.
         judged: whether the difference must be within the tolerance.
     """
 
@@ -65,7 +67,7 @@ class Parity:
 
     @property
     def holds(self) -> bool:
-        """Whether the difference is within the tolerance (NaN is not); true if no tolerance applies."""
+        """Whether the difference is within the tolerance (NaN never is); True if no tolerance applies."""
         return not self.judged or self.difference <= parity_problems.TOLERANCE
 
 
@@ -75,8 +77,9 @@ class Prepared:
 
     Args:
         problem: the problem.
-        instance: its data and initial parameters.
-        matrices: the matrix (1, d, d) of its basis, by the names of all parameters; empty without a basis.
+        instance: data and initial parameters of the problem.
+        matrices: the matrix of the problem's basis, of shape (1, d, d) for d entries of all parameters, by
+            the tuple of their names; empty without a basis.
     """
 
     problem: parity_problems.ParityProblem
@@ -94,8 +97,8 @@ def parities(
     Args:
         names: names of rules.
         problems: the problems.
-        job: provides engines and clock, and records the exceptions of an optimizer on a problem, whose
-            comparisons are then left out. With None, exceptions are raised.
+        job: provides engines and clock. If an optimizer raises an exception on a problem, the job records
+            it, and there are no comparisons of this pair. With None, exceptions are raised.
     """
     clock = Clock() if job is None else job.clock
     make = engine if job is None else lambda backend, dtype: job.engine(dtype, backend)
@@ -127,8 +130,8 @@ def prepare(problem: parity_problems.ParityProblem, sampling_engine: Engine) -> 
 def compare(rule: Rule, prepared: Prepared, engines: Engines, clock: Clock) -> Iterator[Parity]:
     """Yield all comparisons of a rule on a problem.
 
-    There are none for a rule that needs layers which the problem does not have, and none in float32 for a
-    rule that runs only in float64.
+    There are no comparisons for a rule that needs layers if the problem has none, and no comparisons in
+    float32 for a rule that runs only in float64.
     """
     problem = prepared.problem
     bundle = bundle_of(rule, prepared)
@@ -151,7 +154,7 @@ def compare(rule: Rule, prepared: Prepared, engines: Engines, clock: Clock) -> I
     paths = {backend: trajectory(bundle, engines[backend, "float64"], clock) for backend in BACKENDS}
     torch_path, gradients, needs = paths["torch"]
     jax_path = paths["jax"].params
-    # A rule may diverge on a problem that is not made for it, but then on both backends.
+    # A rule may diverge on a problem that does not suit it, but it must then diverge on both backends.
     judged = problem.judges(rule) and any(_is_finite(path[-1]) for path in (torch_path, jax_path))
     yield parity("torch against jax", _by_step(relative, torch_path, jax_path), judged)
     with clock.phase("step"):
@@ -174,7 +177,7 @@ def compare(rule: Rule, prepared: Prepared, engines: Engines, clock: Clock) -> I
 
 
 def _is_supported(bundle: Bundle) -> bool:
-    """Return whether the problem has the layers that the rule needs."""
+    """Return whether the problem of a bundle has the layers that the rule of the bundle needs."""
     try:
         return Update(bundle.rule, bundle.layout).bound is not None
     except OptionError:
@@ -186,8 +189,9 @@ class Trajectory(NamedTuple):
 
     Args:
         params: parameters by name after each step.
-        gradients, needs: gradients, and values of the rule's needs, before each step. They are empty for JAX,
-            which computes them within its compiled step: to compile them separately would double the time.
+        gradients, needs: gradients and values of the rule's needs at each step. Both lists are empty for JAX,
+            which computes these values within its compiled step: to compile them separately would double the
+            time.
     """
 
     params: list[Arrays]
@@ -224,7 +228,7 @@ def _is_finite(arrays: Arrays) -> bool:
 
 
 def relative(values: np.ndarray, reference: np.ndarray) -> float:
-    """Return the largest difference divided by the largest entry of `reference`.
+    """Return the largest difference of two arrays divided by the largest absolute entry of `reference`.
 
     If all entries of `reference` are 0, the result is 0 for equal arrays and otherwise infinite.
     """
@@ -235,12 +239,20 @@ def relative(values: np.ndarray, reference: np.ndarray) -> float:
 
 
 def ulps(values: np.ndarray, reference: np.ndarray) -> float:
-    """Return the largest difference in units of float32's spacing at the largest entry of `reference`."""
+    """Return the largest difference of two arrays in ulps of float32.
+
+    An ulp is the distance of adjacent float32 numbers, here at the largest absolute entry of `reference`.
+    """
     return float(np.abs(values - reference).max() / np.spacing(np.float32(np.abs(reference).max())))
 
 
 def _by_step(distance: Any, path: Sequence[Mapping[str, Any]], reference: Sequence[Arrays]) -> list[float]:
-    """Return the largest distance of all arrays at each step; NaN if one distance is NaN."""
+    """Return, for each step, the largest distance of all arrays; NaN if the distance of an array is NaN.
+
+    Args:
+        distance: function `(array, reference array) -> number`.
+        path, reference: arrays by name after each step.
+    """
     return [
         float(np.max([distance(values[name], expected[name]) for name in expected]))
         for values, expected in zip(path, reference, strict=True)
@@ -252,12 +264,12 @@ def _to_host(backend: Engine, arrays: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _ordered(bundle: Bundle, arrays: Mapping[str, np.ndarray]) -> Arrays:
-    """Return the arrays in the order of the layout, and so of a basis over all parameters."""
+    """Return the arrays in the order of the bundle's layout, in which a basis has its rows."""
     return {name: arrays[name] for name in bundle.layout.shapes}
 
 
 def bundle_of(rule: Rule, prepared: Prepared) -> Bundle:
-    """Return the bundle with one lane that runs a rule on a problem."""
+    """Return the bundle of one run: a rule on a problem."""
     workload = prepared.problem.workload_spec
     values = parity_problems.hyperparameters_of(rule)
     return Bundle(

@@ -1,4 +1,8 @@
-"""Rows of the tables `runs` and `curves`, made of the trajectories of a bundle."""
+"""Rows of the tables `runs` and `curves`, made from the results of a bundle.
+
+A bundle is a set of runs (lanes) that are computed together, one for each of S seeds and K settings. A cell
+is a method on a workload in one round of a job.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,8 @@ from curvebench.stages.job import Cell, Job, LoadedBasis, precision_of
 from curvebench.stages.supervision import Failure, Lanes
 from curvebench.workloads.workload import Workload
 
-# The first of these that the workload evaluates shows whether a run has diverged in its last step.
+# Metrics that show whether a run has diverged in its last step; the first that the workload evaluates is
+# used.
 LOSSES = ("train_loss", "validation_loss", "test_loss")
 
 
@@ -26,14 +31,15 @@ class Lane:
     """Result of one lane, with C evaluations up to its end.
 
     Args:
-        steps: (C,) number of steps before each evaluation.
-        values: by metric, the values (C,).
+        steps: number of steps before each evaluation, (C,).
+        values: values of each metric at the evaluations, (C,), by name of the metric.
         outcome: outcome of the run (`curvebench.results.outcomes`).
         outcome_step: number of steps after which the outcome was known, such as the step of a divergence;
-            None if the run spent its budget without reaching a target.
+            None if the run used all its steps without reaching a target.
         total_steps: number of updates.
         gradients: number of steps whose gradient was computed.
-        closure_gradients: (C,) gradients that closures have computed in addition.
+        closure_gradients: number of gradients that closures had computed in addition before each evaluation,
+            (C,).
         reached: by metric with a target, the step at which the target was reached, or None.
     """
 
@@ -57,9 +63,9 @@ def lane_of(
 
     Args:
         trajectories: results of the bundle.
-        seed, setting: indices of the lane.
+        seed, setting: indices of the lane's seed and setting in the bundle.
         targets: threshold of each metric that has a target.
-        workload: the workload, which declares the direction of metrics.
+        workload: the workload, which declares whether each metric is minimized or maximized.
     """
     steps = trajectories.steps
     values = {name: table[:, seed, setting] for name, table in trajectories.metrics.items()}
@@ -91,7 +97,14 @@ def lane_of(
 
 
 def steps_to(steps: np.ndarray, values: np.ndarray, threshold: float, direction: str) -> int | None:
-    """Return the step of the first evaluation at which a target is reached; None if there is none."""
+    """Return the step of the first evaluation at which a target is reached; None if it is never reached.
+
+    Args:
+        steps: number of steps before each evaluation.
+        values: values of the metric at the evaluations.
+        threshold: the target.
+        direction: `minimize` or `maximize`.
+    """
     is_reached = values <= threshold if direction == "minimize" else values >= threshold
     return int(steps[np.argmax(is_reached)]) if is_reached.any() else None
 
@@ -109,9 +122,9 @@ def _named(values: Mapping[str, float]) -> list[dict[str, Any]]:
 
 
 class RunTables(NamedTuple):
-    """Rows of the tables `curves` and `runs`, in the order in which they are stored.
+    """Rows of the tables `curves` and `runs`, in the order in which the tables are stored.
 
-    The runs are stored last, so that a stored run always has its curve.
+    The runs are stored last, so that the curve of a stored run is always stored, too.
     """
 
     curves: pl.DataFrame
@@ -121,14 +134,14 @@ class RunTables(NamedTuple):
 def rows(
     job: Job, cell: Cell, bundle: Bundle, trajectories: Trajectories, basis: LoadedBasis, lanes: Lanes
 ) -> RunTables:
-    """Return the rows of a bundle.
+    """Return the rows of all runs of a bundle.
 
     Args:
         job, cell: the job and its cell.
-        bundle: the bundle that was run.
-        trajectories: its results.
-        basis: its basis, whose cost is a part of the rows.
-        lanes: indices of the bundle's first seed and first setting in the cell.
+        bundle: the bundle, which has been run.
+        trajectories: results of the bundle.
+        basis: basis of the bundle, whose cost is a part of the rows.
+        lanes: range of seeds and settings of the cell that are in the bundle.
     """
     runs: list[dict[str, Any]] = []
     by_run: list[Lane] = []
@@ -152,15 +165,15 @@ def failed_rows(
     failure: Failure,
     built: tuple[Bundle, LoadedBasis] | None = None,
 ) -> RunTables:
-    """Return the rows of runs that failed. They have no curves, and reach no targets.
+    """Return the rows of runs that failed. These runs have no curves, and reach no targets.
 
     Args:
         job, cell: the job and its cell.
         number: number of the cell in the job.
-        lanes: seed and setting of each run, by index.
-        failure: how they failed.
-        built: the bundle and the basis of the whole cell, by which the cost of the runs is computed; None if
-            they could not be built, which makes the cost 0.
+        lanes: indices of the seed and the setting of each run.
+        failure: the failure of the runs.
+        built: bundle and basis of the whole cell, from which the cost of the runs is computed; None if
+            they could not be built, and the cost is recorded as 0.
     """
     steps = failure.step or 0
     lane = Lane(np.empty(0), {}, failure.outcome, failure.step, steps, steps, np.empty(0, np.int64))
@@ -185,8 +198,8 @@ def _row(
         job, cell: the job and its cell.
         indices: indices of the cell, the seed and the setting.
         lane: the result of the lane.
-        built: the bundle and the basis of the cell; None if they could not be built.
-        bundle_lanes: number of lanes that were run together.
+        built: bundle and basis of the cell; None if they could not be built.
+        bundle_lanes: number of runs that were computed together.
     """
     direction = {name: metric.direction for name, metric in cell.workload.metrics.items()}
     gradients = int(built[0].evaluations_of(np.array(lane.gradients))) if built else 0

@@ -1,8 +1,10 @@
-"""The runs stage: all runs of a method, round by round.
+"""Runs jobs: they compute all runs of an optimizer, round by round.
 
-A cell is a method on a workload in one round. Its runs are computed as one or several bundles, whose rows are
-stored as soon as they are finished, in parts of the tables `runs` and `curves`. A job that is started again
-computes only the runs that are missing.
+Rounds are tuning rounds, which try settings of the hyperparameters, and the final round, with the chosen
+setting and more seeds. A cell is a method (an optimizer in a basis) on a workload in one round. Its runs,
+called lanes, are computed together as one or several bundles. The rows of a bundle are stored as soon as it
+is finished, as parts of the tables `runs` and `curves`. A job that is started again computes only the runs
+whose rows are missing.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ def run_lanes(job: job_parts.Job) -> None:
     the whole cell has failed.
     """
     spec = job.runs
-    # The study of a submission has the name of its method, which is not to be shown twice.
+    # The study of a submission (a single added method) has the name of its method: show the name once.
     title = " ".join(dict.fromkeys((spec.study, spec.description)))
     progress = Progress(f"{title} on {spec.backend}", sum(spec.lanes))
     engine_of, numbers = cache(job.engine), itertools.count()
@@ -71,7 +73,7 @@ def _of_workload(
     numbers: Iterator[int],
     progress: Progress,
 ) -> list[RunTables]:
-    """Return the rows of all rounds on a workload. Rounds share problems and compiled programs.
+    """Compute all rounds on a workload, and return their rows. Rounds share problems and compiled programs.
 
     Args:
         job: the job.
@@ -104,14 +106,14 @@ def _programs(
     instance: job_parts.Instance,
     engine: Engine,
 ) -> Programs:
-    """Return the compiled programs that all rounds in a basis share.
+    """Return the compiled programs that all rounds with the same basis share.
 
     Args:
         spec: the spec of the whole job, with all rounds.
         basis: the basis.
-        programs: the programs of each basis by its label. The programs of a new basis are added.
+        programs: programs of each basis by its label. If there are none for this basis, they are added.
         bundle: all lanes of one round.
-        instance: the problem of one of its seeds.
+        instance: the problem of one of the round's seeds.
         engine: the backend.
     """
     if basis.label not in programs:
@@ -131,14 +133,14 @@ def _settings_of(
 ) -> Callable[[str], Sequence[Mapping[str, float]]]:
     """Return a function that maps the label of a basis to the settings of its runs in a round.
 
-    In the final round, the first setting is the chosen one. If each run is a job of its own, the job of a
-    tuning round has one setting. There are no settings if runs that tune the basis were interrupted: the next
-    call computes these runs first.
+    In the final round, the first setting is the setting that tuning has chosen. If each run is a job of its
+    own, the job of a tuning round has one setting. If tuning runs of the basis were interrupted, there are no
+    settings, and the next call of the job computes these runs first.
 
     Args:
         job: the job with the spec of the round.
         workload: the workload.
-        tuned: the runs of earlier tuning rounds on the workload.
+        tuned: rows of earlier tuning rounds on the workload.
     """
     spec = job.runs
     if (settings := spec.settings) is not None:
@@ -166,17 +168,17 @@ def _settings_of(
 
 @dataclass
 class _CellRun:
-    """Computation of one cell of a job, bundle by bundle. Lanes that are stored are not computed again.
+    """Computation of one cell of a job, bundle by bundle. Lanes whose rows are stored are not computed again.
 
     Args:
         job, cell: the job and its cell.
         number: index of the cell in the job.
         engine_of: returns the engine for a precision.
         instance_of: returns the problem of a seed.
-        programs_of: returns the compiled programs of all rounds, given all lanes of the cell, the problem of
-            a seed, and the engine.
+        programs_of: returns the compiled programs of all rounds, given the bundle of all lanes of the cell,
+            the problem of a seed, and the engine.
         progress: progress bar of the job.
-        built: all lanes of the cell and their basis; None before they are built.
+        built: the bundle of all lanes of the cell, and their basis; None before they are built.
     """
 
     job: job_parts.Job
@@ -202,7 +204,8 @@ class _CellRun:
         """Read or compute all lanes of the cell, and return their rows."""
         supervision, building = self.job.supervision, Lanes(self.number)
         if not self.cell.settings:
-            # Tuning runs are in upstream jobs, or in this job, which has recorded their failures already.
+            # Record why there is no setting. If the tuning runs are in this job, it has recorded their
+            # failures.
             if self.job.upstream("runs"):
                 reason = "no runs that tune it: they were interrupted, and come first, or failed"
                 self.job.fail(self._name, Failure("interrupted", reason))
@@ -211,7 +214,7 @@ class _CellRun:
             return [self._read(lanes) for lanes in self.done]
         if supervision.ended:
             return self._tables_at_end(supervision.ended)
-        for lanes in self._stored("failed"):  # Failed lanes are tried again.
+        for lanes in self._stored("failed"):  # forget earlier failures, since these lanes are tried again
             self._file(lanes, "failed").unlink()
         failure = supervision.lost.get(building)
         if failure is None:
@@ -244,16 +247,16 @@ class _CellRun:
             return self.built
 
     def _attempt(self, lanes: Lanes, programs: Programs | None = None) -> list[RunTables]:
-        """Return the rows of a range of lanes, which are read if they are stored, and otherwise computed.
+        """Return the rows of a range of lanes: stored rows if there are any, or else the rows of new runs.
 
-        The lanes are run together. If that fails, or did so in an earlier process, each setting is run by
-        itself.
+        The lanes are computed together. If that fails, or has failed in an earlier process, each setting is
+        computed separately.
 
         Args:
             lanes: the lanes.
-            programs: compiled programs of the cell; None for a setting by itself, which is compiled for its
-                own shape, because it would take as much memory as the failed bundle in the tile of
-                `programs`.
+            programs: compiled programs of the cell. For a separate setting it is None, and programs are
+                compiled for the shape of the setting: the programs of the cell have a fixed shape, and would
+                need as much memory as the bundle that has failed.
         """
         if lanes in self.done:
             return [self._read(lanes)]
@@ -270,10 +273,10 @@ class _CellRun:
                 except FAULTS as error:
                     self.job.trace(error)
                     failure = failure_of(error, supervision.journal.read()[1])
-                    # SIGTERM ends the process next, although it is not the reason of this failure.
+                    # If SIGTERM has arrived, the process ends now, and the rows must be stored before.
                     if checkpoints.termination.came:
                         self._store_failed(lanes, failure)
-                except Interrupted as error:  # Rows of lanes that have not begun are written after the job.
+                except Interrupted as error:  # store these lanes; the job adds the lanes that have not begun
                     self._store_failed(lanes, failure_of(error, supervision.journal.read()[1]))
                     raise
                 else:
@@ -308,13 +311,16 @@ class _CellRun:
         return rows(self.job, self.cell, part, trajectories, basis, lanes)
 
     def _with_failure(self, lanes: Lanes, failure: Failure) -> list[RunTables]:
-        """Return the rows of all lanes in a range: stored rows of finished lanes, and rows of the failure."""
+        """Return the rows of a range of lanes: stored rows of finished lanes, else rows of a failure."""
         table = self._store_failed(lanes, failure)
         self._record_failure(lanes, table.runs)
         return [*(self._read(stored) for stored in self.done if lanes.contains(stored)), table]
 
     def _store_failed(self, lanes: Lanes, failure: Failure) -> RunTables:
-        """Store and return the rows of unfinished lanes as failed. The reason names a checkpoint's step."""
+        """Store and return rows of a failure for the unfinished lanes in a range.
+
+        If there is a checkpoint, the reason of the failure names its step.
+        """
         saved = self._checkpoints(lanes).done
         if saved is not None:
             reason = f"{failure.reason}; tried again, it goes on after step {saved}"
@@ -324,16 +330,16 @@ class _CellRun:
         return table
 
     def _tables_at_end(self, ended: Failure) -> list[RunTables]:
-        """Return the rows of all lanes when nothing is to be computed any more.
+        """Return the rows of all lanes of a job that has ended, without any computation.
 
-        Finished and failed lanes have their stored rows; all others failed because the job has ended.
+        Finished and failed lanes have their stored rows. All other lanes get rows of the failure `ended`.
         """
         names = {path.parent.name for path in self.checkpoints_of_job.glob(f"{self.key}-*/[0-9]*.npz")}
         with_checkpoints = sorted(self._lanes(name.partition("-")[2]) for name in names)
-        # Lanes with a checkpoint but without rows had no time to write rows before their process was killed.
+        # Lanes with a checkpoint but without rows: their process was killed before it could store rows.
         for lanes in with_checkpoints:
             if set(lanes.pairs) <= set(self._unfinished(self.lanes, *self._stored("failed"))):
-                # The rows of a bundle that cannot be built lack the cost of its steps.
+                # Build the bundle to know the cost of its steps; if that fails, rows have the cost 0.
                 with suppress(*FAULTS):
                     self._build()
                 self._store_failed(lanes, ended)
@@ -348,11 +354,11 @@ class _CellRun:
         return tables
 
     def _unfinished(self, lanes: Lanes, *failed: Lanes) -> list[tuple[int, int]]:
-        """Return seed and setting of each lane in a range that is neither finished nor in `failed`."""
+        """Return seed and setting, by index, of a range's lanes that are neither finished nor in `failed`."""
         return sorted(set(lanes.pairs).difference(*(stored.pairs for stored in (*self.done, *failed))))
 
     def _record_failure(self, lanes: Lanes, runs: pl.DataFrame) -> None:
-        """Record the failure of some lanes in the job, given their rows."""
+        """Record a failure of some lanes in the job, given the rows of these lanes."""
         self.progress.advance(len(runs), f"({self._name})")
         spec = self.job.runs
         (number,) = spec.rounds
@@ -367,7 +373,7 @@ class _CellRun:
         return RunTables(*(read([self._file(lanes, name)], name) for name in RunTables._fields))
 
     def _stored(self, table: str) -> list[Lanes]:
-        """Return the ranges of lanes with a stored table. Names of incomplete files begin with a dot."""
+        """Return the ranges of lanes for which a table is stored, except incomplete files."""
         end = f".{table}.parquet"
         return sorted(self._lanes(path.name.removesuffix(end)) for path in self.folder.glob(f"[0-9]*{end}"))
 

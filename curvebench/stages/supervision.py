@@ -1,8 +1,8 @@
-"""Supervision of a job in another process: a crash is recorded as a failure, and the rest of the job is done.
+"""Supervision of a job in another process: after a crash, the rest of the job is computed in a new process.
 
-The job notes in a journal which lanes it is computing. If its process dies, the supervisor reads the journal,
-starts the job again, and passes the failure of these lanes on; the new process records it and computes the
-other lanes.
+The job notes in a journal which lanes (runs) it is computing. If its process dies, the supervisor reads the
+journal, starts the job again, and passes on that these lanes have failed; the new process records the failure
+and computes the other lanes. A cell is a method on a workload in one round of a job.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from typing import NamedTuple
 
 from curvebench.stages.workers import Worker, folder_of_workers
 
-# Signals that a process causes itself, unlike those that it receives from others.
+# Signals by which a process ends because of its own error, and not because another process sent them.
 CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL")
-# Texts in the errors of Python, NumPy, PyTorch, XLA, CUDA libraries and C++ when memory is lacking.
+# Texts that errors contain if memory is lacking: of Python, NumPy, PyTorch, XLA, CUDA libraries and C++.
 MEMORY_ERRORS = (
     "memoryerror",
     "out of memory",
@@ -41,9 +41,10 @@ PARENT_DEATH = 1  # value of PR_SET_PDEATHSIG (prctl(2)), which sends a signal w
 
 
 class Lanes(NamedTuple):
-    """Range of seeds and settings in a cell of a job, which may fail by itself. Indices start at 0.
+    """Range of seeds and settings in a cell of a job. Its runs are computed, and may fail, together.
 
-    For a basis-estimation job, `cell` is the index of a basis on a workload, and the other fields are 0.
+    Indices start at 0, and the ends are exclusive. For a basis-estimation job, `cell` is the index of a basis
+    on a workload, and the other fields are 0.
     """
 
     cell: int = -1
@@ -53,18 +54,18 @@ class Lanes(NamedTuple):
     end_setting: int = 0
 
     def contains(self, lanes: Lanes) -> bool:
-        """Return whether all lanes of another range are in this one."""
+        """Return whether this range contains all lanes of another range."""
         return self.cell == lanes.cell and set(lanes.pairs) <= set(self.pairs)
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
-        """Index of the seed and index of the setting of each lane."""
+        """Indices of the seed and the setting of each lane."""
         seeds, settings = (range(*bounds) for bounds in (self[1:3], self[3:]))
         return list(itertools.product(seeds, settings))
 
     @property
     def numbers(self) -> str:
-        """The range of seeds and settings as a part of file names."""
+        """Text of the range of seeds and settings, for file names."""
         return "-".join(map(str, self[1:]))
 
     def by_setting(self) -> list[Lanes]:
@@ -80,12 +81,12 @@ BAD_INPUT = 2  # exit status of a command that rejects its input
 
 
 class Failure(NamedTuple):
-    """A failure of lanes or of another part of a job.
+    """A failure of lanes or of another computation of a job.
 
     Args:
-        outcome: one of `curvebench.results.outcomes`.
+        outcome: the outcome of the failed runs, as named in `curvebench.results.outcomes`.
         reason: a sentence for tables and the log.
-        step: number of steps that were done, if it is known.
+        step: number of steps that were taken before the failure; None if it is unknown.
     """
 
     outcome: str
@@ -110,7 +111,7 @@ def failure_of(error: BaseException, step: int | None = None) -> Failure:
 
     Args:
         error: the exception.
-        step: number of steps that were done before it.
+        step: number of steps that were taken before the exception; None if it is unknown.
     """
     if isinstance(error, FailedBefore):
         return error.failure
@@ -122,9 +123,9 @@ def failure_of(error: BaseException, step: int | None = None) -> Failure:
 
 
 class Journal:
-    """The lanes that a job is computing, their last step and their start time, for the supervisor.
+    """Record of the lanes that a job is computing, their last step and their start time, for the supervisor.
 
-    The memory is a mapped file, which outlives the process of the job.
+    It is stored in a memory-mapped file, which remains when the process of the job dies.
     """
 
     FORM = struct.Struct("6qd")
@@ -133,23 +134,23 @@ class Journal:
         self._memory = mmap.mmap(file, self.FORM.size)
 
     def begin(self, lanes: Lanes) -> None:
-        """Note the lanes that the job begins. All lanes of a cell have the start time of the first."""
+        """Note the lanes that the job begins. The start time stays that of the first lanes of the cell."""
         last, _, since = self.read()
         self._memory[:] = self.FORM.pack(*lanes, 0, since if lanes.cell == last.cell else time.monotonic())
 
     def step(self, done: int, earlier: float = 0.0) -> None:
-        """Note the number of steps done.
+        """Note the number of steps that the present lanes have taken.
 
         Args:
-            done: number of steps of the lanes that the job is computing.
-            earlier: further seconds that an earlier process spent on them. The start time is moved back by
-                these.
+            done: the number of steps.
+            earlier: further seconds that an earlier process spent on these lanes. The start time is moved
+                back by these seconds.
         """
         lanes, _, since = self.read()
         self._memory[:] = self.FORM.pack(*lanes, done, since - earlier)
 
     def read(self) -> tuple[Lanes, int | None, float]:
-        """Return the lanes, the number of steps done (None if unknown), and the start (monotonic clock)."""
+        """Return the lanes, their steps so far (None if unknown), and their start on the monotonic clock."""
         *lanes, step, since = self.FORM.unpack(self._memory)
         return Lanes(*lanes), step or None, since
 
@@ -160,9 +161,10 @@ class Supervision:
 
     Args:
         journal: where the job notes its progress.
-        lost: failures of lanes during which earlier processes of the job died.
-        ended: why nothing more is to be computed; None while the job continues.
-        not_retried: failures of the last call by name, if they are not to be tried again (`keep_failed`).
+        lost: failures to record for the lanes during whose computation earlier processes of the job died.
+        ended: failure to record for everything that is not computed yet, because the job must end; None while
+            the job continues.
+        not_retried: failures of the last call by name, if the job does not try them again (`keep_failed`).
         since: time at which a worker received the job, on the monotonic clock; None if the process has only
             this job.
     """
@@ -174,14 +176,14 @@ class Supervision:
     since: float | None = None
 
     def failure_to_record(self, name: str) -> Failure | None:
-        """Return the failure to record for something instead of computing it; None to compute it."""
+        """Return the failure to record instead of the computation with this name; None to compute it."""
         return self.not_retried.get(name, self.ended)
 
 
 def supervision_of(text: str) -> Supervision:
     """Read the information from the supervisor, in the process of the job.
 
-    A child process is also set to die with its supervisor.
+    If the process is a child of the supervisor, it is also set to die when the supervisor dies.
 
     Args:
         text: value of the option `--supervision`.
@@ -221,7 +223,7 @@ class _Supervisor:
         self.lost: dict[Lanes, Failure] = {}
         self.ended: Failure | None = None
         self.ends_at = float("inf")
-        # The cell that exceeded its time limit, and its last step: all lanes of the cell have failed.
+        # The cell that exceeded its time limit, and its last step. All lanes of this cell have failed.
         self.late: tuple[Lanes, int | None] | None = None
 
     def run(self) -> int:
@@ -238,7 +240,7 @@ class _Supervisor:
         while True:
             self.journal.begin(NOTHING)
             kills, ending, self.late = _memory_kills(), self.ended is not None, None
-            if ending:  # The child inherits this, so that no further SIGTERM keeps it from writing tables.
+            if ending:  # let the child inherit that SIGTERM is ignored, so that it can write its tables
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
             self.child = self._started(ending)
             try:
@@ -252,13 +254,13 @@ class _Supervisor:
                 return status
             self.workers = None
             lanes, step = self._under_way()
-            if status is None:  # The worker died for an unknown reason.
+            if status is None:  # the worker died for an unknown reason; run the job again in a child process
                 if lanes != DONE and self.ended is None and self.late is None:
                     continue
                 status = -signal.SIGKILL
-            if lanes == DONE:  # The process died after it had written all tables.
+            if lanes == DONE:  # the process died after it had written all tables
                 return 0
-            if ending or lanes in self.lost:  # The process died although it had nothing to compute.
+            if ending or lanes in self.lost:  # the process died although it had nothing to compute
                 return status if status > 0 else 128 - status
             if self.ended is None:
                 self.lost[lanes] = self._failure(status, step, kills)
@@ -268,14 +270,17 @@ class _Supervisor:
         supervision = {"journal": self.file, "lost": [*self.lost.items()], "ended": self.ended}
         if self.workers is not None and not ending:
             worker = Worker.found_in(self.workers)
-            # The first three arguments are `python -m curvebench`.
+            # Leave out the first three words of the command, `python -m curvebench`.
             worker.begin(self.command[3:], supervision)
             return worker
         command = [*self.command, "--supervision", json.dumps(supervision)]
         return subprocess.Popen(command, pass_fds=[self.file])
 
     def _under_way(self) -> tuple[Lanes, int | None]:
-        """Return the lanes and the last step of a dead process: the late cell, or the journal's entry."""
+        """Return the lanes that a dead process was computing, and their last step.
+
+        They are those of the journal, unless a cell exceeded its time limit.
+        """
         lanes, step, _ = self.journal.read()
         return (lanes, step) if self.late is None or lanes == DONE else self.late
 
@@ -307,7 +312,7 @@ class _Supervisor:
         limit = float("inf") if self.minutes is None or lanes in (NOTHING, DONE) else 60 * self.minutes
         late = now - since > limit
         if late or now > self.ends_at:
-            # Store the cell now: the job may begin another one before it dies.
+            # Store the cell before the job is killed, since the job may begin another cell before it dies.
             self.late = (Lanes(lanes.cell), step) if late else None
             self.ends_at = float("inf")
             self.child.kill()

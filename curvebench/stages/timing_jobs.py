@@ -1,6 +1,6 @@
-"""The timing stage: step times and memory of each method in a single run with its chosen setting.
+"""Timing jobs: they measure step times and memory of each method in a single run with its tuned setting.
 
-A timing job runs by itself on the machine, and the methods take turns.
+No other job runs on the machine during a timing job. The methods are measured in turn.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ def time_study(job: Job) -> None:
 def _charge(job: Job, measured: Measured) -> None:
     """Add the measured seconds to the phases of the job's clock.
 
-    Warm-up is neither compilation nor steps, and stays in the rest of the job's time.
+    The time of warm-up is not added, since it is neither compilation nor steps. Tables report it as other
+    seconds.
     """
     for timing in measured.timings:
         phase = "step" if timing.phase == "null_step" else timing.phase
@@ -77,7 +78,7 @@ def _charge(job: Job, measured: Measured) -> None:
 
 
 def _bundles(job: Job, workload: WorkloadSpec, finals: pl.DataFrame) -> dict[Method, Bundle]:
-    """Build a bundle of one lane for each method: its final run with the job's seed, if the run finished."""
+    """Build, for each method, a bundle of its final run with the job's seed. Unfinished runs are left out."""
     spec, seed, bundles = job.spec, job.spec.seeds[0], dict[Method, Bundle]()
     with job.clock.phase("data"):
         loaded = workload_of(workload, job.training.evaluated_splits)
@@ -101,6 +102,8 @@ def _row(job: Job, workload: str, measured: dict[str, Any]) -> dict[str, Any]:
     """Return a row of the table `timings` or `memory`.
 
     Args:
-        measured: the fields of the measurement, with `method` as `optimizer` or `optimizer @ basis`.
+        job: the job.
+        workload: name of the workload.
+        measured: the fields of the measurement. Its `method` is `optimizer` or `optimizer @ basis`.
     """
     return {**job.columns(workload, *Method.of(measured.pop("method"))), **measured}

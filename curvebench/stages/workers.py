@@ -3,11 +3,12 @@
 Importing libraries and reading sources takes about two seconds of processor time, which is the time of all
 steps in many jobs. A worker that has finished a job waits some seconds for another supervisor
 (`curvebench.stages.supervision`), and then ends. Not every job is given to a worker (`is_for_workers`): a run
-of hours gains nothing, a GPU belongs to one process, and a user's code may change the state of libraries.
-Step times are measured by a worker that does nothing else.
+of hours gains nothing, a GPU can be used by one process only, and a user's code may change the state of
+libraries. Timing jobs have workers of their own.
 
-A worker outlives its first supervisor and is nobody's child, so that no supervisor learns how it died. If it
-dies during a job, the supervisor runs that job again in a child process, whose exit status tells the cause.
+A worker outlives its first supervisor and is no child of a supervisor, so that no supervisor learns how it
+died. If a worker dies during a job, the supervisor runs that job again in a child process, whose exit status
+reports the cause.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from typing import Any
 
 from curvebench.paths import WORKERS
 
-IDLE_SECONDS = 10.0  # time that a worker waits for a job; Snakemake starts the next job within 1 or 2 s
-OWN_CODE = ("curvebench/", "data:")  # prefixes of sources that are a part of this project
+IDLE_SECONDS = 10.0  # time for which a worker waits for a job; Snakemake starts the next within 1 or 2 s
+OWN_CODE = ("curvebench/", "data:")  # prefixes of source names that are not code of users
 
 
 def folder_of_workers(spec: Path, threads: str) -> Path | None:
-    """Return the folder of the workers of this Snakemake run; None if the job is not to be given to a worker.
+    """Return the folder of the workers of this Snakemake run; None if no worker may compute the job.
 
     Args:
         spec: the job's spec file.
@@ -42,8 +43,8 @@ def folder_of_workers(spec: Path, threads: str) -> Path | None:
     folder = Path(os.environ.get(WORKERS) or os.devnull)
     if not folder.is_dir():
         return None
-    # Machines and Slurm jobs may share a folder for temporary files, but cannot share workers. Of their names
-    # only a short hash is used, because the path of a socket has at most 103 bytes on some systems.
+    # Machines and Slurm jobs cannot share workers, but may share a folder for temporary files. The folder's
+    # name has a short hash of theirs: on some systems the path of a socket has at most 103 bytes.
     place = f"{socket.gethostname()} {os.environ.get('SLURM_JOB_ID')}"
     try:
         content = json.loads(spec.read_text())
@@ -52,7 +53,7 @@ def folder_of_workers(spec: Path, threads: str) -> Path | None:
         kind = "timing-" if content["stage"] == "timing" else ""
         folder /= f"{kind}{threads}-{hashlib.sha256(place.encode()).hexdigest()[:4]}"
         folder.mkdir(exist_ok=True)
-    # The process of the job reports errors of the spec. It is a child if the folder cannot be made.
+    # Without a worker, the supervisor starts a child process, which reports errors of the spec.
     except (OSError, ValueError, LookupError):
         return None
     return folder
@@ -69,22 +70,25 @@ def is_for_workers(spec: Mapping[str, Any]) -> bool:
 
 
 class Worker:
-    """A worker that computes one job, with the methods of `subprocess.Popen` that a supervisor uses."""
+    """Connection of a supervisor to a worker that computes one job.
+
+    It has the methods of `subprocess.Popen` that a supervisor uses.
+    """
 
     def __init__(self, connection: socket.socket, pid: int) -> None:
         self.connection, self.pid = connection, pid
 
     @classmethod
     def found_in(cls, folder: Path) -> Worker:
-        """Return a worker that has no job, or else a new one.
+        """Return a worker that has no job. If there is none, start a worker.
 
         Args:
-            folder: the sockets of workers that have no job.
+            folder: folder with the sockets of workers that have no job.
         """
         for path in folder.glob("*.idle"):
             claimed = path.with_suffix(".taken")
             with suppress(OSError):
-                path.rename(claimed)  # This succeeds for one supervisor only.
+                path.rename(claimed)  # succeeds for only one of several supervisors
                 connection = socket.socket(socket.AF_UNIX)
                 connection.connect(str(claimed))
                 return cls(connection, int(path.stem))
@@ -106,14 +110,16 @@ class Worker:
         """Let the worker run `curvebench ARGUMENTS`, with the standard output and error of this process.
 
         Args:
-            supervision: what `supervision.supervision_of` reads; its journal is the number of an open file.
+            arguments: arguments of the command.
+            supervision: the information that `supervision.supervision_of` reads. Its journal is the number of
+                an open file.
         """
         text = json.dumps({"arguments": arguments, "supervision": supervision}) + "\n"
         with suppress(OSError):  # If the worker has died, `wait` reports it.
             socket.send_fds(self.connection, [text.encode()], [supervision["journal"], 1, 2])
 
     def wait(self) -> int | None:
-        """Return the exit status of the job's command when it ends; None if the worker died before."""
+        """Wait for the job's command, and return its exit status; None if the worker has died before."""
         with self.connection:
             try:
                 status = self.connection.recv(1)
@@ -122,20 +128,20 @@ class Worker:
         return status[0] if status else None
 
     def poll(self) -> int | None:
-        """Return None while the worker has the job of this supervisor, and otherwise 0.
+        """Return None while the worker computes the job of this supervisor, and otherwise 0.
 
-        The worker accepts no other job before this end of the connection is closed.
+        The worker accepts no other job before the supervisor closes its end of the connection.
         """
         return None if self.connection.fileno() >= 0 else 0
 
     def send_signal(self, number: int) -> None:
-        """Send the worker a signal, unless the job has ended: the worker may have a job of another one."""
+        """Send a signal to the worker. Do nothing after the job, when the worker may compute another job."""
         if self.poll() is None:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """End the worker."""
+        """Kill the worker."""
         self.send_signal(signal.SIGKILL)
 
 
@@ -148,8 +154,9 @@ def work(connection: socket.socket, folder: Path, main: Callable[[list[str]], in
     An exception ends the worker.
 
     Args:
-        folder: the sockets of workers that have no job.
-        main: runs a command of `curvebench` and returns its exit status.
+        connection: connection to the first supervisor.
+        folder: folder with the sockets of workers that have no job.
+        main: function that runs a command of `curvebench` and returns its exit status.
     """
     started = time.time()
     following: socket.socket | None = connection
@@ -161,8 +168,9 @@ def work(connection: socket.socket, folder: Path, main: Callable[[list[str]], in
 def _has_old_sources(started: float) -> bool:
     """Return whether a module of this project was edited after this process may have imported it.
 
-    The supervisor then runs the job in a child, which imports all modules anew. `sources.check_unchanged`
-    compares files only: it would not notice an edit that is undone while the worker has the edited module.
+    The supervisor then runs the job in a child process, which imports all modules again.
+    `sources.check_unchanged` compares only files: it would not notice that a worker has imported an edited
+    module if the edit is undone afterwards.
 
     Args:
         started: time at which the worker started.
@@ -193,7 +201,7 @@ def _compute(connection: socket.socket, main: Callable[[list[str]], int]) -> Non
     sys.stdout.flush()
     sys.stderr.flush()
     os.close(journal)
-    with Path(os.devnull).open("wb") as nothing:  # The reader of the output now sees its end.
+    with Path(os.devnull).open("wb") as nothing:  # close the job's output, so that its reader finds its end
         for number in (1, 2):
             os.dup2(nothing.fileno(), number)
     gc.collect()
@@ -205,7 +213,7 @@ def _compute(connection: socket.socket, main: Callable[[list[str]], int]) -> Non
 
 
 def _end_with_supervisor(connection: socket.socket, done: Event) -> None:
-    """Wait until the supervisor closes its end, and kill this process unless the job is done."""
+    """Wait until the supervisor closes the connection. If the job is not done then, kill this process."""
     with suppress(OSError):
         connection.recv(1)
     if not done.is_set():
@@ -213,15 +221,15 @@ def _end_with_supervisor(connection: socket.socket, done: Event) -> None:
 
 
 def _next_supervisor(folder: Path) -> socket.socket | None:
-    """Wait IDLE_SECONDS for a supervisor, and return the connection to it; None if no supervisor comes.
+    """Wait IDLE_SECONDS for a supervisor, and return the connection to it; None if no supervisor connects.
 
-    Supervisors see a waiting worker by the name of its socket in `folder`.
+    Supervisors find a waiting worker by the name of its socket in `folder`.
     """
     path = folder / f"{os.getpid()}.idle"
     with socket.socket(socket.AF_UNIX) as listening:
         try:
             listening.bind(str(path))
-        except OSError:  # Snakemake has ended, and has removed its folder.
+        except OSError:  # Snakemake has ended, and has removed its folder
             return None
         listening.listen(1)
         listening.settimeout(1.0)
@@ -233,8 +241,8 @@ def _next_supervisor(folder: Path) -> socket.socket | None:
                 try:
                     path.unlink()
                     return None
-                except FileNotFoundError:  # A supervisor has claimed the worker, and is about to connect.
-                    if claimed or not folder.exists():  # The supervisor died before it could connect.
+                except FileNotFoundError:  # a supervisor has claimed the worker, and is about to connect
+                    if claimed or not folder.exists():  # the supervisor died before it could connect
                         return None
                     claimed, ends_at = True, time.monotonic() + IDLE_SECONDS
 
@@ -246,7 +254,7 @@ def _memory_bytes() -> int:
 
 
 def _memory_limit_bytes() -> int:
-    """Return the memory of a process above which a worker accepts no further job.
+    """Return the memory in bytes from which on a worker accepts no further job.
 
     It is the memory that Snakemake reserves for a job without data.
     """

@@ -1,4 +1,10 @@
-"""Evaluation of a loss at one step, mapped over lanes: the gradient, the needs of a rule, and metrics."""
+"""Evaluation of a loss and its derivatives at one step, and of metrics, for all lanes of a bundle.
+
+Lanes are the runs that one program computes together: S seeds x K settings of the hyperparameters. Arrays
+with a value for each lane have the leading axes (S, K). The needs of an update rule are the values that it
+uses in addition to the gradient, such as a Hessian. A need is amortized if only some steps evaluate it; these
+steps are said to observe.
+"""
 
 from __future__ import annotations
 
@@ -19,24 +25,24 @@ Function = Callable[..., Any]
 
 
 class StepInfo(NamedTuple):
-    """Loss, gradient and needs of a step, for lanes (S, K) of S seeds and K settings."""
+    """Loss, gradient and needs of a step for all lanes, S seeds x K settings."""
 
-    loss: Array  # (S, K)
-    gradient: dict[str, Array]  # each (S, K, *shape), by parameter name and in the original coordinates
-    model: dict[str, Array]  # the state of the model after the loss, each (S, K, ...)
-    # The values of the rule's needs by name, each (S, K, ...) or nested mappings of such arrays.
-    # Coordinates are the original ones. Amortized needs are missing at steps that do not observe.
+    loss: Array  # shape (S, K)
+    gradient: dict[str, Array]  # by parameter name in the original coordinates; shapes (S, K, *shape)
+    model: dict[str, Array]  # state of the model after the loss was evaluated; shapes (S, K, ...)
+    # Values of the rule's needs by name: arrays (S, K, ...), or nested mappings of such arrays.
+    # They are in the original coordinates. Amortized needs are missing at steps that do not observe.
     needs: dict[str, Any]
 
 
-# Called with params, model, batch, noise, and whether amortized needs are to be evaluated.
+# Function `(params, model, batch, noise, observes) -> StepInfo`; if `observes`, it evaluates amortized needs.
 Evaluation = Callable[[Any, Any, Any, Any, bool], StepInfo]
 
 
 class Derivatives(Protocol):
     """Automatic differentiation and mapping of functions by a backend.
 
-    An argument `single` says that the function belongs to one run and is not mapped over lanes, so that a
+    If an argument `single` is true, the function belongs to one run and is not mapped over lanes, so that a
     backend may use a faster implementation for it.
     """
 
@@ -45,16 +51,19 @@ class Derivatives(Protocol):
     # Array functions for losses and metrics of single runs, whose second derivatives are not taken.
     # These functions may use kernels that can be neither mapped nor differentiated twice.
     single_run_ops: Ops
-    many_examples: float  # lanes with at least this number of examples are faster one after another
+    many_examples: float  # from this number of examples on, lanes are faster one after another than at once
 
     def products(self) -> AbstractContextManager[Any]:
-        """Return a context with the precision of a model's products, for a library with such a setting."""
+        """Return a context that sets the library's precision of matrix products to that of the model."""
 
     def vmap(self, function: Function, axes: tuple[int | None, ...]) -> Function:
-        """Map a function over one axis of each argument that has an axis in `axes`, vectorized."""
+        """Vectorize a function over the axis of each argument that `axes` names; None means no axis."""
 
     def sequential_map(self, function: Function, axes: tuple[int | None, ...]) -> Function:
-        """Map a function over the first axis of each argument with axis 0, one element after another."""
+        """Map a function over the first axis of the arguments whose entry in `axes` is 0, element by element.
+
+        Unlike `vmap`, this may compute one element after another.
+        """
 
     def value_and_grad(self, function: Function, single: bool) -> Function:
         """Differentiate `function(params, *arguments) -> (value, others)` with respect to `params`.
@@ -75,35 +84,39 @@ class Derivatives(Protocol):
     def vjp(self, function: Function, point: Any, single: bool) -> tuple[Any, Function, Any]:
         """Return `(value, pullback, others)` for a function with `function(point) -> (value, others)`.
 
-        `pullback` maps a cotangent of the value, which is an array, to a cotangent of `point`.
+        `pullback` is the vector-Jacobian product: it maps a cotangent of the array `value` to a cotangent of
+        `point`.
         """
 
     def accumulate(self, function: Function, carry: Any, parts: Any) -> tuple[Any, Any]:
         """Apply `function(carry, part) -> (carry, summand)` to successive parts, and add the summands.
 
-        The memory that one part takes is free before the next part begins.
+        A part is, for example, a microbatch. The memory of one part is released before the next part is
+        computed.
 
         Args:
-            parts: nested arrays whose first axis is the part.
+            carry: value that the function receives with the first part; later parts get the returned carry.
+            parts: nested arrays whose first axis counts the parts.
 
         Returns:
-            The last carry, and the sum.
+            The carry after the last part, and the sum of the summands.
         """
 
 
 @dataclass(frozen=True)
 class OverLanes:
-    """A function `f(params, model, batch, *noise)` of one run, mapped over lanes: settings, then seeds.
+    """A function `f(params, model, batch, *noise)` of one run, mapped over the lanes of a bundle.
 
     With few examples, all lanes are computed at once, which saves overhead per operation. With many examples,
-    lanes are computed one after another, so that the activations of a lane stay in the cache of the CPU. One
-    lane is not mapped at all, since a mapped convolution becomes a grouped convolution, which is slower.
+    lanes are computed one after another, so that the activations of a lane stay in the cache of the CPU. A
+    single lane is not mapped, since a mapped convolution becomes a grouped convolution, which is slower.
 
     Args:
-        derivatives: the backend's mapping.
-        mapped: the function of one run, for several lanes.
-        single: the function of one run, for a bundle with one lane.
-        per_seed: whether the batch has the axis of seeds first; noise always has it.
+        derivatives: the backend, which provides the mappings.
+        mapped: the function of one run that is mapped if there are several lanes.
+        single: the function of one run that is called unmapped if there is one lane.
+        per_seed: whether the arrays of the batch have an axis of seeds first; the arrays of noise always
+            have it.
     """
 
     derivatives: Derivatives
@@ -112,15 +125,15 @@ class OverLanes:
     per_seed: bool
 
     def __call__(self, params: Any, model: Any, batch: Any, *noises: Any) -> Any:
-        """Call the function for all lanes; its result gets the axes (S, K) first."""
+        """Call the function for all lanes. Each array of the result gets the leading axes seeds, settings."""
         if _first(params).shape[:2] == (1, 1):
             batch = _at(batch, 0) if self.per_seed else batch
             lane_noises = [_at(noise, 0) for noise in noises]
             result = self.single(_at(params, (0, 0)), _at(model, (0, 0)), batch, *lane_noises)
             return map_arrays(lambda array: array[None, None], result)
         shapes = [array.shape[self.per_seed :] for array in batch.values() if array.ndim > self.per_seed]
-        # Only arrays with more examples than numbers per example count.
-        # A large square matrix is faster to multiply with all lanes at once.
+        # An array counts only if it has more examples than numbers per example.
+        # The data may also be one large square matrix, which is faster to multiply with all lanes at once.
         examples = max((shape[0] for shape in shapes if shape[0] > math.prod(shape[1:])), default=0)
         is_sequential = examples >= self.derivatives.many_examples
         mapping = self.derivatives.sequential_map if is_sequential else self.derivatives.vmap
@@ -137,23 +150,24 @@ def _at(arrays: Any, index: Any) -> Any:
     return map_arrays(lambda array: array[index], arrays)
 
 
-# Key, in the noise of a step, of the random numbers from which a need samples targets.
+# Key in the noise of a step: the random numbers by which a need, such as a sampled Fisher, draws targets.
 DRAWS = "drawn targets"
 
 
 def model_of(lay: Layout) -> Model:
-    """Return the shapes and roles of a layout's parameters, as the functions of a need expect them."""
+    """Return the shapes and roles of a layout's parameters, the description that a `Need` expects."""
     return Model(lay.parameters, lay.roles)
 
 
 @dataclass(frozen=True)
 class StepEvaluation:
-    """Evaluation of a step for all lanes: loss, gradient and the needs of a rule (see `Evaluation`).
+    """Evaluation of a step for all lanes: loss, gradient and the needs of a rule (an `Evaluation`).
 
     Args:
         derivatives: the backend's automatic differentiation.
         loss: the loss of the workload.
-        per_seed: whether a batch has the axis of seeds first; noise always has it.
+        per_seed: whether the arrays of a batch have an axis of seeds first; the arrays of noise always have
+            it.
         likelihood: the likelihood of the workload, for needs that require it.
         lay: the layout of the parameters; None only if there are no needs.
         needs: the needs of the rule.
@@ -167,7 +181,7 @@ class StepEvaluation:
     needs: Sequence[Need] = ()
 
     def __call__(self, params: Any, model: Any, batch: Any, noise: Any, observes: bool) -> StepInfo:
-        """Evaluate a step. Amortized needs are evaluated only if the step `observes`."""
+        """Evaluate a step of all lanes. Amortized needs are evaluated only if `observes` is true."""
         due = [need for need in self.needs if observes or not need.amortized]
         mapped, unmapped = (partial(self.of_one, single, due) for single in (False, True))
         over_lanes = OverLanes(self.derivatives, mapped, unmapped, self.per_seed)
@@ -177,7 +191,7 @@ class StepEvaluation:
     def loss_gradient(self) -> Function:
         """The function `(params, model, batch, noise) -> ((loss, new model), grads)` of a single run.
 
-        A backend may compile it by itself (`Engine.compile_unbatched`).
+        A backend may compile this function separately (`Engine.compile_unbatched`).
         """
         return self._differentiated(single=True)
 
@@ -186,7 +200,7 @@ class StepEvaluation:
         return self._differentiated(single=False)
 
     def _differentiated(self, single: bool) -> Function:
-        # A need computes with `model_ops`, and its arrays must be the same as those of the gradient.
+        # Needs are computed with `model_ops`; the gradient must then come from the same functions.
         table = self.derivatives.single_run_ops if single and not self.needs else self.derivatives.model_ops
 
         def value(params: Any, model: Any, batch: Any, noise: Any) -> Any:
@@ -201,9 +215,9 @@ class StepEvaluation:
         """Evaluate a step of one run.
 
         Args:
-            single: whether this call is not mapped over lanes.
+            single: true if this call is not mapped over lanes.
             due: the needs to evaluate.
-            params, model, batch, noise: arrays of one run, without the axes of lanes.
+            params, model, batch, noise: arrays of one run, without axes of seeds or settings.
         """
         loss_noise = {name: value for name, value in noise.items() if name != DRAWS}
         gradient = self.loss_gradient if single else self._mapped_gradient
@@ -214,7 +228,7 @@ class StepEvaluation:
         return StepInfo(value, grads, new_model, {need.name: need.evaluate(at_point()) for need in due})
 
     def _point(self, single: bool, params: Any, state: Any, batch: Any, noise: Any, draw: Any) -> LossAtPoint:
-        """Return the loss as a function of the parameters of a run, which needs evaluate at `params`."""
+        """Return the loss of one run around its parameters `params`, from which needs are computed."""
         ops, lay, likelihood = self.derivatives.ops, self.lay, self.likelihood
         assert lay is not None, "given where there are needs"
 
@@ -242,13 +256,16 @@ class StepEvaluation:
 
 
 def lane_evaluation(derivatives: Derivatives, evaluate: Function, per_seed: bool) -> OverLanes:
-    """Map the metrics of a workload over lanes: `f(params, model, split) -> values by name`, each (S, K).
-
-    Call the result in the context `Derivatives.products`.
+    """Map the metrics of a workload over lanes.
 
     Args:
+        derivatives: the backend, which provides the mappings.
         evaluate: `evaluate(ops, params, model, split)` of the workload.
-        per_seed: whether a split has the axis of seeds first.
+        per_seed: whether the arrays of a split have an axis of seeds first.
+
+    Returns:
+        A function `(params, model, split) -> values` by metric name, each of shape (seeds, settings). Call it
+        in the context `Derivatives.products`.
     """
 
     def with_table(table: Ops) -> Function:
@@ -264,13 +281,13 @@ def lane_evaluation(derivatives: Derivatives, evaluate: Function, per_seed: bool
 def sampled_gradients(derivatives: Derivatives, loss: Function, per_sample: bool, single: bool) -> Function:
     """Return `f(params, model, batch, noise) -> grads` for several parameter samples at once.
 
-    Parameters, noise and the result have an axis of samples first.
+    The arrays of parameters, noise and gradients have an axis of samples first.
 
     Args:
         derivatives: the backend's automatic differentiation.
         loss: the loss of the workload.
-        per_sample: whether the batch has the axis of samples, too.
-        single: whether that axis has length 1, so that nothing need be mapped.
+        per_sample: whether the batch also has an axis of samples, because each sample has its own minibatch.
+        single: whether there is one sample, so that the gradient is computed without a mapping.
     """
     evaluation = StepEvaluation(derivatives, loss, per_sample)
 

@@ -1,7 +1,11 @@
 """Interface of an engine, which executes programs with the library of a backend.
 
-An engine provides automatic differentiation, mapping over lanes, compilation, and transfers between host and
-device. `curvebench.backends` implements it for JAX and PyTorch; `curvebench.engine` runs bundles with it.
+An engine provides automatic differentiation, mapping over lanes (the runs of a bundle, which are computed
+together), compilation, and transfers between host and device. `curvebench.backends` implements the interface
+for JAX and PyTorch; `curvebench.engine` runs bundles with it.
+
+A segment is a stretch of consecutive steps that one compiled function takes. The carry is the state that
+steps change: parameters, optimizer state and model state.
 """
 
 from __future__ import annotations
@@ -24,16 +28,19 @@ NO_GPU = (
 )
 
 
-# A compiled function that takes the steps of a segment, one after another, for all lanes.
+# Compiled function that takes consecutive steps for all lanes, and returns the new carry.
 Segment = Callable[[Carry, Constants, Inputs], Carry]
 
 
 def multiplications(loaded: Loaded, inputs: Inputs, steps: int | None) -> float:
-    """Estimate the work of a run: steps x examples of a minibatch x parameters, summed over all lanes.
+    """Estimate the computation of a run: steps x examples of a minibatch x parameters x lanes.
+
+    Engines compare this number of multiplications with the cost of compilation.
 
     Args:
-        inputs: the inputs of a segment, which give the size of a minibatch.
-        steps: number of steps of the run; None if it is not known, which makes the work infinite.
+        loaded: the bundle on its device, whose carry shows the numbers of lanes and parameters.
+        inputs: inputs of some steps, whose arrays show the size of a minibatch.
+        steps: number of steps of the run. If it is not known, None, the result is infinite.
     """
     if steps is None:
         return math.inf
@@ -49,9 +56,9 @@ class Engine(Derivatives, Protocol):
     tree: Any  # functions of the library for nested containers, such as `tree_map_with_path`
     device: str
     policy: Policy
-    notes: list[str]  # fallbacks that the engine used, each by name, for the provenance of the results
-    compiles_lanes: bool = True  # whether a segment is compiled for the number of its lanes
-    threads: int  # CPU threads that the engine may use; as many threads load its inputs
+    notes: list[str]  # how the engine computed, such as fallbacks that it used; part of the provenance
+    compiles_lanes: bool = True  # whether another number of lanes requires another compilation
+    threads: int  # CPU threads that the engine may use; also the number of threads that load its inputs
 
     def __init__(self, precision: str, device: str) -> None:
         self.policy, self.device = policy_of(precision), device
@@ -59,7 +66,7 @@ class Engine(Derivatives, Protocol):
 
     @property
     def itemsize(self) -> int:
-        """Bytes of a number in the precision of computation."""
+        """Number of bytes of one number in the precision in which the engine computes."""
         return np.dtype(self.policy.computed).itemsize
 
     def note(self, *texts: str) -> None:
@@ -70,52 +77,55 @@ class Engine(Derivatives, Protocol):
         return function
 
     def context(self) -> AbstractContextManager[Any]:
-        """Return a context with the library settings that all other methods need, such as precision.
+        """Return a context with the library settings of this engine, such as its precision.
 
-        The settings are reset on exit, so that two engines can be used in one process.
+        All other methods must be called in it. The settings are reset on exit, so that two engines can be
+        used in one process.
         """
 
     def segment(self, loaded: Loaded, inputs: Inputs, steps: int | None = None) -> Segment:
         """Compile the function that takes the steps of a segment for all lanes.
 
         The function may overwrite the arrays of the carry that it receives. It also accepts a segment with
-        fewer steps than `inputs`: then `step` and `schedule` (arrays of the host) are shorter, and the other
-        arrays are padded.
+        fewer steps than `inputs` has: `step` and `schedule`, which are arrays on the host, are then shorter,
+        and the other arrays are padded.
 
         Args:
-            loaded, inputs: examples of its arguments, whose shapes and types it is compiled for.
+            loaded, inputs: examples of the function's arguments. It is compiled for their shapes and types.
             steps: number of steps of the run, by which the engine decides whether compilation is worth its
-                time; None to always compile with full effort, 0 to compile with the least.
+                time; None to compile with full effort in any case, 0 to compile with the smallest effort.
         """
 
     def values_in_segment(self, loaded: Loaded) -> Hashable:
-        """Return the hyperparameters that a segment contains as constants.
+        """Return the hyperparameters that the compiled segment of this bundle contains as constants.
 
-        Bundles with different values need different segments. A segment that reads hyperparameters from its
-        arguments contains none, which is the default.
+        Bundles with different constants cannot share a segment. The default is for segments that read all
+        hyperparameters from their arguments: there are no constants.
         """
         return ()
 
     def compiled(self, function: Function, *arguments: Any, multiplications: float = math.inf) -> Function:
-        """Compile a function for arguments of these shapes and types.
+        """Compile a function for the shapes and types of the given arguments.
 
         Args:
-            multiplications: estimated work of all calls together, by which the engine decides whether to
-                compile.
+            function: the function.
+            arguments: examples of its arguments.
+            multiplications: estimated number of multiplications in all calls together, by which the engine
+                decides how much effort compilation is worth.
         """
         return function
 
     def compile_unbatched(
         self, function: Function, multiplications: float, call: Callable[[], Any], what: str
     ) -> bool:
-        """Compile a function of a single run as one graph, if its work is worth the time of compilation.
+        """Compile a function of a single run as one graph, if it computes enough to repay the compilation.
 
-        By default nothing is compiled here, for backends that compile the caller as a whole.
+        The default compiles nothing. It is for backends that compile the callers of the function as a whole.
 
         Args:
-            function: the result of `unbatched` or `value_and_grad`.
-            multiplications: estimated work of all its calls together.
-            call: calls the function with arguments like the run's, so that it is compiled now.
+            function: the function, as `unbatched` or `value_and_grad` has returned it.
+            multiplications: estimated number of multiplications in all calls together.
+            call: calls the function with arguments like those of the run, so that it is compiled now.
             what: name of the function in the notes for the provenance.
 
         Returns:
@@ -128,7 +138,7 @@ class Engine(Derivatives, Protocol):
         return self.ops.asarray(array)
 
     def limit_threads(self, threads: int) -> None:
-        """Limit the CPU threads of the engine, as far as the library allows it after its import."""
+        """Limit the number of CPU threads of the engine, if the library allows this after its import."""
         self.threads = threads
 
     def synchronize(self, value: Any) -> None:
@@ -138,18 +148,26 @@ class Engine(Derivatives, Protocol):
         """Return the size of all arrays in the state of a rule, in bytes."""
 
     def to_bits(self, leaf: Any) -> np.ndarray:
-        """Copy a leaf of a carry to the host, bit for bit: a NumPy file cannot contain bfloat16 numbers."""
+        """Copy an array of a carry to the host as integers or numbers that a NumPy file can contain.
+
+        The copy has the same bits, for example those of bfloat16 numbers as 16-bit integers.
+        """
 
     def from_bits(self, bits: np.ndarray, like: Any) -> Any:
-        """Return the leaf on the device from which `to_bits` returned `bits`; it has the type of `like`."""
+        """Return the array on the device from which `to_bits` returned `bits`. It has the type of `like`."""
 
     def carry_to_host(self, carry: Carry) -> dict[str, np.ndarray]:
-        """Copy the arrays of a carry to the host bit for bit, by their path in it. Call it in the context."""
+        """Copy the arrays of a carry to the host bit for bit, by their paths in the carry.
+
+        Call this method in the engine's `context`.
+        """
         leaves = self.tree.tree_leaves_with_path(carry)
         return {self.tree.keystr(path): self.to_bits(leaf) for path, leaf in leaves if leaf is not None}
 
     def carry_from_host(self, carry: Carry, arrays: Mapping[str, np.ndarray]) -> Carry:
-        """Return a carry like `carry` with the arrays of `carry_to_host`. Call it in the context.
+        """Return a carry with the structure of `carry` and the arrays that `carry_to_host` has returned.
+
+        Call this method in the engine's `context`.
 
         Raises:
             KeyError, ValueError: if the names, shapes or types of `arrays` do not match the carry.
@@ -169,5 +187,5 @@ class Engine(Derivatives, Protocol):
     def device_peak(self, segment: Callable[..., Any], run: Callable[[], None]) -> int | None:
         """Call `run`, which calls `segment`, and return the peak memory of arrays on the device in bytes.
 
-        Returns None if the backend does not count them on this device.
+        If the backend does not count this memory on the device, the result is None.
         """

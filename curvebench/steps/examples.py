@@ -1,4 +1,8 @@
-"""Examples of a split by their indices: from arrays, or from a data source on several threads."""
+"""Loading of examples of a split by their indices, from arrays or from a data source on several threads.
+
+A split is a set of examples, such as the training split. A data source is an object that loads examples one
+by one, for example from files; arrays contain all examples in memory.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ import numpy as np
 from curvebench.workloads.arguments import Random
 from curvebench.workloads.workload import Split
 
-Position = tuple[int, ...]  # index of an example in the array of examples that are loaded together
+Position = tuple[int, ...]  # index of an example in an array `numbers` of examples that are loaded together
 Generators = Callable[[Position], np.random.Generator]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -27,17 +31,17 @@ def gathered(
     Args:
         split: arrays by field, or a data source.
         numbers: indices of the examples in the split, in any shape.
-        threads: number of threads that load examples from a data source. Each takes the next example when it
-            has finished one.
+        threads: number of threads that load examples from a data source. Each thread takes the next example
+            as soon as it has loaded its last.
         generators: returns the random generator of the example at a position of `numbers`, for augmentation
-            in training; None for examples as evaluation sees them.
+            in training. None loads examples without augmentation, as for evaluations.
     """
     if isinstance(split, Mapping):
         return {name: values[numbers] for name, values in split.items()}
     sample = split.placeholder(is_training=generators is not None)
     examples = {name: np.empty((*numbers.shape, *array.shape), array.dtype) for name, array in sample.items()}
 
-    positions = iter(list(np.ndindex(numbers.shape)))  # Threads may share an iterator of a list.
+    positions = iter(list(np.ndindex(numbers.shape)))  # several threads may safely share a list's iterator
 
     def fetch() -> None:
         try:
@@ -46,7 +50,7 @@ def gathered(
                 for name, value in split.fetch(int(numbers[position]), generator).items():
                     examples[name][position] = value
         finally:
-            for _ in positions:  # If this thread fails, no positions remain, so that the other threads stop.
+            for _ in positions:  # if this thread fails, use up all positions, so that the other threads stop
                 pass
 
     with ThreadPoolExecutor(threads) as pool:
@@ -56,7 +60,10 @@ def gathered(
 
 
 def placeholders(split: Split, count: int) -> dict[str, np.ndarray]:
-    """Return arrays with the shapes and types of `count` evaluation examples. No data source is read."""
+    """Return arrays with the shapes and types of `count` evaluation examples, without reading a data source.
+
+    They serve as examples of arguments for compilation.
+    """
     if isinstance(split, Mapping):
         return {name: values[:count] for name, values in split.items()}
     sample = split.placeholder(is_training=False)
@@ -68,11 +75,10 @@ def generators_of(randoms: Sequence[Random], purpose: str, first: int = 0) -> Ge
 
     Args:
         randoms: the random streams of each seed.
-        purpose: name of the stream of a row, to which the number of the row is appended, such as `examples of
-            step`.
-        first: the number of row 0.
+        purpose: name of the random stream, such as `examples of step`. The number of the row is appended.
+        first: number that is appended for row 0; for row r it is `first` + r.
     """
-    # Philox is counter-based: starting one of the 2^64 streams of a key is faster than making a new seed.
+    # Philox is counter-based: to start one of the 2^64 streams of a key is faster than to draw a new seed.
 
     @cache
     def key(row: int, seed: int) -> np.ndarray:
@@ -89,9 +95,9 @@ def generators_of(randoms: Sequence[Random], purpose: str, first: int = 0) -> Ge
 def prefetched(
     make: Callable[[Item], Result], items: Iterable[Item], ahead: bool = True
 ) -> Iterator[Iterator[Result]]:
-    """Yield an iterator of `make(item)` for each item, in order.
+    """Return a context with an iterator over `make(item)` for all items in order.
 
-    With `ahead`, a thread computes the next result while the caller uses the current one.
+    If `ahead`, a thread computes the next result while the caller uses the present result.
     """
 
     def results() -> Iterator[Result]:

@@ -1,8 +1,13 @@
-"""Layout of a run's parameters in one flat buffer.
+"""Layout: the order of a run's parameters in one flat buffer.
 
-Parameters that a basis transforms together are adjacent in the buffer (a block), so that one matrix product
-changes their coordinates. The remaining parameters of equal shape and kind are adjacent too (a stack), so
-that a rule can update them as one array.
+A basis is a change of coordinates in which an optimizer works, computed from a matrix V of shape (n, r)
+(`curvebench.optimizers.bases.change`). In the simplest case, V is square and orthogonal, and the parameters
+are V times the coordinates. Parameters that a basis transforms together are adjacent in the buffer (a block),
+so that one matrix product changes their coordinates. The remaining parameters of equal shape and kind (such
+as weight or bias) are adjacent too (a stack), so that an update rule can update them as one array.
+
+In shapes, `*lanes` stands for the axes that count runs, usually (S, K) for S seeds and K settings. `total` is
+the number of coordinates, and d the number of entries of all parameters.
 """
 
 from __future__ import annotations
@@ -25,12 +30,14 @@ KINDS: tuple[str, ...] = get_args(get_type_hints(Role)["kind"])
 
 @dataclass(frozen=True)
 class Stack:
-    """Leaves of equal shape and kind that are adjacent in the buffer: one array (*lanes, leaves, *shape).
+    """Leaves (single parameters) of equal shape and kind that are adjacent in the buffer.
+
+    They can be viewed as one array (*lanes, leaves, *shape).
 
     Args:
         roles: the role of each leaf; all have the same kind.
         shape: the shape of each leaf.
-        start, stop: the range of their entries in the buffer.
+        start, stop: range of the leaves' entries in the buffer.
     """
 
     roles: tuple[Role, ...]
@@ -44,7 +51,7 @@ class Stack:
         return ops.reshape(leaves, (*flat.shape[:-1], len(self.roles), *self.shape))
 
     def subset(self, first: int, last: int) -> Stack:
-        """Return the stack of the leaves with the indices first, ..., last - 1."""
+        """Return the stack of the leaves with the indices first, ..., last - 1 in this stack."""
         size = math.prod(self.shape)
         start, stop = self.start + first * size, self.start + last * size
         return Stack(self.roles[first:last], self.shape, start, stop)
@@ -56,9 +63,10 @@ class Block:
 
     Args:
         change: the transformation between parameters and coordinates.
-        start, stop: the range of their entries in the buffer of parameters.
-        first, last: the range of their coordinates in the buffer of coordinates. Its length may differ from
-            the number of entries: a reduced basis has fewer coordinates, an auxiliary basis has more.
+        start, stop: range of the parameters' entries in the buffer of parameters.
+        first, last: range of the block's coordinates in the buffer of coordinates. This range may be shorter
+            or longer than the other: a reduced basis has fewer coordinates than entries, an auxiliary basis
+            has more.
     """
 
     change: Change
@@ -70,14 +78,14 @@ class Block:
 
 @dataclass(frozen=True)
 class Layout:
-    """Order of a run's coordinates in their flat buffer, and of its parameters in theirs.
+    """Order of a run's coordinates in one flat buffer, and of its parameters in another.
 
     Without a basis, the two buffers are the same.
 
     Args:
-        shapes: by name in buffer order, the shapes of the arrays that an update sees. Without a basis, and
-            with one that has as many coordinates as entries, they are the parameters' shapes. A reduced basis
-            replaces the arrays of a block by one vector; an auxiliary basis adds a vector before them.
+        shapes: by name in buffer order, the shapes of the arrays that the update rule receives. Without a
+            basis, or with a square matrix V, they are the shapes of the parameters. A reduced basis replaces
+            the arrays of a block by one vector; an auxiliary basis adds a vector before them.
         roles: the roles of these arrays, by the same names.
         parameters: by name in buffer order, the shapes of the parameters.
         blocks: the blocks that a basis transforms, in buffer order and without overlap.
@@ -113,7 +121,13 @@ class Layout:
         return self.roles[name].kind, self.shapes[name]
 
     def flatten(self, ops: Ops, arrays: Mapping[str, Array], batch: int) -> Array:
-        """Concatenate arrays (*lanes, *shape) to a buffer (*lanes, total); `batch` counts the lane axes."""
+        """Concatenate arrays (*lanes, *shape) to a buffer (*lanes, total).
+
+        Args:
+            ops: array functions.
+            arrays: the arrays by name.
+            batch: number of axes of `*lanes`.
+        """
         return end_to_end(ops, self.shapes, arrays, batch)
 
     def unflatten(self, ops: Ops, flat: Array) -> dict[str, Array]:
@@ -124,13 +138,21 @@ class Layout:
         """Compute the buffer of parameters (S, K, d) from coordinates (S, K, total).
 
         Args:
-            matrices: the matrix V of each block, (S, n, r). Entries outside of blocks are copied.
+            ops: array functions.
+            matrices: the matrix V of each block for all seeds, (S, n, r).
+            coordinates: the buffer of coordinates. Entries outside of blocks are copied.
         """
         blocks = [(block.first, block.last, block.change.to_parameters) for block in self.blocks]
         return _transformed(ops, blocks, matrices, coordinates)
 
     def to_coordinates(self, ops: Ops, matrices: Sequence[Array], flat: Array) -> Array:
-        """Compute coordinates (S, K, total) from parameters, or from a gradient, (S, K, d)."""
+        """Compute coordinates (S, K, total) from a buffer (S, K, d) of parameters or of a gradient.
+
+        Args:
+            ops: array functions.
+            matrices: as in `to_parameters`.
+            flat: the buffer.
+        """
         blocks = [(block.start, block.stop, block.change.to_coordinates) for block in self.blocks]
         return _transformed(ops, blocks, matrices, flat)
 
@@ -138,10 +160,13 @@ class Layout:
 def _transformed(
     ops: Ops, blocks: Sequence[tuple[int, int, Any]], matrices: Sequence[Array], flat: Array
 ) -> Array:
-    """Transform the sections of a buffer that belong to blocks, and copy the rest.
+    """Transform the sections of a buffer that belong to blocks, and copy all other entries.
 
     Args:
-        blocks: for each block the range of its section, and the function `(ops, matrix, section) -> section`.
+        ops: array functions.
+        blocks: for each block, the range of its section and the function `(ops, matrix, section) -> section`.
+        matrices: the matrix of each block.
+        flat: the buffer.
     """
     sections, start = [], 0
     for (first, last, transform), matrix in zip(blocks, matrices, strict=True):
@@ -154,7 +179,10 @@ def end_to_end(ops: Ops, shapes: Shapes, arrays: Mapping[str, Array], batch: int
     """Concatenate named arrays (*lanes, *shape) to (*lanes, entries), in the order of `shapes`.
 
     Args:
-        batch: number of lane axes.
+        ops: array functions.
+        shapes: shape of each array by name.
+        arrays: the arrays by name.
+        batch: number of axes of `*lanes`.
     """
 
     def section(name: str) -> Array:
@@ -174,7 +202,7 @@ def by_name(ops: Ops, shapes: Shapes, flat: Array) -> dict[str, Array]:
 
 
 def side_by_side(ops: Ops, sections: Sequence[Array]) -> Array:
-    """Concatenate arrays along their last axis. A single non-empty array is returned without a copy."""
+    """Concatenate arrays along their last axis, without a copy if only one of them is not empty."""
     sections = [section for section in sections if section.shape[-1]]
     return sections[0] if len(sections) == 1 else ops.concatenate(sections, -1)
 
@@ -184,7 +212,7 @@ def _size(shapes: Shapes) -> int:
 
 
 def leading_name(group: Sequence[str]) -> str:
-    """Return the name of the array of coordinates along the columns of V, for a block of these parameters."""
+    """Return the name, for a block of these parameters, of the vector of coordinates along V's columns."""
     return f"leading {' + '.join(group)}"
 
 
@@ -199,13 +227,13 @@ def layout(
     Args:
         shapes: shape of each parameter by name.
         roles: role of each parameter by name.
-        groups: for each block of the basis, the names of its parameters in their order.
-        changes: by group, the transformation and the number of columns of V. A group that is missing is
-            rotated: its V is square.
+        groups: for each block of the basis, the names of its parameters in the order of the rows of V.
+        changes: by group, the transformation and the number of columns of V. A group that is missing here is
+            rotated by a square V.
 
     Raises:
-        ValueError: if a parameter has no entries, or a group names an unknown parameter or the parameter of
-            another group.
+        ValueError: if a parameter has no entries, or a group names an unknown parameter, or a parameter that
+            belongs to another group.
     """
     for name, shape in shapes.items():
         if 0 in shape:
@@ -244,20 +272,19 @@ def layout(
 
 
 def roles_of(shapes: Shapes, kinds: Mapping[str, Any] | None = None) -> dict[str, Role]:
-    """Derive the roles of parameters from their kinds, or from their shapes where no kind is given.
+    """Derive the role of each parameter, its kind and its layer, from its kind or from its shape.
 
-    Without a kind, a parameter with at most one axis is a vector, one with four axes a convolution, and any
-    other a weight. Weights and convolutions are the layers, numbered in their order. If there are as many
-    biases as layers, the k-th bias belongs to the k-th layer. Otherwise a bias, like every other parameter,
-    belongs to the layer before it.
+    Kinds that are not given follow from shapes: a parameter with at most one axis is a vector, a parameter
+    with four axes a convolution, and any other parameter a weight. Weights and convolutions are the layers,
+    numbered in their order. If there are as many biases as layers, the k-th bias belongs to the k-th layer.
+    Otherwise a bias, like every other parameter, belongs to the layer before it.
 
     Args:
         shapes: shape of each parameter by name, in order from inputs to outputs.
-        kinds: kind of some parameters by name; instead of a kind, a complete `Role` if the layer is known
-            too.
+        kinds: by the names of some parameters, their kind; or a complete `Role` if the layer is known too.
 
     Raises:
-        ValueError: for a parameter or a kind that does not exist.
+        ValueError: if `kinds` names a parameter or a kind that does not exist.
     """
     kinds = kinds or {}
     for name, kind in kinds.items():

@@ -5,6 +5,11 @@ two axes first, written (S, K). A step is composed of three functions of `Progra
 parameters at which the gradient is taken, `evaluate` returns loss and gradient there, and `apply` updates the
 parameters. JAX compiles their composition `Program.step`; PyTorch uses `point` and `evaluate`, and applies
 updates in place.
+
+The update rule works in the coordinates of a basis, given by a matrix V for each block of parameters that are
+transformed together. `total` is the number of coordinates, and d the number of entries of all parameters;
+without a basis, coordinates and parameters are the same. A segment is a stretch of consecutive steps. Source
+000 is the EGOP paper (docs/sources.md).
 """
 
 from __future__ import annotations
@@ -50,9 +55,9 @@ class StepProtocol:
 
     @property
     def gradient_copies(self) -> int:
-        """Number of gradients that a step stores in addition to the rule's argument.
+        """Number of gradients that a step stores in addition to the gradient that the rule receives.
 
-        Accumulation stores the sum over microbatches, clipping the gradient before clipping.
+        Accumulation stores the sum over microbatches, and clipping stores the gradient before it was clipped.
         """
         return self.accumulates + (self.clip_gradient_norm is not None)
 
@@ -61,47 +66,49 @@ class StepProtocol:
         return batch_size // self.gradient_accumulation
 
 
-PLAIN = StepProtocol()  # The protocol without stopping, clipping and accumulation.
+PLAIN = StepProtocol()  # the protocol without stopping, clipping and accumulation
 
 
 class StepLosses(NamedTuple):
     """Sums over the losses of the steps since the last evaluation, from which their mean is reported."""
 
-    total: Array  # (S, K), sum of the losses
-    count: Array  # (S, K), number of summed losses; less than the number of steps if the lane has stopped
-    first: Array  # (S, K), the loss of the first of these steps
+    total: Array  # sum of the losses of each lane, (S, K)
+    count: Array  # number of summed losses, (S, K); less than the number of steps if the lane has stopped
+    first: Array  # loss of the first step since the last evaluation, (S, K)
 
 
 class Carry(NamedTuple):
     """Everything that a step changes: the state that a bundle carries from one step to the next."""
 
-    coordinates: Array  # (S, K, total), the parameters in the coordinates of the basis
-    state: tuple[Any, ...]  # the state of the rule, one entry per group of `Update.groups`
-    model: dict[str, Array]  # state of the model, such as statistics of a normalization, each (S, K, ...)
-    diverged_at: Array  # (S, K), number of the first step whose loss was not finite; 0 if none was
-    stopped_at: Array  # (S, K), number of the step whose gradient was below the threshold; 0 if none was
+    # Parameters in the coordinates of the basis, (seeds S, settings K, number of coordinates).
+    coordinates: Array
+    state: tuple[Any, ...]  # state of the update rule, one entry per group of `Update.groups`
+    model: dict[str, Array]  # state of the model, such as statistics of a normalization; shapes (S, K, ...)
+    diverged_at: Array  # number of the first step whose loss was not finite, (S, K); 0 if the lane is finite
+    stopped_at: Array  # number of the step whose gradient was below the threshold, (S, K); 0 if still running
     losses: StepLosses | None = None  # sums of the losses of steps; None if no metric uses them
 
 
 class Constants(NamedTuple):
-    """Arrays that every step of a bundle reads and none changes."""
+    """Arrays that every step of a bundle reads and no step changes."""
 
-    # The training data: (examples, ...) if all seeds share them, otherwise (S, examples, ...).
-    # The mapping is empty for a streamed workload, whose minibatches are sent with the inputs.
+    # Training data by field: (examples, ...) if all seeds share them, otherwise (S, examples, ...).
+    # The mapping is empty for a streamed workload, whose minibatches are part of the inputs of steps.
     data: dict[str, Array]
-    rows: Array | None  # (S, 1), the index of each seed in `data`; None if all seeds share the data
-    matrices: tuple[Array, ...]  # the matrix V of each block of the layout, (S, n, r)
-    hyper: dict[str, Array]  # each (1, K, 1), or (S, K, 1) if the lanes are padded to a tile
+    rows: Array | None  # index of each seed in `data`, (S, 1); None if all seeds share the data
+    matrices: tuple[Array, ...]  # for each block of parameters in a basis, V of all seeds, (S, n, r)
+    # Hyperparameters by name, (1, K, 1). If the lanes are padded (`engine.tiles`), the shape is (S, K, 1).
+    hyper: dict[str, Array]
 
 
 class Inputs(NamedTuple):
     """Arrays that differ between steps; for a segment of several steps, they have a leading axis of steps."""
 
-    step: Array  # number of the step, from 1
-    schedule: Array  # multiplier of the learning rate
-    order: Any = None  # (S, batch_size) indices of the minibatch; None for the full batch
-    batch: Any = None  # the minibatch of a streamed workload, (S, batch_size, ...) by field; otherwise None
-    noise: Any = None  # the random numbers of the loss and of needs, (S, ...) by name, or None
+    step: Array  # number of the step, counted from 1
+    schedule: Array  # multiplier of the learning rate at this step
+    order: Any = None  # indices of the minibatch's examples, (S, batch_size); None for the full batch
+    batch: Any = None  # minibatch of a streamed workload by field, (S, batch_size, ...); otherwise None
+    noise: Any = None  # random numbers of the loss and of the rule's needs by name, (S, ...); None without
 
 
 def step_of(inputs: Inputs, index: Any) -> Inputs:
@@ -110,7 +117,7 @@ def step_of(inputs: Inputs, index: Any) -> Inputs:
 
 
 def minibatch_of(constants: Constants, inputs: Inputs) -> dict[str, Array]:
-    """Return the minibatch of each seed by field, (S, batch_size, ...); all data for the full batch."""
+    """Return the minibatch of each seed by field, (S, batch_size, ...). A full batch is all training data."""
     if inputs.batch is not None:
         return dict(inputs.batch)
     order = inputs.order
@@ -125,9 +132,9 @@ def microbatches(ops: Ops, inputs: Inputs, count: int) -> dict[str, Any]:
     """Divide the inputs of a step into `count` microbatches, which become a new first axis.
 
     Returns:
-        `order`, `batch` and `noise`, with only the arrays that differ between microbatches. An array of noise
-        is divided if its second axis has the length of the minibatch; otherwise it belongs to the whole step,
-        and all microbatches use it as it is.
+        The fields `order`, `batch` and `noise` of `Inputs`, with only the arrays that differ between
+        microbatches. An array of noise is divided if its second axis has the length of the minibatch;
+        otherwise it belongs to the whole step, and all microbatches use the same array.
     """
 
     def divide(array: Array) -> Array:
@@ -145,7 +152,13 @@ def microbatches(ops: Ops, inputs: Inputs, count: int) -> dict[str, Any]:
 
 
 def select_lanes(ops: Ops, mask: Array, if_true: Any, if_false: Any) -> Any:
-    """Choose between two nested structures of arrays (S, K, ...) lane by lane, by a mask (S, K)."""
+    """Return, for each lane, the arrays of `if_true` where the mask (S, K) is true, else of `if_false`.
+
+    Args:
+        ops: array functions.
+        mask: one truth value per lane.
+        if_true, if_false: two nested structures of arrays (S, K, ...) with equal shapes.
+    """
 
     def select(true: Array, false: Array) -> Array:
         return ops.where(ops.reshape(mask, (*mask.shape, *(1,) * (true.ndim - 2))), true, false)
@@ -160,12 +173,13 @@ class Program:
     Args:
         ops: array functions of the backend.
         update: the rule bound to the layout of the parameters.
-        evaluation: `evaluation(params, model, batch, noise, observes) -> StepInfo`, where parameters and
-            model have the axes (S, K) first; batch and noise have the axis S first.
+        evaluation: `evaluation(params, model, batch, noise, observes) -> StepInfo`. Arrays of parameters and
+            model have the leading axes (S, K), and arrays of batch and noise the leading axis S.
         parameter_dtype: precision in which parameters and their gradients are stored between steps.
         protocol: the keys of the training protocol that act within a step.
-        accumulate: `Derivatives.accumulate` of the backend; None if a minibatch is never divided.
-        averages_losses: whether to sum the losses of steps between evaluations (`StepLosses`).
+        accumulate: `Derivatives.accumulate` of the backend; None if minibatches are not divided.
+        averages_losses: whether to sum the losses of steps between evaluations, for a metric that is their
+            mean.
     """
 
     ops: Ops
@@ -177,19 +191,19 @@ class Program:
     averages_losses: bool = False
 
     def parameters(self, coordinates: Array, matrices: Sequence[Array]) -> dict[str, Array]:
-        """Compute the parameters by name, each (S, K, ...), from coordinates (S, K, total)."""
+        """Compute the parameters by name, each (S, K, *shape), from coordinates (S, K, total)."""
         return by_name(self.ops, self.update.layout.parameters, self.flat(coordinates, matrices))
 
     def flat(self, coordinates: Array, matrices: Sequence[Array]) -> Array:
-        """Compute the flat parameters (S, K, d) from coordinates (S, K, total)."""
+        """Compute the buffer of parameters (S, K, d) from coordinates (S, K, total)."""
         return self._transformed(self.update.layout.to_parameters, matrices, coordinates)
 
     def coordinates(self, params: Mapping[str, Array], matrices: Sequence[Array]) -> Array:
-        """Compute coordinates (S, K, total) from parameters, or a gradient, by name."""
+        """Compute coordinates (S, K, total) from arrays by name: parameters, or a gradient."""
         return self.in_basis(end_to_end(self.ops, self.update.layout.parameters, params, 2), matrices)
 
     def in_basis(self, flat: Array, matrices: Sequence[Array]) -> Array:
-        """Compute coordinates (S, K, total) from flat parameters, or a flat gradient, (S, K, d)."""
+        """Compute coordinates (S, K, total) from a buffer (S, K, d) of parameters, or of a gradient."""
         return self._transformed(self.update.layout.to_coordinates, matrices, flat)
 
     def _transformed(self, transform: Callable[..., Array], matrices: Sequence[Array], flat: Array) -> Array:
@@ -198,7 +212,7 @@ class Program:
         return self.ops.cast(transform(self.ops, matrices, wide), self.parameter_dtype)
 
     def start(self, params: Mapping[str, Array], model: dict[str, Array], constants: Constants) -> Carry:
-        """Return the carry before the first step. All bases start at the same parameters (000 Sec. 6)."""
+        """Return the carry before the first step. It has the given parameters in any basis (000 Sec. 6)."""
         coordinates = self.coordinates(params, constants.matrices)
         lanes = tuple(coordinates.shape[:2])
         state = self.update.init(self.ops, coordinates)
@@ -206,16 +220,16 @@ class Program:
         return Carry(coordinates, state, model, self.ops.zeros(lanes), self.ops.zeros(lanes), losses)
 
     def no_losses(self, lanes: tuple[int, ...]) -> StepLosses:
-        """Return the sums of step losses before the first step of an evaluation interval: zeros."""
+        """Return `StepLosses` of zeros, for the start of the steps between two evaluations."""
         return StepLosses(*(self.ops.zeros(lanes) for _ in StepLosses._fields))
 
     def values(self, constants: Constants, inputs: Inputs) -> dict[str, Array]:
-        """Return the hyperparameters by name, with `step` and `schedule` as arrays (1, 1, 1)."""
+        """Return the hyperparameters by name, and `step` and `schedule` as arrays of shape (1, 1, 1)."""
         zero = self.ops.zeros((1, 1, 1))
         return {**constants.hyper, "schedule": zero + inputs.schedule, "step": zero + inputs.step}
 
     def needs_in_basis(self, info: StepInfo, matrices: Sequence[Array]) -> dict[str, Array]:
-        """Return the needs of the rule, such as a Hessian, in the coordinates of the basis."""
+        """Return the values that the rule needs in addition to the gradient, in the basis's coordinates."""
         ops, lay = self.ops, self.update.layout
         if not lay.blocks:
             return info.needs
@@ -232,11 +246,14 @@ class Program:
     def change_basis(
         self, state: Sequence[Any], old: Sequence[Array], new: Sequence[Array]
     ) -> tuple[Any, ...]:
-        """Express the state of the rule in a new basis: a first moment m becomes J_new^T (J_old m).
+        """Express the state of the rule in a new basis.
+
+        A first moment m in the old coordinates becomes J_new^T (J_old m), where J maps coordinates to
+        parameters (`curvebench.optimizers.bases.change`).
 
         Args:
             state: `Carry.state`.
-            old, new: the matrices V of all blocks, before and after a re-estimation of the basis.
+            old, new: the matrices V of all blocks, before and after the basis is estimated again.
 
         Raises:
             OptionError: if the rule has state that cannot be expressed in other coordinates.
@@ -258,10 +275,10 @@ class Program:
         return self.parameters(coordinates, constants.matrices)
 
     def evaluation_point(self, carry: Carry, constants: Constants) -> dict[str, Array]:
-        """Return the parameters (S, K, ...) by name at which metrics are taken.
+        """Return the parameters (S, K, ...) by name at which metrics are evaluated.
 
-        They differ from the current parameters for rules that return another point, such as an average of
-        iterates.
+        They differ from the current parameters for rules whose result is another point, such as an average of
+        all iterates.
         """
         coordinates = self.update.evaluation_point(self.ops, carry.state, carry.coordinates)
         return self.parameters(coordinates, constants.matrices)
@@ -276,14 +293,14 @@ class Program:
     ) -> StepInfo:
         """Evaluate loss, gradient and needs at `point` on the minibatch of a step.
 
-        With gradient accumulation, microbatches are evaluated one after another: the model state is passed
-        from each to the next, and everything else is the mean over them.
+        With gradient accumulation, microbatches are evaluated one after another: each receives the model
+        state of the one before, and all other results are means over the microbatches.
 
         Args:
             point: parameters by name, as `Program.point` returns them.
             model: state of the model before the step.
             constants, inputs: arrays of the bundle and of the step.
-            work: the amortized work of the step, which decides whether amortized needs are evaluated.
+            work: the amortized work of the step; it says whether amortized needs are evaluated.
         """
 
         def evaluate_batch(model: Mapping[str, Array], batch_inputs: Inputs) -> StepInfo:
@@ -306,11 +323,12 @@ class Program:
         return StepInfo(loss, gradient, new_model, needs)
 
     def clipped(self, info: StepInfo) -> StepInfo:
-        """Clip the gradient of each lane to the norm c of the protocol: g becomes g min(1, c / |g|).
+        """Clip the gradient of each lane to the norm `protocol.clip_gradient_norm` (Pascanu et al. 2013).
 
-        |g| is the Euclidean norm over all parameters in the original coordinates (Pascanu et al. 2013, Alg.
-        1). The entries are divided by the largest before they are squared, so that the sum does not overflow.
-        A gradient that is not finite is not scaled.
+        A gradient g becomes g min(1, c / |g|), where c is the largest norm and |g| the Euclidean norm over
+        all parameters in the original coordinates (Alg. 1). The entries are divided by the largest entry
+        before they are squared, so that the sum does not overflow. A gradient that is not finite is not
+        scaled.
         """
         if self.protocol.clip_gradient_norm is None:
             return info
@@ -320,14 +338,14 @@ class Program:
         largest = ops.where(largest > 0, largest, 1.0)
         relative_norm = ops.sqrt(ops.sum(ops.square(flat / largest), axis=-1, keepdims=True))
         factor = (self.protocol.clip_gradient_norm / largest) / relative_norm
-        # A gradient that is not finite has the factor NaN, which is not less than 1.
+        # For a gradient that is not finite, the factor is NaN, which is not less than 1 either.
         factor = ops.where(factor < 1, factor, 1.0)
         return info._replace(gradient=by_name(ops, shapes, flat * factor))
 
     def apply(
         self, carry: Carry, info: StepInfo, constants: Constants, inputs: Inputs, work: Work = Work.NONE
     ) -> Carry:
-        """Return the carry after the update of the rule. Lanes that have stopped stay as they are."""
+        """Return the carry after the update of the rule. Lanes that have stopped do not change."""
         grad = self.coordinates(self.clipped(info).gradient, constants.matrices)
         values = {**self.values(constants, inputs), **self.needs_in_basis(info, constants.matrices)}
         coordinates, state = self.update.apply(self.ops, grad, carry.state, carry.coordinates, values, work)
@@ -339,12 +357,12 @@ class Program:
         return carry._replace(coordinates=coordinates, state=state, model=model, stopped_at=stopped_at)
 
     def norm(self, gradient: Mapping[str, Array]) -> Array:
-        """Compute the Euclidean norm (S, K) of a gradient over all parameters in original coordinates."""
+        """Compute the Euclidean norm (S, K) of each lane's gradient over all parameters."""
         flat = self.ops.astype_float(end_to_end(self.ops, self.update.layout.parameters, gradient, 2))
         return self.ops.sqrt(self.ops.sum(self.ops.square(flat), axis=-1))
 
     def stopped_at(self, carry: Carry, info: StepInfo, inputs: Inputs) -> Array:
-        """Return `Carry.stopped_at` after a step: a lane stops here if its gradient is below the threshold.
+        """Return `Carry.stopped_at` after a step: a lane stops if its gradient's norm is below the threshold.
 
         A lane that stops at step t has made t - 1 updates, since the update of step t is discarded.
         """
@@ -357,10 +375,10 @@ class Program:
         """Add the losses of T steps to the carry, and record the first step whose loss is not finite.
 
         Args:
-            carry: the carry after these steps, without their losses.
-            stopped_at: (S, K), `Carry.stopped_at` before these steps.
-            losses: (S, K, T).
-            steps: (T,) numbers of the steps.
+            carry: the carry after these steps, which does not contain their losses yet.
+            stopped_at: `Carry.stopped_at` before these steps, (S, K).
+            losses: the losses, (S, K, T).
+            steps: numbers of the steps, (T,).
         """
         ops = self.ops
         first = -ops.max(ops.where(ops.isfinite(losses), -math.inf, -steps), axis=-1)
@@ -373,7 +391,7 @@ class Program:
         count = ops.sum(ops.astype_float(active), axis=-1)
         is_first = (carry.losses.count == 0) & (count > 0)
         total, counted = carry.losses.total, ops.where(active, losses, 0.0)
-        # Steps are added one by one: the rounding of a sum would depend on the length of segments.
+        # Add the losses one by one: a sum's rounding would depend on how the run is divided into segments.
         for step in range(len(steps)):
             total = total + counted[..., step]
         return carry._replace(
@@ -385,7 +403,7 @@ class Program:
         )
 
     def step(self, carry: Carry, constants: Constants, inputs: Inputs, work: Work = Work.NONE) -> Carry:
-        """Take one optimization step of every lane (with a basis: 000 Alg. 2.1, lines 5-6)."""
+        """Take one optimization step of every lane (in a basis, these are lines 5-6 of 000 Alg. 2.1)."""
         info = self.evaluate(self.point(carry, constants, inputs), carry.model, constants, inputs, work)
         stepped = self.apply(carry, info, constants, inputs, work)
         return self.with_losses(stepped, carry.stopped_at, info.loss[..., None], inputs.step[None])
@@ -396,10 +414,11 @@ class Loaded:
     """A bundle on its device.
 
     Args:
-        program: the functions of its steps.
+        program: the functions of the bundle's steps.
         carry: the state before the first step.
         constants: the arrays that steps read.
-        splits: by name, the splits that stay on the device for evaluation, each an array per field.
+        splits: the splits of the data that stay on the device for evaluations: arrays by field, by the name
+            of the split.
     """
 
     program: Program

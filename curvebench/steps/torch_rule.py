@@ -1,4 +1,8 @@
-"""Optimizers of PyTorch as rules, as far as the engine has to know them."""
+"""The class of update rules that call an optimizer of PyTorch.
+
+Engines treat these rules differently from all others, because the optimizer changes parameters in place and
+stores its own state.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,8 @@ class TorchRule(Rule):
     Args:
         make: `make(leaves, roles, values) -> optimizers`, given the leaf tensors and their roles by parameter
             name, and the hyperparameters by name.
-        closure: whether every step gets a closure, even if the optimizer does not require one.
+        closure: whether every step gets a closure (a function that evaluates the loss again), even if the
+            optimizer does not require it.
         needs_closure: returns whether the optimizer requires a closure. It is a function, since the answer
             may require an import of the optimizer's library.
     """
@@ -33,16 +38,24 @@ class TorchRule(Rule):
 
     @property
     def runs_singly(self) -> bool:
-        """Whether each lane needs its own program: a closure evaluates the loss of one lane in mid-step."""
+        """Whether each run (lane) needs a program of its own.
+
+        It does if there are closures, because a closure evaluates the loss of one run in the middle of a
+        step.
+        """
         return self.closure or self.needs_closure()
 
 
 def requires_closure(step: Callable[..., Any]) -> bool:
-    """Return whether the method `step` of an optimizer class cannot be called without a closure."""
+    """Return whether `step`, the method of an optimizer class of PyTorch, requires the argument `closure`."""
     closure = signature(step).parameters.get("closure")
     return closure is not None and closure.default is Parameter.empty
 
 
 def closure_gradients(state: Sequence[Any]) -> int:
-    """Count the gradients that closures have computed so far in a bundle with this `Carry.state`."""
+    """Count the gradients that closures have computed so far.
+
+    Args:
+        state: `Carry.state` of a bundle. For optimizers of PyTorch, it contains an object per lane.
+    """
     return sum(lane.evaluations for group in state if isinstance(group, list) for lane in group)

@@ -1,4 +1,11 @@
-"""An update rule bound to a layout: the parameters that each call updates, and the work of each step."""
+"""An update rule bound to a layout: which parameters each call updates, and which extra work a step does.
+
+The layout puts the parameters of a run into one flat buffer of `total` numbers, in the coordinates of a basis
+if there is one. Buffers of several runs (lanes) have leading axes, written `*lanes`, usually (S, K) for S
+seeds and K settings. The scope of a rule says what one call receives: `leaf` (parameters of equal shape as
+separate arrays), `entry` or `model` (the whole buffer), or `named` (all parameters by name). The needs of a
+rule are values that it uses in addition to the gradient, such as a Hessian.
+"""
 
 from __future__ import annotations
 
@@ -15,24 +22,25 @@ from curvebench.optimizers.options import OptionError
 from curvebench.optimizers.rule import Part, Rule
 from curvebench.steps.layout import Layout, Stack, side_by_side
 
-# The intermediate arrays of a rule take several times the memory of its inputs.
-# Therefore one call updates at most ENTRIES_AT_ONCE entries, or a single leaf.
-# A model with at least MANY_ENTRIES entries is updated by at least MIN_CALLS calls, if no leaf is too large.
+# The intermediate arrays of a rule take several times the memory of the gradient and the parameters.
+# Therefore one call updates at most ENTRIES_AT_ONCE entries, or a single parameter (leaf).
+# Models with at least MANY_ENTRIES entries are updated by at least MIN_CALLS calls, unless leaves are larger.
 ENTRIES_AT_ONCE = 1 << 22
 MIN_CALLS = 8
 MANY_ENTRIES = 1 << 19
 
 
 class Work(IntFlag):
-    """Amortized work of a step: expensive work of a rule that only some steps do, before their update.
+    """Amortized work of a step: expensive computations of a rule that only some steps do.
 
-    Amortized needs are evaluated only at the steps that observe them, such as the statistics of K-FAC.
+    They come before the update. A step with OBSERVE is said to observe: it evaluates the amortized needs of
+    the rule, such as the statistics of K-FAC.
     """
 
     NONE = 0
-    REFRESH = 1  # `Rule.refresh`, such as an eigendecomposition
-    START = 2  # `Rule.start`, which replaces the refresh of the first step
-    OBSERVE = 4  # `Rule.observe`, which reads the amortized needs
+    REFRESH = 1  # the step calls `Rule.refresh`, for example for an eigendecomposition
+    START = 2  # the step calls `Rule.start`, which replaces the refresh of the first step
+    OBSERVE = 4  # the step calls `Rule.observe`, which receives the amortized needs
 
 
 @dataclass(frozen=True)
@@ -40,7 +48,8 @@ class UpdateGroup:
     """Parameters that one call of a rule updates: a stack of leaves of equal shape, or the whole flat buffer.
 
     Args:
-        part: the rule, with the names of its hyperparameters in the whole optimizer.
+        part: the rule that updates the group, and the names that its hyperparameters have in the whole
+            optimizer.
         stack: the leaves; None if the rule updates the whole buffer.
         named: the layout by which the buffer is divided into arrays by name, for a rule that sees all
             parameters by name; None for a rule that receives one array.
@@ -56,28 +65,35 @@ class UpdateGroup:
         return self.part.rule
 
     def take(self, ops: Ops, flat: Array) -> Array:
-        """Return the group's entries of a buffer (*lanes, total), in the form that the rule expects."""
+        """Return the group's entries of a buffer (*lanes, total), as one array or, if `named`, by name."""
         if self.named is not None:
             return self.named.unflatten(ops, flat)
         return flat if self.stack is None else self.stack.take(ops, flat)
 
     def flatten(self, ops: Ops, arrays: Array, lanes: tuple[int, ...]) -> Array:
-        """Return arrays in the form of `take` as the group's section (*lanes, entries) of a buffer."""
+        """Return the group's section (*lanes, entries) of a buffer: the inverse of `take`.
+
+        Args:
+            ops: array functions.
+            arrays: the array, or the arrays by name, of the group.
+            lanes: lengths of the leading axes.
+        """
         if self.named is not None:
             return self.named.flatten(ops, arrays, len(lanes))
         return ops.reshape(arrays, (*lanes, -1))
 
 
 def hyper_of(ops: Ops, part: Part, values: Mapping[str, Array], axes: int) -> dict[str, Array]:
-    """Return the argument `hyper` of a rule: this is where the learning rate is multiplied by the schedule.
+    """Return the argument `hyper` of a rule's functions, with the learning rate multiplied by the schedule.
 
     Args:
-        part: the rule, with the names of its hyperparameters in the whole optimizer.
-        values: arrays (*lanes, 1) of all hyperparameters of the optimizer, and `step` and `schedule`; also
-            the values of the rule's needs, (*lanes, ...), of which amortized needs are missing at steps that
-            do not observe.
-        axes: number of axes of the rule's arrays. Axes of length 1 are appended to each hyperparameter until
-            it has this many, so that it broadcasts.
+        ops: array functions.
+        part: the rule, and the names that its hyperparameters have in the whole optimizer.
+        values: arrays (*lanes, 1) of all hyperparameters of the optimizer, and of `step` and `schedule`. Also
+            the values of the rule's needs, (*lanes, ...); amortized needs are missing at steps that do not
+            observe.
+        axes: number of axes of the arrays that the rule updates. Axes of length 1 are appended to each
+            hyperparameter until it has this number of axes, so that it broadcasts.
 
     Returns:
         Hyperparameters, `step`, `schedule` and needs, by the names that the rule uses.
@@ -98,14 +114,15 @@ def updated(
     """Do the amortized work of a step, and then the update of the rule.
 
     Args:
-        part: the rule, with the names of its hyperparameters in the whole optimizer.
-        grad, param: arrays in the form of `UpdateGroup.take`.
+        ops: array functions.
+        part: the rule, and the names that its hyperparameters have in the whole optimizer.
+        grad, param: gradient and parameters of a group, as `UpdateGroup.take` returns them.
         state: the rule's state for the group.
         values: as in `hyper_of`.
         work: the amortized work of the step.
 
     Returns:
-        The new parameters, in the form of `param`, and the new state.
+        The new parameters, with the structure of `param`, and the new state.
     """
     rule = part.rule
     hyper = hyper_of(ops, part, values, 0 if rule.scope == "named" else param.ndim)
@@ -130,7 +147,7 @@ class Update:
 
     @cached_property
     def bound(self) -> Rule:
-        """The rule for this model. A rule that depends on the model's layers is built by `Rule.for_model`.
+        """The rule for this layout. A rule that depends on the model's layers is built by `Rule.for_model`.
 
         Raises:
             OptionError: if the rule does not support these layers, or a basis is applied to them.
@@ -145,13 +162,13 @@ class Update:
     def groups(self) -> tuple[UpdateGroup, ...]:
         """The update groups in the order of the buffer, which they cover.
 
-        A rule of scope `entry` or `model` has one group. For a rule of scope `leaf`, leaves are in one group
-        if they are neighbours in the buffer, have the same shape and kind, and are updated by the same rule;
-        a group with too many entries (ENTRIES_AT_ONCE) is divided.
+        A rule of scope `entry`, `model` or `named` has one group. For a rule of scope `leaf`, leaves are in
+        one group if they are neighbours in the buffer, have the same shape and kind, and are updated by the
+        same rule; a group with too many entries (ENTRIES_AT_ONCE) is divided.
 
         Raises:
             OptionError: if an option is invalid for a shape, if the rule cannot run in the basis, or if the
-                rule of some parameters has a need that the whole rule does not declare.
+                rule that updates some of the parameters has a need that the whole optimizer does not declare.
         """
         for need in self.bound.needs:
             if self.layout.blocks and need.change_basis is None:
@@ -207,11 +224,12 @@ class Update:
     def change_basis(
         self, ops: Ops, state: Sequence[Any], change: Callable[[Array], Array]
     ) -> tuple[Any, ...]:
-        """Express the state in other coordinates.
+        """Express the state of all groups in other coordinates.
 
         Args:
+            ops: array functions.
             state: the state of each group.
-            change: maps a gradient (S, K, total) from the old coordinates to the new ones.
+            change: maps a gradient (S, K, total) from the old to the new coordinates.
 
         Raises:
             OptionError: if the rule has state that cannot be expressed in other coordinates.
@@ -229,13 +247,13 @@ class Update:
 
     @property
     def cadence(self) -> frozenset[Work]:
-        """All values that `work_of` returns in a run. A backend compiles a step for each of them."""
+        """The distinct kinds of amortized work in a run. A backend compiles a step for each kind."""
         refresh, observe = self.bound.refresh_every or 1, self.bound.observe_every
         steps = (1, 2, 1 + refresh, 1 + observe, 1 + math.lcm(refresh, observe))
         return frozenset(map(self.work_of, steps))
 
     def work_of(self, step: int) -> Work:
-        """Return the amortized work of a step, counted from 1."""
+        """Return the amortized work of the step with this number, counted from 1."""
         work = Work.NONE
         if any(group.rule.observe for group in self.groups) and (step - 1) % self.bound.observe_every == 0:
             work |= Work.OBSERVE
@@ -248,7 +266,7 @@ class Update:
         return work
 
     def observations(self, steps: Any) -> Any:
-        """Count the observing steps among the first `steps` steps, an integer or an integer array."""
+        """Count the steps that observe among the first `steps` steps; `steps` may be an integer array."""
         return -(-steps // self.bound.observe_every)
 
     @property
@@ -260,6 +278,7 @@ class Update:
         """Return the point (*lanes, total) at which the gradient is taken.
 
         Args:
+            ops: array functions.
             state: the state of each group.
             flat: the current coordinates, (*lanes, total).
             values: as in `hyper_of`.
@@ -276,7 +295,10 @@ class Update:
         return side_by_side(ops, points)
 
     def evaluation_point(self, ops: Ops, state: Sequence[Any], flat: Array) -> Array:
-        """Return the point (*lanes, total) at which metrics are taken; `flat` are the current coordinates."""
+        """Return the point (*lanes, total) at which metrics are evaluated, given the current point `flat`.
+
+        It differs from `flat` for rules whose result is, for example, an average of iterates.
+        """
         if all(group.rule.evaluated_at is None for group in self.groups):
             return flat
         points = []
@@ -288,7 +310,7 @@ class Update:
         return side_by_side(ops, points)
 
     def init(self, ops: Ops, flat: Array) -> tuple[Any, ...]:
-        """Return the state of each group at the initial coordinates, (*lanes, total)."""
+        """Return the first state of each group, for the initial coordinates `flat` (*lanes, total)."""
         return tuple(group.rule.init(ops, group.take(ops, flat)) for group in self.groups)
 
     def apply(
@@ -300,9 +322,10 @@ class Update:
         values: Mapping[str, Array],
         work: Work = Work.NONE,
     ) -> tuple[Array, tuple[Any, ...]]:
-        """Update all groups.
+        """Take one step: update the parameters and the state of all groups.
 
         Args:
+            ops: array functions.
             grad, flat: the gradient and the current coordinates, (*lanes, total).
             state: the state of each group.
             values: as in `hyper_of`.

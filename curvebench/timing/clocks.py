@@ -18,7 +18,7 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"
 def seconds_of(run: Callable[[], None], calls: int) -> float:
     """Return the mean seconds of a call over `calls` calls in a row, with the garbage collector off.
 
-    `run` must return only when its work is done, on a device too.
+    `run` must return only when its computation has finished, also on a GPU.
     """
     with uncollected():
         start = time.perf_counter()
@@ -28,7 +28,7 @@ def seconds_of(run: Callable[[], None], calls: int) -> float:
 
 
 def calls_for(run: Callable[[], None], seconds: float) -> int:
-    """Return how many calls in a row take about `seconds`; finding this out also warms up `run`."""
+    """Return the number of calls of `run` in a row that takes about `seconds`. This also warms up `run`."""
     fastest = math.inf
     end = time.perf_counter() + seconds
     while fastest == math.inf or time.perf_counter() < end:
@@ -43,10 +43,10 @@ def one_thread_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Use one pinned processor and one thread of each numerical library until the end of the block.
+    """Return a context in which this process uses one processor, and each numerical library one thread.
 
-    Two threads on one processor would wait for each other. Libraries that are imported inside the block
-    start one thread. JAX reads the number of threads at its import, so enter the block before it.
+    Two threads on one processor would wait for each other. Libraries that are imported inside the context
+    start one thread. JAX reads the number of threads at its import, so enter the context before importing it.
     """
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
@@ -72,7 +72,7 @@ def one_thread() -> Iterator[None]:
 def limit_threads(threads: int) -> None:
     """Limit each numerical library of this process to a number of threads.
 
-    Call it before the import of libraries that read the limit at that time, such as JAX.
+    Call this function before the import of libraries that read the limit only at their import, such as JAX.
     """
     from threadpoolctl import threadpool_limits
 
@@ -82,12 +82,12 @@ def limit_threads(threads: int) -> None:
 
 @contextmanager
 def pinned(count: int) -> Iterator[tuple[int, ...]]:
-    """Restrict this process to some of its processors until the end of the block, if the system supports it.
+    """Return a context that restricts this process to some of its processors, if the system supports it.
 
     All threads are restricted, including threads of libraries that were loaded before.
 
     Args:
-        count: number of processors, at least 1; those with the highest numbers are used.
+        count: number of processors, at least 1. The processors with the highest numbers are used.
 
     Yields:
         The numbers of the processors; empty if the system cannot restrict processes (macOS, Windows).
@@ -119,7 +119,7 @@ def _set_affinity(processors: dict[int, set[int]]) -> None:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Keep the garbage collector off until the end of the block."""
+    """Return a context in which the garbage collector is off."""
     collecting = gc.isenabled()
     gc.disable()
     try:

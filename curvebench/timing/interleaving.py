@@ -1,7 +1,7 @@
-"""Interleaved timing: functions that are compared are timed in turn, so that drift affects all.
+"""Interleaved timing: functions are compared by timing them in turn, so that drift affects all equally.
 
-Step times of studies, ratios to other libraries, networks on a GPU and the performance gate take their
-samples in the order of `turns`.
+All measurements of this project take their samples in the order of `turns`: step times of studies, ratios to
+other libraries, networks on a GPU and the performance gate.
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ import numpy as np
 from curvebench.results.intervals import MedianInterval, median_interval
 from curvebench.timing.clocks import calls_for, seconds_of
 
-# A sample consists of as many calls as take this long, so that clock resolution and interrupts matter little.
+# Duration of a sample. It consists of several calls, so that clock resolution and interrupts matter little.
 SAMPLE_SECONDS = 0.002
 
 
 @dataclass(frozen=True)
 class Ratios:
-    """Ratio of the seconds of `a` to the seconds of `b`.
+    """Comparison of the times of two functions `a` and `b`.
 
-    ratio: median over repetitions, with a distribution-free confidence interval.
-    same: the same for `a` divided by `a` timed a second time (A/A), which shows the noise of the
-        measurement.
-    seconds: median seconds of a call of `a` and of `b`.
+    Args:
+        ratio: seconds of `a` divided by seconds of `b`: median over repetitions, with a distribution-free
+            confidence interval.
+        same: ratio of two measurements of `a` in the same repetition, with its interval. It shows the noise
+            of the measurement.
+        seconds: median seconds of a call of `a`, and of a call of `b`.
     """
 
     ratio: MedianInterval
@@ -34,16 +36,17 @@ class Ratios:
 
 
 def turns(count: int, repetitions: int) -> Iterator[tuple[int, int]]:
-    """Yield (repetition, contestant) in the order in which samples are taken.
+    """Yield pairs (repetition, contestant) in the order in which samples are taken.
 
-    Each repetition contains every contestant once. The order is A B C, then reversed (C B A), then rotated by
-    one and reversed again (B C A, A C B), and so on. Thus the mean time of measurement of all contestants is
-    equal in each pair of repetitions, and each contestant follows and precedes the others equally often,
-    because what runs before it determines the contents of the caches.
+    Contestants are the functions that are compared. Each repetition contains every contestant once. The order
+    of three contestants is A B C, then reversed (C B A), then rotated by one and reversed again (B C A, A C
+    B), and so on. Thus all contestants have the same mean position in each pair of repetitions, so that a
+    linear drift cancels out. Each contestant also follows every other equally often, because the caches
+    contain data of the function before.
 
     Args:
         count: number of contestants.
-        repetitions: samples of each contestant; with an even number a linear drift cancels out.
+        repetitions: number of samples of each contestant; linear drift cancels out only if it is even.
     """
     for repetition in range(repetitions):
         order = [(repetition // 2 + number) % count for number in range(count)]
@@ -51,21 +54,23 @@ def turns(count: int, repetitions: int) -> Iterator[tuple[int, int]]:
 
 
 def interleaved(a: Callable[[], None], b: Callable[[], None], repetitions: int) -> Ratios:
-    """Time two functions in turn, and the first one twice per repetition, to see how equal functions compare.
+    """Time two functions in turn. The first is timed twice per repetition, to measure the noise.
 
-    Both functions must return only when their work is done. Call this inside `one_thread`.
+    Both functions must return only when their computation has finished. Call this in the context
+    `one_thread`.
 
     Args:
-        a: first function, compiled; it is warmed up here.
-        b: second function, likewise.
-        repetitions: samples of each, at least 1; with 6 or more the intervals have 95 % coverage.
+        a: first function. It must be compiled already, and is warmed up here.
+        b: second function, which must also be compiled.
+        repetitions: number of samples of each function, at least 1. With 6 or more, the confidence intervals
+            have a coverage of 95 %.
     """
     calls = [calls_for(run, SAMPLE_SECONDS) for run in (a, b)]
     contestants = ((a, calls[0]), (b, calls[1]), (a, calls[0]))
     samples = np.empty((repetitions, len(contestants)))
     for repetition, contestant in turns(len(contestants), repetitions):
         run, calls_per_sample = contestants[contestant]
-        run()  # loads its arrays into the caches, from which the function before it has removed them
+        run()  # an untimed call, to load the function's arrays into the caches again
         samples[repetition, contestant] = seconds_of(run, calls_per_sample)
     first, second, first_again = samples.T
     return Ratios(

@@ -1,7 +1,8 @@
-"""Step times and memory of single runs, which are measured one after the other, warmed up and synchronized.
+"""Measurement of step times and memory of single runs, one run per method.
 
-Peak memory is the peak of resident memory of the process. It is measured on Linux only, where it can be
-reset.
+Runs are warmed up before they are timed, and the clock is read only when the device has finished. Peak memory
+is the peak of the process's resident memory. It is measured on Linux only, where the peak can be reset. A
+segment is a stretch of steps that one call of a compiled function takes.
 """
 
 from __future__ import annotations
@@ -36,13 +37,12 @@ from curvebench.timing.clocks import seconds_of
 from curvebench.timing.interleaving import turns
 
 PROCESS = Path("/proc/self")
-# Value to write to clear_refs: the kernel sets the peak of resident memory to its present value (see
-# proc(5)).
+# Value to write to the file clear_refs: the kernel then resets the peak of resident memory (see proc(5)).
 RESET_PEAK = "5"
 
 
 def resident_bytes(process: Path = PROCESS) -> int | None:
-    """Free unused memory and return the bytes of resident memory of this process; None if unknown."""
+    """Free unused memory, and return the bytes of this process's resident memory; None if it is unknown."""
     gc.collect()
     if sys.platform == "linux":
         # malloc_trim is a function of the GNU C library. Other libraries return unused memory by themselves.
@@ -73,8 +73,8 @@ def _status(process: Path, key: str) -> int | None:
     return int(match[1]) * 1024 if match else None
 
 
-# A segment is taken several times in a row, at most MAX_CALLS times, until a sample takes this long, so that
-# clock resolution and interrupts matter little.
+# Smallest duration of a sample. A short segment is repeated, so that clock resolution and interrupts matter
+# little. It is repeated at most MAX_CALLS times.
 SAMPLE_SECONDS = 0.01
 MAX_CALLS = 50
 
@@ -82,8 +82,8 @@ MAX_CALLS = 50
 def _no_update(
     ops: Ops, grad: Array, state: tuple[()], param: Array, hyper: Mapping[str, Array]
 ) -> tuple[Array, tuple[()]]:
-    # The condition is never true, so that parameters do not change. A compiler cannot know this, and can
-    # neither remove the gradient nor move it out of a loop.
+    # The condition is never true, so that parameters do not change. Because a compiler cannot know this,
+    # it can neither remove the computation of the gradient nor move it out of a loop.
     return ops.where(hyper["step"] < 0, grad, param), state
 
 
@@ -116,8 +116,8 @@ class Memory:
         method: name of the method.
         host_baseline_bytes: resident memory of the process before the arrays of the method were loaded; None
             if the system cannot reset the peak.
-        host_peak_bytes: maximum of the resident memory during its steps; None likewise.
-        device_peak_bytes: peak of the bytes of arrays as the backend counts them; None if it does not.
+        host_peak_bytes: peak of the resident memory during the steps; None if the system cannot reset it.
+        device_peak_bytes: peak of the bytes of arrays on the device; None if the backend does not count them.
     """
 
     method: str
@@ -128,14 +128,17 @@ class Memory:
 
 @dataclass(frozen=True)
 class Measured:
-    """Timings in the order of measurement, and the memory of each method; the null optimizer comes first."""
+    """Timings in the order of measurement, and the memory of each method.
+
+    The first method is the null optimizer, which computes gradients and changes no parameters.
+    """
 
     timings: list[Timing]
     memory: list[Memory]
 
 
 class _Compiled:
-    """A compiled method, whose arrays are loaded for each use and freed afterwards."""
+    """A method whose segment is compiled. Its arrays are loaded for each measurement and freed afterwards."""
 
     def __init__(self, method: str, phase: str, bundle: Bundle, engine: Engine, steps: int) -> None:
         self.method, self.phase, self.bundle, self.engine = method, phase, bundle, engine
@@ -148,20 +151,20 @@ class _Compiled:
             self.segment = engine.segment(loaded, inputs, len(bundle.schedule))
 
     def load(self, bundle: Bundle | None = None) -> Loaded:
-        """Load the arrays for the first step, from `bundle` instead of the method's bundle if it is given."""
+        """Load the arrays for the first step from `bundle`; None for the method's own bundle."""
         loaded = load(bundle or self.bundle, self.engine, self.clock, self.programs)
         with self.clock.phase("data"):
             self.engine.synchronize(loaded.carry)
         return loaded
 
     def memory(self) -> Memory:
-        """Measure the memory of the method from before its arrays are loaded to the end of a segment."""
+        """Measure the memory of the method: before its arrays are loaded, and during a segment."""
         baseline = resident_bytes()
-        # Depending on the address of a host array, a backend shares or copies it. From a copy that is made
-        # here, the memory is counted once in both cases.
+        # Depending on the address of a host array, a backend either shares its memory or copies it.
+        # Load from copies that are made after the baseline: memory is then counted once in both cases.
         loaded = self.load(_copied(self.bundle))
         inputs = segment_inputs(self.bundle, self.engine, 0, self.steps)
-        resident_bytes()  # frees the arrays of the copy that the backend does not share
+        resident_bytes()  # this call frees copies whose memory the backend does not share
         device: list[int | None] = []
 
         def run() -> None:
@@ -191,7 +194,7 @@ def _copied(bundle: Bundle) -> Bundle:
 
 
 class _TimedRun:
-    """A run of a method whose segments are timed. Its arrays stay loaded, and segments follow each other."""
+    """A run of a method whose segments are timed. Its arrays stay loaded between the segments."""
 
     def __init__(self, contestant: _Compiled) -> None:
         self.contestant = contestant
@@ -209,7 +212,12 @@ class _TimedRun:
         self.calls = math.ceil(SAMPLE_SECONDS / max(seconds, SAMPLE_SECONDS / limit))
 
     def advance(self, start: int, calls: int = 1) -> float:
-        """Return the seconds of `calls` segments; their inputs are computed before the clock starts."""
+        """Return the seconds of `calls` segments. Their inputs are computed before the clock starts.
+
+        Args:
+            start: number of steps that precede the segment, for its inputs.
+            calls: number of segments, all with the same inputs.
+        """
         engine, bundle = self.contestant.engine, self.contestant.bundle
         inputs = [segment_inputs(bundle, engine, start, self.contestant.steps) for _ in range(calls)]
         engine.synchronize(inputs)
@@ -233,13 +241,13 @@ class _TimedRun:
 def stretch(bundle: Bundle, steps: int) -> tuple[int, int]:
     """Return the number of steps of a measured segment, and the number of steps that precede it.
 
-    If a rule has amortized work every k steps, the length is a multiple of k, so that each segment contains
-    its share of the work, unless the run is too short. The first step belongs to the warm-up, since some
-    rules do more work in it.
+    If a rule does expensive computations only every k steps, the length of the segment is a multiple of k, so
+    that each segment contains the same number of them, unless the run is too short. The first step belongs to
+    the warm-up, since some rules compute more in it.
 
     Args:
         bundle: the run.
-        steps: minimum number of steps, if the run has that many.
+        steps: minimum number of steps, unless the run has fewer.
     """
     every = bundle.rule.refresh_every or 1
     steps = max(split_interval(bundle, steps))  # the inputs of a segment must fit on the device
@@ -262,20 +270,20 @@ def measure_methods(
     repetition are pairs that can be compared.
 
     Args:
-        bundles: bundle of one seed and one setting for each method. The null optimizer uses the gradients of
-            the first one.
+        bundles: by name of the method, its bundle of one seed and one setting. The null optimizer computes
+            the gradients of the first bundle.
         engine: engine of the backend.
         steps: minimum number of steps of a measured segment; short segments are repeated.
         repetitions: number of measured segments of each method.
         progress: called with the name of a method when it is compiled, and after each of its repetitions.
         fail: called with the name of a method that has raised an exception, and the exception; the method is
-            then left out. None raises the exception.
+            then left out. With None, exceptions are raised.
 
     Returns:
-        Timings of the phases `data` (loading), `compile`, `warm_up` (a first segment and evaluation, with
-        everything that backends compile or allocate at first use), `step` (`null_step` for the null
-        optimizer) and `evaluation`. The null optimizer, which computes gradients and does not move, is a
-        method named `null`.
+        Timings and memory. The phases of the timings are `data` (loading), `compile`, `warm_up` (a first
+        segment and evaluation, with everything that backends compile or allocate at first use), `step`
+        (`null_step` for the null optimizer) and `evaluation`. The null optimizer, which computes gradients
+        and changes no parameters, is a method named `null`.
     """
     first = next(iter(bundles.values()))
     null = dataclasses.replace(
@@ -290,7 +298,7 @@ def measure_methods(
             with _left_out(method, fail):
                 contestants[method] = _Compiled(method, phase, bundle, engine, steps)
             progress(method)
-        # The first measurement includes memory for threads and libraries, which belongs to no method.
+        # Discard the first measurement: it includes memory of threads and libraries, which no method needs.
         contestants["null"].memory()
         for method, contestant in contestants.items():
             with _left_out(method, fail):
@@ -304,7 +312,10 @@ def measure_methods(
 
 @contextmanager
 def _left_out(method: str, fail: Callable[[str, Exception], None] | None) -> Iterator[None]:
-    """Pass an exception of a method to `fail`, except for the null method, which all are compared with."""
+    """Return a context that passes an exception of a method to `fail`.
+
+    An exception of the null optimizer is raised, since all methods are compared with it.
+    """
     try:
         yield
     except Exception as error:
@@ -314,7 +325,7 @@ def _left_out(method: str, fail: Callable[[str, Exception], None] | None) -> Ite
 
 
 def _timings(runs: list[_TimedRun], repetitions: int, progress: Callable[[str], None]) -> list[Timing]:
-    """Return the timings of the preparation of all runs, then of their segments and evaluations in turn."""
+    """Time segments and evaluations of all runs in turn. The timings of their preparation come first."""
     timings = []
     for run in runs:
         method, seconds = run.contestant, run.contestant.clock.seconds

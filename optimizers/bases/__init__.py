@@ -1,4 +1,7 @@
-"""Bases that optimizers run in, one file per family. The `BASES` of every module are found by name."""
+"""Bases: changes of coordinates of the parameters in which optimizers run, one file per family.
+
+Each module lists its bases in `BASES`; `bases` collects them.
+"""
 
 from __future__ import annotations
 
@@ -11,5 +14,5 @@ KIND = Kind("basis", __name__, "BASES", Basis)
 
 
 def bases() -> dict[str, Basis]:
-    """Return every basis by name."""
+    """Return all bases by name."""
     return KIND.own()

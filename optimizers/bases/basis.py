@@ -1,4 +1,12 @@
-"""Definition of a basis: the parameters that it changes together, how, and by which matrix."""
+"""Definition of a basis: which parameters it transforms together, in which way, and by which matrix.
+
+A basis is a linear change of coordinates, theta = J c: the optimizer runs on the coordinates c, and the loss
+is computed at the parameters theta. J is made from one matrix V, usually with orthonormal columns, such as
+the eigenvectors of the expected gradient outer product (EGOP).
+
+In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
+Reparameterization" (docs/sources.md).
+"""
 
 from __future__ import annotations
 
@@ -15,13 +23,14 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 class Group(NamedTuple):
-    """Parameters that a basis changes together.
+    """Parameters that a basis transforms together, as one vector.
 
     The vector theta of a group is each parameter's row-major ravel, concatenated in the group's order.
     """
 
     names: tuple[str, ...]
-    size: int  # n, the number of rows of V: entries of the group, or of one filter if filters share V.
+    # Number of rows of V: the entries of the group, or of one filter if all filters of a convolution share V.
+    size: int
     change: Change = ROTATION
 
 
@@ -31,8 +40,8 @@ class Sampling:
 
     Args:
         kind: "initialization" for the workload's initial parameters, "normal" for independent normal entries.
-        scale: standard deviation of `normal`; initialization does not use it.
-        around_start: whether normal entries are added to the run's first parameters instead of 0.
+        scale: standard deviation of `normal`; initialization does not use it. around_start: whether the
+            normal entries are added to the run's initial parameters; otherwise they are the parameters.
     """
 
     kind: Literal["initialization", "normal"] = "initialization"
@@ -42,9 +51,10 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Reestimation:
-    """How often a run estimates its basis again, around its current parameters (000 Sec. 5).
+    """How often a run estimates its basis again, from gradients around its current parameters (000 Sec. 5).
 
-    The optimizer keeps its state: first moments are transformed to the new coordinates, and the rest stays.
+    The optimizer keeps its state: first moments are transformed to the new coordinates, and all other state
+    stays as it is.
 
     Args:
         count, unit: number of epochs or steps between two estimates.
@@ -55,13 +65,16 @@ class Reestimation:
 
 
 class Estimator(Protocol):
-    """Object that receives gradients in several pieces and returns the matrix of a group."""
+    """Object that receives the sampled gradients of a group, in several calls, and returns its matrix V."""
 
     def add(self, gradients: np.ndarray) -> None:
-        """Add gradients, (M, n), one per row."""
+        """Add `gradients` (any number, entries of the group), one per row."""
 
     def result(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return V (n, r), float64, with eigenvectors in columns, leading first, and the eigenvalues (r,).
+        """Return V (n, r) and the eigenvalues (r,), both float64, with the largest eigenvalue first.
+
+        V has the eigenvectors in columns. n is the number of entries of the group, and r the number of
+        columns.
 
         An eigenvalue is NaN if it is not known.
 
@@ -76,25 +89,26 @@ def _no_gradients(options: Options, group: Group, random: np.random.Generator) -
 
 @dataclass(frozen=True)
 class Basis:
-    """A linear change of coordinates, theta = J theta~, for each group of parameters.
+    """A linear change of coordinates, theta = J c, for each group of parameters.
 
-    J is the orthonormal V itself, or another form of `curvebench.optimizers.bases.change`; gradients change
-    by J^T.
+    J is the orthogonal matrix V itself, or another matrix made from V (`curvebench.optimizers.bases.change`).
+    A gradient g becomes J^T g.
 
     Args:
         name: name in studies and tables.
-        source: file and equation of the seed document.
+        source: source document and equation, such as "000 Alg. 2.1".
         description: one line for `curvebench list`.
         options: options of the basis, by name.
-        groups: `groups(options, shapes, kinds)`, which returns the groups of parameters that are changed
+        groups: `groups(options, shapes, kinds)`, which returns the groups of parameters that are transformed
             together; `kinds` has the kind of each parameter's role, such as "weight" or "bias". Raises
             OptionError.
         samples: `samples(options, dimension) -> M`, the number of gradients; `dimension` counts all entries
             of all parameters.
         sampling: `sampling(options) -> Sampling`.
-        estimator: `estimator(options, group, random, decompose)`, which returns the estimator of V. It
-            decomposes gradients by `decompose` (`curvebench.optimizers.bases.estimators.Decomposition`).
-        reestimation: `reestimation(options) -> Reestimation`, or None if V stays.
+        estimator: `estimator(options, group, random, decompose)`, which returns the estimator of V for a
+            group. It decomposes gradients by the function `decompose`
+            (`curvebench.optimizers.bases.estimators.Decomposition`).
+        reestimation: `reestimation(options) -> Reestimation`, or None if a run keeps the V of its start.
     """
 
     name: str
@@ -111,11 +125,11 @@ class Basis:
 
     @property
     def stored(self) -> bool:
-        """Whether a job of its own makes V and stores it for other jobs; the identity has no V."""
+        """Whether a basis-estimation job computes V and stores it for the runs. The identity has no V."""
         return self.estimator is not _no_gradients
 
     def complete(self, options: Options) -> dict[str, Any]:
-        """Check the given options, convert them to one form, and add the defaults.
+        """Check the given options, convert their values to a standard form, and add missing options.
 
         Raises:
             OptionError: for an unknown option or a wrong value.

@@ -1,4 +1,12 @@
-"""Linear changes of coordinates theta = J c for parameters, each made from one matrix V."""
+"""Linear changes of coordinates theta = J c for parameters, each made from one matrix V.
+
+The optimizer runs on the coordinates c; the loss is computed at the parameters theta. V has n rows, one per
+parameter entry of a group, and r <= n orthonormal columns. J is the matrix of the change. Arrays hold several
+runs at once, S seeds times K settings.
+
+In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
+Reparameterization" (docs/sources.md).
+"""
 
 from __future__ import annotations
 
@@ -12,17 +20,17 @@ Applied = Callable[[Ops, Array, Array], Array]
 
 @dataclass(frozen=True)
 class Change:
-    """A form of J, for the parameters that a basis changes together.
+    """A way to build J from V, for the parameters that a basis transforms together.
 
-    In every form c starts at J^T theta_0, which reconstructs theta_0 if J J^T theta_0 is theta_0, and a
-    gradient g becomes J^T g in c.
+    The coordinates start at c = J^T theta_0 for the initial parameters theta_0, which are reconstructed
+    exactly if J J^T theta_0 = theta_0. A gradient g with respect to theta becomes J^T g with respect to c.
 
     Args:
-        name: name under which it is stored with V.
+        name: name under which the change is stored with V.
         leading: whether c begins with a coordinate for each column of V.
-        entries: whether c has, after these, a coordinate for each entry of theta.
-        to_parameters: `to_parameters(ops, V, c) -> J c`, with V of shape (S, n, r), one per seed, c (S, K,
-            number of coordinates), theta (S, K, number of entries).
+        entries: whether c has, after these coordinates, one for each entry of theta.
+        to_parameters: `to_parameters(ops, V, c) -> J c`, with V (seeds, n, r), c (seeds, settings, number of
+            coordinates) and theta (seeds, settings, number of entries).
         to_coordinates: `to_coordinates(ops, V, theta) -> J^T theta`.
     """
 
@@ -33,7 +41,7 @@ class Change:
     to_coordinates: Applied
 
     def coordinates(self, entries: int, columns: int) -> int:
-        """Return the number of coordinates for a number of entries and of columns of V."""
+        """Return the number of coordinates in c, for the numbers of entries of theta and columns of V."""
         return columns * self.leading + entries * self.entries
 
 
@@ -55,25 +63,27 @@ def _for_each_filter(applied: Applied) -> Applied:
 
 
 def _joined(ops: Ops, matrix: Array, flat: Array) -> Array:
-    """theta_d + V (theta_r - V^T theta_d) (000 Alg. D.1 line 5)."""
+    """Return theta_d + V (theta_r - V^T theta_d) for c = (theta_r, theta_d) (000 Alg. D.1 line 5)."""
     leading, entries = flat[..., : matrix.shape[-1]], flat[..., matrix.shape[-1] :]
     return entries + _product(ops, matrix, leading - _transposed_product(ops, matrix, entries))
 
 
 def _parted(ops: Ops, matrix: Array, flat: Array) -> Array:
-    """V^T theta and (I - V V^T) theta (000 D.1.1, l. 1254-1255)."""
+    """Return c = (V^T theta, (I - V V^T) theta) (000 D.1.1, l. 1254-1255)."""
     leading = _transposed_product(ops, matrix, flat)
     return ops.concatenate([leading, flat - _product(ops, matrix, leading)], -1)
 
 
-ROTATION = Change("rotation", False, True, _product, _transposed_product)  # V of shape (n, n) (000 Alg. 2.1).
-REDUCED = Change("reduced", True, False, _product, _transposed_product)  # The span of V_r only (000 D.1.1).
-# I (x) V, with one V for all filters of a convolution (000 D.1.2, Alg. D.2).
+# J = V, of shape (n, n) (000 Alg. 2.1).
+ROTATION = Change("rotation", False, True, _product, _transposed_product)
+# J = V_r, the r leading columns: parameters stay in their span (000 D.1.1).
+REDUCED = Change("reduced", True, False, _product, _transposed_product)
+# J = I (x) V, a Kronecker product: one V for all filters of a convolution (000 D.1.2, Alg. D.2).
 SHARED = Change("shared", False, True, _for_each_filter(_product), _for_each_filter(_transposed_product))
-# I (x) Q on the weight that the data enter, by x -> Q^T x, so that a step needs no product (000 App. D, l.
-# 1205-1209).
+# J = I (x) Q, a Kronecker product, for the weight that multiplies the data (000 App. D, l. 1205-1209).
+# The data x are replaced by Q^T x once, so that a step needs no product with Q.
 DATA = Change("data", False, True, SHARED.to_parameters, SHARED.to_coordinates)
-# [V_r, I - V_r V_r^T], with an additional coordinate for each column (000 Alg. D.1).
+# J = [V_r, I - V_r V_r^T], which adds r coordinates to those of theta (000 Alg. D.1).
 AUXILIARY = Change("auxiliary", True, True, _joined, _parted)
 
 CHANGES = {change.name: change for change in (ROTATION, REDUCED, SHARED, DATA, AUXILIARY)}

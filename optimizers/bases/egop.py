@@ -1,4 +1,7 @@
-"""EGOP: the eigenbasis of the expected gradient outer product, of all parameters or block by block."""
+"""EGOP: the eigenbasis of the expected gradient outer product, of all parameters or block by block.
+
+V, of which the columns are these eigenvectors, is the matrix of the change of coordinates (`change.py`).
+"""
 
 from __future__ import annotations
 
@@ -28,14 +31,14 @@ from curvebench.spec.values import choice, is_number
 
 MULTIPLE_OF_DIMENSION = re.compile(r"((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?)\s*d")
 PERIOD = re.compile(r"([1-9][0-9]*)\s*(epochs?|steps?)")
-# Kinds of parameters that get a block of their own.
+# For each value of the option `blocks`, the kinds of parameters that get a basis of their own.
 BLOCKS = {"weights": ("weight", "head"), "layers": LAYER_KINDS}
 ESTIMATORS: Mapping[str, Callable[[int, int, np.random.Generator, Decomposition], Whole | Streaming]] = {
     "whole": Whole,
     "randomized": lambda size, rank, random, decompose: Randomized(size, rank, random),
     "streaming": lambda size, rank, random, decompose: Streaming(size, rank, random),
 }
-# Option that decides whether parts of a parameter of this kind share V.
+# By the kind of a parameter, the option that decides whether its filters or rows share one V.
 SHARING = {"convolution": "filters", "weight": "rows", "head": "rows"}
 COMPLEMENTS: Mapping[str, Change] = {"random": ROTATION, "auxiliary": AUXILIARY, "none": REDUCED}
 
@@ -51,7 +54,7 @@ def _read_blocks(value: Any) -> Any:
 
 
 def _multiple(text: str) -> float | None:
-    """Return the factor of the dimension in a text, such as 1.0 in `1.0 d`; None for another text."""
+    """Return the factor in a text such as `1.0 d` (a multiple of the dimension); None for any other text."""
     match = MULTIPLE_OF_DIMENSION.fullmatch(text.strip())
     factor = float(match[1]) if match else math.nan
     return factor if 0 < factor < math.inf else None
@@ -91,7 +94,11 @@ def _read_every(value: Any) -> Any:
 
 
 def _count(size: int | str, dimension: int) -> int:
-    """Return a whole number as it is, and a multiple of the dimension rounded, at least 1."""
+    """Return the number that `size` means: itself, or for a text such as `1.0 d` the rounded multiple of
+    `dimension`.
+
+    The result is at least 1.
+    """
     if isinstance(size, int):
         return size
     factor = _multiple(size)
@@ -139,7 +146,7 @@ def _groups(options: Options, shapes: Shapes, kinds: Mapping[str, str]) -> tuple
 
 
 def _check_together(options: Options, change: Change) -> None:
-    """Check combinations of options.
+    """Check that the options are consistent with each other and with the change of coordinates.
 
     Raises:
         OptionError: for options that exclude each other.
@@ -178,7 +185,7 @@ def _reestimation(options: Options) -> Reestimation | None:
 
 
 def rank_of(options: Options, group: Group) -> int:
-    """Return the number of leading columns of V for a group, by the option `rank`."""
+    """Return the number of columns of V for a group, as the option `rank` requires."""
     return group.size if options["rank"] is None else min(group.size, _count(options["rank"], group.size))
 
 

@@ -1,6 +1,14 @@
 """Estimators of leading eigenvectors of the expected gradient outer product.
 
-They decompose all gradients at once, or sketch their range at random, or need a single pass.
+`Whole` decomposes all gradients at once, `Randomized` projects them to a random subspace first, and
+`Streaming` reads each gradient only once and does not store it.
+
+EGOP is the expected gradient outer product, E[g g^T]. It is estimated from M gradients g, each of d entries
+(n entries if only a group of the parameters is changed). V has its eigenvectors in columns; with rank r, only
+the r leading ones.
+
+In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
+Reparameterization" (docs/sources.md).
 """
 
 from __future__ import annotations
@@ -12,35 +20,35 @@ import numpy as np
 
 from curvebench.optimizers.options import OptionError
 
-OVERSAMPLING = 10  # Number of columns of a sketch beyond the rank (Halko et al. 2011 advise 5 or 10).
-WIDER = 4  # A sketch that no iteration improves has this multiple of the rank as its width.
-ITERATIONS = 2  # Iterations of the random range; each reduces the share of small singular values.
+OVERSAMPLING = 10  # Columns of a random sketch in addition to the rank (Halko et al. 2011 advise 5 or 10).
+WIDER = 4  # Width of a sketch divided by the rank, if no iteration improves the sketch.
+ITERATIONS = 2  # Power iterations of a random sketch; each reduces the influence of small singular values.
 
 
 def egop_matrix(gradients: np.ndarray) -> np.ndarray:
-    """Return the empirical EGOP, (1/M) sum of g g^T (000 Alg. 2.1 line 3).
+    """Return the empirical EGOP, the mean of g g^T over the gradients g (000 Alg. 2.1 line 3).
 
     Args:
         gradients: (M, d), one gradient per row.
 
     Returns:
-        Shape (d, d), float64, symmetric to the last bit.
+        Shape (d, d), float64, exactly symmetric.
     """
     g = np.asarray(gradients, np.float64)
     return g.T @ g / len(g)
 
 
-# Returns V (n, n) and the eigenvalues (n,) of the EGOP of gradients (M, n) in float64, leading first.
+# Function from gradients (M, n) to the EGOP's eigenvectors (n, n) and eigenvalues (n,), largest first.
 Decomposition = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 def leading_first(values: np.ndarray, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return V and eigenvalues of an EGOP from ascending eigenvalues; values below 0 by rounding become 0."""
+    """Reverse eigenvectors and ascending eigenvalues: the largest first, and negative values as 0."""
     return vectors[:, ::-1], np.maximum(values[::-1], 0.0)
 
 
 def by_numpy(gradients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Decompose the EGOP of gradients on the host, by the SVD if it cannot have full rank."""
+    """Decompose the EGOP with NumPy; by the SVD of the gradients if they are too few for full rank."""
     count, dimension = gradients.shape
     if count >= dimension:
         return leading_first(*np.linalg.eigh(egop_matrix(gradients)))
@@ -49,7 +57,7 @@ def by_numpy(gradients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def checked(gradients: np.ndarray) -> np.ndarray:
-    """Return gradients (M, d) in float64.
+    """Convert gradients (M, d) to float64 and check them.
 
     Raises:
         OptionError: if there is no gradient, or one is not finite.
@@ -67,7 +75,7 @@ def checked(gradients: np.ndarray) -> np.ndarray:
 
 
 def with_signs(vectors: np.ndarray) -> np.ndarray:
-    """Give each column the sign that makes its entry of largest magnitude positive, the first of ties."""
+    """Choose columns' signs so that the entry of largest magnitude (the first of equal ones) is positive."""
     largest = vectors[np.argmax(np.abs(vectors), axis=0), np.arange(vectors.shape[1])]
     return np.asarray(vectors * np.where(largest < 0, -1.0, 1.0))
 
@@ -78,11 +86,12 @@ def eigenbasis(gradients: np.ndarray, decompose: Decomposition = by_numpy) -> tu
     Eigenvectors are unique up to sign if eigenvalues differ. The sign is chosen so that the entry of largest
     magnitude, the first of equal entries, is positive. A coordinate in which every gradient is 0 keeps its
     unit vector, after all others. Inside an eigenspace of several dimensions, such as the null space if M <
-    d, the basis is LAPACK's, and may differ between machines (`with_random_null_space`).
+    d, LAPACK chooses the eigenvectors, which may differ between machines; `with_random_null_space` replaces
+    them.
 
     Args:
-        gradients: (M, d), one gradient per row.
-        decompose: function that decomposes the EGOP of the coordinates in which a gradient is not 0.
+        gradients: (M, d), one gradient per row. decompose: function that decomposes the EGOP, restricted to
+            the coordinates in which not all gradients are 0.
 
     Returns:
         V of shape (d, d) with eigenvectors in columns, and the eigenvalues (d,), both float64, leading first.
@@ -105,14 +114,14 @@ def eigenbasis(gradients: np.ndarray, decompose: Decomposition = by_numpy) -> tu
 def completed(
     leading: np.ndarray, eigenvalues: np.ndarray, random: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Complete orthonormal columns (d, r) to a basis (d, d) by random columns.
+    """Complete orthonormal columns (d, r) to an orthonormal basis (d, d) with random columns.
 
-    The random columns are a uniformly random orthonormal basis of the complement. Their eigenvalues in (d,)
-    are not known.
+    The new columns are a uniformly random orthonormal basis of the complement. Their eigenvalues are not
+    known, and are NaN in the result.
     """
     dimension, rank = leading.shape
     complement = random.standard_normal((dimension, dimension - rank))
-    # A single projection leaves rounding errors that grow with the condition of the random matrix.
+    # Project twice, because a single projection of an ill-conditioned matrix leaves large rounding errors.
     for _ in range(2):
         complement = np.linalg.qr(complement - leading @ (leading.T @ complement))[0]
     unknown = np.full(dimension - rank, np.nan)
@@ -124,11 +133,11 @@ def with_random_null_space(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return another eigenbasis of the same matrix, in which the basis of the null space is uniformly random.
 
-    The null space has the columns whose eigenvalue is 0 up to rounding, at most n eps lambda_1, and the
-    columns of a random complement, whose eigenvalues are not known.
+    The null space consists of the columns whose eigenvalue is 0 up to rounding (at most n eps times the
+    largest), and of columns from a random completion, whose eigenvalues are NaN.
 
     Args:
-        matrix: V (n, r), orthonormal, leading first.
+        matrix: V (n, r), orthonormal columns, largest eigenvalue first.
         eigenvalues: (r,); NaN if not known.
 
     Returns:
@@ -138,14 +147,14 @@ def with_random_null_space(
     null = values <= len(matrix) * np.finfo(np.float64).eps * values.max(initial=0.0)
     rotation, upper = np.linalg.qr(random.standard_normal((null.sum(), null.sum())))
     changed = matrix.copy()
-    # Without the signs, the rotation would not be uniform.
+    # The signs make the random rotation uniform (Mezzadri 2007).
     changed[:, null] = matrix[:, null] @ (rotation * np.sign(np.diag(upper)))
     return changed, eigenvalues
 
 
 @dataclass
 class Whole:
-    """All eigenvectors, or the leading ones, by a decomposition of all gradients at once."""
+    """Estimator of all or of the leading eigenvectors that decomposes all gradients at once."""
 
     size: int
     rank: int
@@ -157,9 +166,9 @@ class Whole:
         self.pieces.append(gradients)
 
     def taken(self) -> np.ndarray:
-        """Return all gradients that were added, (M, n), and release them here.
+        """Return all gradients that were added, (M, n), and drop the estimator's references to them.
 
-        Two copies may not fit into memory.
+        Two copies of the gradients may not fit into memory.
         """
         at = sum(map(len, self.pieces))
         gradients = np.empty((at, self.size))
@@ -177,7 +186,7 @@ class Whole:
 
 @dataclass
 class Randomized(Whole):
-    """Leading eigenvectors as right singular vectors of the gradients, by Halko's random range (000 C.6)."""
+    """Estimator of the leading eigenvectors by a randomized SVD of the gradients (Halko et al.; 000 C.6)."""
 
     def result(self) -> tuple[np.ndarray, np.ndarray]:
         g = checked(self.taken())
@@ -192,7 +201,8 @@ class Randomized(Whole):
 
 @dataclass
 class Streaming:
-    """Leading eigenvectors from one pass over the gradients, with memory for 4 r + 10 vectors whatever M is.
+    """Estimator of the leading eigenvectors that reads each gradient once and stores 4 r + 10 vectors,
+    whatever M is.
 
     The sketch is Y = P Omega for the EGOP P and a Gaussian Omega. The eigenvectors are those of Nystroem's
     approximation Y (Omega^T Y)^-1 Y^T of P (Tropp, Yurtsever, Udell, Cevher 2017, Algorithm 3). No iteration
@@ -218,7 +228,7 @@ class Streaming:
         if not self.count:
             checked(np.zeros((0, self.size)))
         sketch = self.sketch / self.count
-        # The shift keeps the factor definite if P does not have full rank; it is subtracted again below.
+        # The shift makes a Cholesky factor exist if P does not have full rank; it is subtracted below.
         shift = np.sqrt(self.size) * np.finfo(np.float64).eps * max(np.linalg.norm(sketch), 1e-280)
         shifted = sketch + shift * self.test
         inner = self.test.T @ shifted
@@ -233,7 +243,7 @@ Change = Callable[[np.ndarray, np.ndarray, np.random.Generator], tuple[np.ndarra
 
 @dataclass
 class Changed:
-    """Vectors and eigenvalues of another estimator, changed at random, for example completed."""
+    """Estimator that changes the result of another estimator at random, for example completes the basis."""
 
     estimator: Whole | Streaming | Changed
     change: Change

@@ -1,4 +1,4 @@
-"""The identity basis: original coordinates."""
+"""The identity basis: the optimizer runs in the original coordinates of the parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A random orthogonal basis, to compare with: any rotation, or any leading columns, without gradients."""
+"""A random orthogonal basis, as a control: a uniformly random rotation or some columns of one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ from curvebench.optimizers.options import Options
 
 
 class _Haar:
-    """Uniformly random orthonormal columns: the Q of a Gaussian matrix whose R has a positive diagonal."""
+    """Estimator that returns uniformly random orthonormal columns and ignores all gradients.
+
+    They are the Q of the QR decomposition of a Gaussian matrix, with signs such that R has a positive
+    diagonal.
+    """
 
     def __init__(self, size: int, columns: int, random: np.random.Generator) -> None:
         self.size, self.columns, self.random = size, columns, random
@@ -21,7 +25,7 @@ class _Haar:
         """Ignore the gradients."""
 
     def result(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return V (n, r), and NaN as the eigenvalues (r,), which are not known."""
+        """Return V (n, r), orthonormal columns, and NaN for the eigenvalues (r,), which are not known."""
         orthonormal, upper = np.linalg.qr(self.random.standard_normal((self.size, self.columns)))
         return orthonormal * np.sign(np.diag(upper)), np.full(self.columns, np.nan)
 

@@ -1,8 +1,9 @@
 """Matrix functions that update rules share: polar factors, inverse roots, tracked bases, spectral steps.
 
-All are pure functions on the table of array functions. Matrices are the last two axes, and all leading axes
-are batch axes. There is no branch on values, and every loop has a fixed length, so that programs compile as a
-whole. A matrix that is not finite gives a result that is not finite.
+All are pure functions that receive a backend's array functions `ops`. The last two axes of an array are
+matrices; all leading axes, written "...", are batch axes. No branch depends on values, and every loop has a
+fixed length, so that programs compile as a whole. A matrix that is not finite gives a result that is not
+finite.
 """
 
 from __future__ import annotations

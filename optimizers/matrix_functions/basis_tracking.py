@@ -1,4 +1,10 @@
-"""Eigenvectors by products and QR: power and orthogonal iteration, and a basis that follows a matrix."""
+"""Eigenvectors by products and QR: power and orthogonal iteration, and a basis that follows a matrix.
+
+X is the symmetric matrix whose eigenvectors are sought, with eigenvalues lambda_1 >= lambda_2 >= ...; V has
+their estimates in m columns. Leading axes "..." are batch axes.
+
+In citations, 002 is Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md).
+"""
 
 from __future__ import annotations
 
@@ -8,7 +14,7 @@ from curvebench.optimizers.matrix_functions.scaling import normalized
 
 
 def power_iteration(ops: Any, matrix: Any, vector: Any, steps: int) -> Any:
-    """Return the leading eigenvector by q <- X q / |X q| (002 Q.1, after eq. 141).
+    """Return an estimate of the leading eigenvector by steps q <- X q / |X q| (002 Q.1, after eq. 141).
 
     A step multiplies the error by lambda_2 / lambda_1. `estimated_eigenvalues` computes the eigenvalue.
 
@@ -18,7 +24,7 @@ def power_iteration(ops: Any, matrix: Any, vector: Any, steps: int) -> Any:
         steps: number of steps.
 
     Returns:
-        (..., n) with norm 1; 0 where a product is 0.
+        q, (..., n), with norm 1; or 0 if a product X q is 0.
     """
     column = vector[..., None]
     for _ in range(steps):
@@ -29,21 +35,22 @@ def power_iteration(ops: Any, matrix: Any, vector: Any, steps: int) -> Any:
 def orthogonal_iteration(ops: Any, matrix: Any, basis: Any) -> Any:
     """Do one step V <- QR(X V) (002 eqs. 142 and 143; eqs. 144 and 145 where X drifts).
 
-    A step multiplies the angle between the span of V and the span of the leading m eigenvectors by
-    lambda_{m+1} / lambda_m. With m = n, column i converges at the rate of its own gap.
+    For m columns, a step multiplies the angle between their span and that of the m leading eigenvectors by
+    lambda_{m+1} / lambda_m. With m = n, column i converges at a rate that depends on the ratios of lambda_i
+    to its neighbours.
 
     Args:
         matrix: X, (..., n, n), symmetric and positive semi-definite.
         basis: V, (..., n, m), orthonormal columns.
 
     Returns:
-        (..., n, m), orthonormal columns with the signs that the library's QR gives.
+        The new V, (..., n, m), with orthonormal columns. Their signs depend on the library's QR.
     """
     return ops.qr(matrix @ basis)[0]
 
 
 def estimated_eigenvalues(ops: Any, matrix: Any, basis: Any) -> Any:
-    """Return v_i^T X v_i for each column v_i of a basis (002 Q.2.1).
+    """Return v^T X v, an estimate of the eigenvalue, for each column v of a basis (002 Q.2.1).
 
     Args:
         matrix: X, (..., n, n).
@@ -56,15 +63,15 @@ def estimated_eigenvalues(ops: Any, matrix: Any, basis: Any) -> Any:
 
 
 def descending_order(ops: Any, values: Any) -> Any:
-    """Return the indices (..., m) that sort values (..., m) from large to small; ties keep their order."""
+    """Return the indices that sort values (..., m) in descending order; equal values keep their order."""
     return ops.argsort(-values, -1)
 
 
 def reorder(ops: Any, array: Any, order: Any, axis: int) -> Any:
     """Sort the columns (axis -1) or rows (axis -2) of matrices in a given order.
 
-    State that is expressed in a basis is sorted with it: the rows of second moments belong to the columns of
-    the left basis, and their columns to the columns of the right basis.
+    An optimizer whose state is expressed in a left and a right basis, such as second moments, must sort the
+    state's rows like the left basis' columns, and its columns like the right basis' columns.
 
     Args:
         array: (..., m, n).
@@ -75,9 +82,7 @@ def reorder(ops: Any, array: Any, order: Any, axis: int) -> Any:
 
 
 def align_signs(ops: Any, basis: Any, previous: Any) -> Any:
-    """Give each column the sign with which its inner product with the previous column is not negative.
-
-    See 002 Q.2.1.
+    """Choose signs such that no column has a negative inner product with its previous value (002 Q.2.1).
 
     Args:
         basis: (..., n, m).
@@ -88,7 +93,7 @@ def align_signs(ops: Any, basis: Any, previous: Any) -> Any:
 
 
 def online_orthogonal_iteration(ops: Any, matrix: Any, basis: Any) -> tuple[Any, Any]:
-    """Do one orthogonal iteration with corrections of signs and order (002 Q.2.1, eqs. 144 and 145).
+    """Do one orthogonal iteration, then align signs and sort columns (002 Q.2.1, eqs. 144 and 145).
 
     Args:
         matrix: X at this step, (..., n, n), symmetric and positive semi-definite.
@@ -107,10 +112,10 @@ def online_orthogonal_iteration(ops: Any, matrix: Any, basis: Any) -> tuple[Any,
 def labelled_orthogonal_iteration(ops: Any, matrix: Any, basis: Any) -> Any:
     """Do one online orthogonal iteration in which column i continues column i of the basis before.
 
-    State expressed in the basis does not have to be reordered. QR starts with the column that leads in the
-    basis before, as in SOAP's own implementation (Vyas et al. 2024). That implementation keeps the columns in
-    the order of QR and reorders the state, which is the same up to a permutation, but costs as much as
-    everything else if a basis belongs to a tensor of several axes.
+    State that is expressed in the basis therefore does not have to be reordered. QR starts with the column
+    that leads in the basis before, as in SOAP's own implementation (Vyas et al. 2024). That implementation
+    keeps the columns in the order of QR and reorders the state, which is the same up to a permutation, but
+    costs as much as everything else if a basis belongs to a tensor of several axes.
 
     Args:
         matrix: X at this step, (..., n, n), symmetric and positive semi-definite.
@@ -119,7 +124,7 @@ def labelled_orthogonal_iteration(ops: Any, matrix: Any, basis: Any) -> Any:
     Returns:
         V of this step, (..., n, m) (002 Q.2.1).
     """
-    # Rows are contiguous in memory and columns are not. X is symmetric, so that rows can be moved instead.
+    # The basis is transposed, because rows are contiguous in memory and columns are not.
     old_rows = ops.matrix_transpose(basis)
     product = old_rows @ matrix
     order = descending_order(ops, ops.sum(old_rows * product, axis=-1))

@@ -1,6 +1,13 @@
 """Alternative steps of a learned curvature: default update, inverse-free Cholesky, projection, retraction.
 
 The default update learns S itself, whose roots are computed by eigendecomposition (`inverse_root`).
+
+S is the learned curvature, a symmetric positive definite matrix whose inverse root preconditions gradients. H
+is the curvature measured at one step, such as g g^T for the gradient g. S_C x S_K is a Kronecker product, and
+C with C C^T = S^-1 (C_C and C_K for two factors) are Cholesky factors.
+
+In citations, 003 is Lin et al. (2025), "Spectral-factorized Positive-definite Curvature Learning for NN
+Training" (docs/sources.md).
 """
 
 from __future__ import annotations
@@ -16,8 +23,8 @@ def default_step(
     Args:
         matrix: S, (..., n, n), symmetric and positive definite.
         curvature: H, (..., n, n), symmetric.
-        rate: beta_2, a number or (..., 1, 1); gamma and damping may have these shapes too.
-        gamma: 1 if S decays, 0 if it is a sum.
+        rate: beta_2, a number or (..., 1, 1); gamma and damping may have these shapes too. gamma: 1 if S is a
+            running mean, 0 if it is a sum.
         damping: lambda.
 
     Returns:
@@ -29,7 +36,7 @@ def default_step(
 def cholesky_step(
     ops: Any, factor: Any, curvature: Any, rate: Any, gamma: Any = 1.0, damping: Any = 0.0
 ) -> Any:
-    """C <- C h(-rate L), an inverse-free step of S = (C C^T)^-1 along a curvature.
+    """Return C of S = (C C^T)^-1 after a step along a curvature: C h(-rate L), without an inverse.
 
     L + L^T = C^T (H + lambda I) C - gamma I. L is lower triangular and h(X) = I + X + X^2 / 2, so that the
     diagonal of C stays positive (Lin et al. 2023, 2024; 003 Sec. 4.1). To first order in the rate, S takes
@@ -54,11 +61,12 @@ def kronecker_cholesky_step(
     damping: Any = 0.0,
     shares_scale: bool = False,
 ) -> tuple[Any, Any]:
-    """Return C_C and C_K after an inverse-free step of S along g g^T + lambda I.
+    """Return the factors C_C and C_K of S after a step along g g^T + lambda I, without inverses.
 
-    S = (C_C C_C^T)^-1 x (C_K C_K^T)^-1. As printed (003 Fig. 6, left; Lin et al. 2024), each factor takes the
-    whole change of scale, so that S takes it twice. With `shares_scale`, each factor takes a half: to first
-    order in the rate, S then moves as in the spectral step.
+    S = (C_C C_C^T)^-1 x (C_K C_K^T)^-1. As printed (003 Fig. 6, left; Lin et al. 2024), each factor is
+    multiplied by the whole change of scale, so that S is multiplied by it twice. With `shares_scale`, each
+    factor is multiplied by half of the change: to first order in the rate, S then moves as in the spectral
+    step.
 
     Args:
         factors: C_C (..., m, m) and C_K (..., n, n), lower triangular with positive diagonals.
@@ -88,11 +96,11 @@ def kronecker_cholesky_step(
 def kronecker_projection_step(
     ops: Any, factors: tuple[Any, Any], gradient: Any, rate: Any, gamma: Any = 1.0, rounds: int = 12
 ) -> tuple[Any, Any]:
-    """Return the Kronecker product nearest to the default step of S_C x S_K along g g^T, in Frobenius norm.
+    """Return the factors of the Kronecker product nearest to the default step of S_C x S_K along g g^T.
 
-    Its factors are the leading singular pair of the rearranged matrix (Van Loan and Pitsianis 1993; 003 Sec.
-    4.1), by power iteration from the old factors. The matrix is never formed, and the factors stay positive
-    definite.
+    The distance is the Frobenius norm. The factors are the leading singular pair of the rearranged matrix
+    (Van Loan and Pitsianis 1993; 003 Sec. 4.1), by power iteration from the old factors. The matrix is never
+    formed, and the factors stay positive definite.
 
     Args:
         factors: S_C (..., m, m) and S_K (..., n, n), symmetric and positive definite.
@@ -133,22 +141,22 @@ def retraction_step(ops: Any, matrix: Any, curvature: Any, rate: Any) -> Any:
 
 
 def _moved_factor(ops: Any, factor: Any, change: Any, rate: Any) -> Any:
-    """Return C h(-rate L) with L + L^T the symmetric change, (..., n, n)."""
+    """Return C h(-rate L), where L is lower triangular and L + L^T is the symmetric matrix `change`."""
     lower = ops.tril(change) - change * ops.eye(change.shape[-1]) / 2
     step = -rate * lower
     return factor + factor @ (step + step @ step / 2)
 
 
 def _mean_trace(ops: Any, matrix: Any) -> Any:
-    """Return the mean of the diagonal, (..., 1, 1)."""
+    """Return the mean of the diagonal of matrices, as (..., 1, 1)."""
     return ops.mean(ops.diagonal(matrix), axis=-1, keepdims=True)[..., None]
 
 
 def _inner(ops: Any, a: Any, b: Any) -> Any:
-    """Return the sum of products of entries, (..., 1, 1)."""
+    """Return the inner product of matrices, the sum of products of entries, as (..., 1, 1)."""
     return ops.sum(a * b, axis=(-2, -1), keepdims=True)
 
 
 def _frobenius_norm(ops: Any, matrix: Any) -> Any:
-    """Return the Frobenius norm, (..., 1, 1)."""
+    """Return the Frobenius norm of matrices, as (..., 1, 1)."""
     return ops.sqrt(_inner(ops, matrix, matrix))

@@ -1,4 +1,7 @@
-"""Inverse roots of symmetric positive semi-definite matrices, by eigendecomposition."""
+"""Inverse roots of symmetric positive semi-definite matrices, by eigendecomposition.
+
+In citations, 002 is Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md).
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,18 @@ from typing import Any
 
 
 def inverse_root(ops: Any, matrix: Any, exponent: float, epsilon: Any = 0.0, cutoff: Any = 0.0) -> Any:
-    """Return (A + epsilon I)^(-exponent) by eigendecomposition, as Shampoo needs (002 eq. 53; 1/2 in eq. 63).
+    """Return (A + epsilon I)^(-exponent) by eigendecomposition, as in Shampoo (002 eqs. 53 and 63).
 
-    Eigenvalues below 0 are rounding and count as 0. An eigenvalue that is 0 after damping stays 0 in the
-    inverse, so that without epsilon the result is a root of the pseudo-inverse (002 Fact 2.1 needs it where
-    X_t is singular).
+    Negative eigenvalues are rounding errors and count as 0. An eigenvalue that is 0 after damping stays 0 in
+    the inverse, so that without epsilon the result is a root of the pseudo-inverse (002 Fact 2.1 needs it
+    where X_t is singular).
 
     Args:
         matrix: A, (..., n, n); its symmetric part is used.
         exponent: above 0, such as 1/4.
         epsilon: damping, added to each eigenvalue before the root: a number or (..., 1, 1).
-        cutoff: eigenvalues up to this share of the largest, both damped, get the inverse 0. A number or (...,
-            1, 1); rank_cutoff gives the size of rounding.
+        cutoff: damped eigenvalues up to this share of the largest get the inverse 0. A number or (..., 1, 1);
+            `rank_cutoff` returns the size of rounding errors.
 
     Returns:
         (..., n, n), symmetric up to rounding.
@@ -28,9 +31,9 @@ def inverse_root(ops: Any, matrix: Any, exponent: float, epsilon: Any = 0.0, cut
 
 
 def inverse_root_product(ops: Any, matrix: Any, factor: Any, exponent: float, cutoff: Any = 0.0) -> Any:
-    """Return A^(-exponent) B by eigendecomposition.
+    """Return A^(-exponent) B, (..., n, k), by eigendecomposition.
 
-    It needs fewer products than `inverse_root` if B has few columns.
+    If B has few columns, this needs fewer products than `inverse_root` and a multiplication.
 
     Args:
         matrix: A, (..., n, n); its symmetric part is used.
@@ -47,6 +50,6 @@ def inverse_root_product(ops: Any, matrix: Any, factor: Any, exponent: float, cu
 def _inverse_powers(ops: Any, values: Any, exponent: float, epsilon: Any, cutoff: Any) -> Any:
     """Return (values + epsilon)^(-exponent), (..., 1, n), with 0 for values up to the cutoff."""
     damped = ops.maximum(values, 0.0)[..., None, :] + epsilon
-    # A NaN counts as above the cutoff: a lane that diverged must not go on as if its roots were 0.
+    # A NaN counts as above the cutoff, so that the result is NaN and a diverged run is noticed.
     counts = ~(damped <= cutoff * ops.max(damped, axis=-1, keepdims=True))
     return ops.power(ops.where(counts, damped, 1.0), -exponent) * ops.astype_float(counts)

@@ -1,4 +1,10 @@
-"""Orthogonal polar factor U V^T of a matrix, by a polynomial iteration or exactly."""
+"""Orthogonal polar factor U V^T of a matrix, by a polynomial iteration or exactly.
+
+U S V^T is the singular value decomposition of the matrix, X the iterate, with m rows and n columns, and c_1,
+c_2, ... are the coefficients of an odd polynomial c_1 x + c_2 x^3 + ...
+
+In citations, 002 is Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +15,7 @@ from curvebench.optimizers.matrix_functions.polynomials import OddPolynomial
 from curvebench.optimizers.matrix_functions.scaling import normalized, rank_cutoff
 from curvebench.optimizers.matrix_functions.symmetric import gram, symmetric_product
 
-# Number of steps that are computed on X X^T at a time, and the ratio of sides from which this is faster.
+# TOGETHER steps are computed on X X^T at a time, if the longer side of X is at least WIDE times the shorter.
 TOGETHER, WIDE = 3, 2
 
 
@@ -22,10 +28,9 @@ def newton_schulz(
 ) -> Any:
     """Return the polar factor by X <- c_1 X + c_2 (X X^T) X + c_3 (X X^T)^2 X + ... (002 eq. 147).
 
-    The iteration starts at the matrix divided by its Frobenius norm. Products with X X^T use the smaller
-    side. For a quintic and m <= n, a step needs 4 m^2 n + 2 m^3 multiplications and additions (002 Q.3.1,
-    Compute). From n = 2 m on, three steps are computed on X X^T before X is multiplied: 4 m^2 n + 18 m^3 for
-    the three.
+    The iteration starts at the matrix divided by its Frobenius norm. X X^T is formed on the smaller side. For
+    a quintic and m <= n, a step needs 4 m^2 n + 2 m^3 multiplications and additions (002 Q.3.1, Compute).
+    From n = 2 m on, three steps are computed on X X^T before X is multiplied: 4 m^2 n + 18 m^3 for the three.
 
     Args:
         matrix: (..., m, n), of any scale.
@@ -57,8 +62,8 @@ def newton_schulz(
 def _composed(ops: Any, x: Any, polynomials: Sequence[OddPolynomial]) -> Any:
     """Apply odd polynomials one after the other: P(X) = Q X with Q even in X, and P(X) P(X)^T = Q (X X^T) Q.
 
-    A few at a time are as accurate as one by one. More would not be: each polynomial multiplies the smallest
-    eigenvalues of X X^T, and with them its rounding errors, by the square of its c_1.
+    A few polynomials at a time are as accurate as single steps. More would be less accurate: each polynomial
+    multiplies the smallest eigenvalues of X X^T, and with them its rounding errors, by the square of its c_1.
     """
     identity = ops.cast_like(ops.eye(x.shape[-2]), x)
     squares = gram(ops, x)

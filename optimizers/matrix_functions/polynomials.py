@@ -1,4 +1,7 @@
-"""Odd polynomials that drive singular values to 1: the coefficient sets of Newton-Schulz iterations."""
+"""Odd polynomials that drive singular values to 1: the coefficient sets of Newton-Schulz iterations.
+
+In citations, 002 is Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md).
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,14 @@ CUBIC: OddPolynomial = (3 / 2, -1 / 2)
 QUINTIC: OddPolynomial = (15 / 8, -5 / 4, 3 / 8)
 JORDAN: OddPolynomial = (3.4445, -4.7750, 2.0315)
 
-# Amsel, Persson, Musco, Gower 2025, "The Polar Express": each is the minimax polynomial, in float64, on the
-# interval to which the polynomials before it map [1e-3, 1], with a cushion of 0.024 at its lower end. Their
-# printed coefficients (Implementation 1) agree to 9 digits. No composition of equally many odd quintics comes
-# nearer to 1.
+# Coefficients by Amsel, Persson, Musco, Gower 2025, "The Polar Express".
+# Each is the minimax polynomial on the interval to which the polynomials before it map [1e-3, 1].
+# The interval has a margin of 0.024 at its lower end. Printed coefficients agree to 9 digits.
+# No composition of equally many odd quintic polynomials comes closer to 1.
 #
-# In the first steps it is steep at 1, up to 70,000: in float32 a rounded singular value of 1 misses by 1 %
-# after 5 steps and is right to rounding after 8; in bfloat16 it could leave the interval.
+# The composition of the first steps has slopes of up to 70,000 at 1, which amplify rounding errors.
+# In float32 a singular value of 1 is off by 1 % after 5 steps, and right to rounding after 8.
+# In bfloat16 it could leave the interval.
 POLAR_EXPRESS: tuple[OddPolynomial, ...] = (
     (8.287212018145635, -23.59588651909885, 17.30038731253094),
     (4.107059111542204, -2.947849916737911, 0.5448431082926602),

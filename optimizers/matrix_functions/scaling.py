@@ -8,9 +8,9 @@ import numpy as np
 
 
 def normalized(ops: Any, array: Any, axis: int | tuple[int, ...]) -> tuple[Any, Any]:
-    """Divide an array by its Euclidean norm, and return it with the norm.
+    """Divide an array by its Euclidean norm, and return the quotient and the norm.
 
-    Entries are first divided by the largest, so that squares stay in range whatever the scale.
+    Entries are first divided by the largest, so that squares neither overflow nor underflow.
 
     Args:
         array: any shape.
@@ -27,5 +27,5 @@ def normalized(ops: Any, array: Any, axis: int | tuple[int, ...]) -> tuple[Any, 
 
 
 def rank_cutoff(ops: Any, *lengths: int) -> float:
-    """Return the share of the largest singular value up to which others may be rounding: max(m, n) eps."""
+    """Return max(m, n) eps: singular values below this share of the largest may be rounding errors."""
     return max(lengths) * float(np.finfo(ops.dtype).eps)

@@ -1,4 +1,12 @@
-"""Steps of a spectral factorization S = B diag(d) B^T for any symmetric curvature, without decompositions."""
+"""Steps of a spectral factorization S = B diag(d) B^T for any symmetric curvature, without decompositions.
+
+S is the learned curvature, whose inverse root preconditions gradients: B has its eigenvectors in columns and
+d its eigenvalues. H is the curvature measured at one step, such as g g^T for the gradient g. beta_2 is the
+step size of the curvature, gamma its decay (1 for a running mean, 0 for a sum), and lambda the damping.
+
+In citations, 003 is Lin et al. (2025), "Spectral-factorized Positive-definite Curvature Learning for NN
+Training" (docs/sources.md).
+"""
 
 from __future__ import annotations
 
@@ -16,14 +24,14 @@ class Spectrum(NamedTuple):
 
 
 class KroneckerSpectrum(NamedTuple):
-    """S = alpha S_1 x S_2 x ..., with one factor per axis, each of determinant 1 (003 Claim 5)."""
+    """Kronecker product S = alpha S_1 x S_2 x ... of a factor per axis, of determinant 1 (003 Claim 5)."""
 
     scale: Any  # alpha, (..., 1), above 0.
     factors: tuple[Spectrum, ...]  # One factor per axis.
 
 
-# Factor of d in d e^x and in its first order d (1 + x), and the logarithm of the factor. x is given as gain
-# and loss, because 1 + x would round a small gain to 0 if everything is lost, and d would become 0.
+# Functions that return e^x or its first order 1 + x, and the logarithm of this factor.
+# x is gain - loss. These are separate arguments, because 1 - 1 + gain rounds a small gain to 0.
 EXPONENTIALS: Mapping[str, Callable[[Any, Any, Any], Any]] = {
     "exact": lambda ops, gained, lost: ops.exp(gained - lost),
     "first_order": lambda ops, gained, lost: (1 - lost) + gained,
@@ -67,14 +75,12 @@ CAYLEYS: Mapping[str, Callable[[Any, Any, Any], Any]] = {"exact": exact_cayley, 
 
 @dataclass(frozen=True)
 class SpectralMaps:
-    """Maps of a step from tangent space to the factors.
+    """Maps by which a step changes d (an exponential) and B (a Cayley map).
 
-    Args:
-        exponential: map of d, a key of EXPONENTIALS.
-        cayley: map of B, a key of CAYLEYS.
-        normalized: whether the rotation has a given length instead of the curvature's (003 Sec. 3.4).
-        tie_tolerance: two values whose difference is at most this share of the larger count as equal, and are
-            not rotated (003 App. E); with 0, only equal values.
+    Args: exponential: map of d, a key of EXPONENTIALS. cayley: map of B, a key of CAYLEYS. normalized:
+    whether the rotation of B has a given size instead of one that follows from the curvature (003 Sec. 3.4).
+    tie_tolerance: two values whose difference is at most this share of the larger count as equal, and are not
+    rotated (003 App. E); with 0, only equal values.
     """
 
     exponential: str = "exact"
@@ -128,7 +134,7 @@ def spectral_step_inside(
     damping: Any = 0.0,
     rotation_rate: Any = None,
 ) -> Spectrum:
-    """Return the result of `spectral_step` for a curvature that is already B^T H B, (..., n, n)."""
+    """Return the result of `spectral_step`, for a curvature `inside` that is already B^T H B, (..., n, n)."""
     growth = spectral_growth(spectrum.values, ops.diagonal(inside) + damping, rate, gamma)
     values = spectrum.values * EXPONENTIALS[maps.exponential](ops, *growth)
     return Spectrum(rotated_basis(ops, spectrum, inside, rate, maps, rotation_rate), values)
@@ -168,7 +174,7 @@ def kronecker_spectral_step(
             added = added * inverse
         parts = spectral_growth(factor.values, ops.diagonal(curvature) + added, rate, gamma)
         growth = LOGARITHMS_OF_EXPONENTIALS[maps.exponential](ops, *parts)
-        # The mean of log d is 0 except for rounding, which is removed with the rest.
+        # The mean of log d is 0 up to rounding errors, which this subtraction removes, too.
         mean = ops.mean(ops.log(factor.values) + growth, axis=-1, keepdims=True)
         basis = rotated_basis(ops, factor, curvature, rate, maps, rotation_rate)
         moved.append(Spectrum(basis, factor.values * ops.exp(growth - mean)))
@@ -219,7 +225,7 @@ def rotation_generator(ops: Any, values: Any, inside: Any, tie_tolerance: float 
 def spectral_power(ops: Any, values: Any, power: float) -> Any:
     """Return d^(-1/p), entry by entry.
 
-    The result is NaN where d is infinite, because the power 0 would hide the overflow.
+    The result is NaN where d is infinite, because the limit 0 would hide the overflow.
 
     Args:
         values: d, of any shape, above 0.
@@ -241,7 +247,7 @@ def nearer_orthogonal(ops: Any, basis: Any) -> Any:
 
 
 def spectral_growth(values: Any, diagonal: Any, rate: Any, gamma: Any) -> tuple[Any, Any]:
-    """Return beta_2 diag(B^T H B) / d and beta_2 gamma, the gain and loss of d in the exponent.
+    """Return beta_2 diag(B^T H B) / d and beta_2 gamma, the gain and the loss in the exponent of d.
 
     Args:
         values: d, of any shape, above 0.
@@ -252,5 +258,5 @@ def spectral_growth(values: Any, diagonal: Any, rate: Any, gamma: Any) -> tuple[
 
 
 def _for_matrices(rate: Any) -> Any:
-    """Return a number unchanged, and reshape (..., 1) to broadcast against matrices."""
+    """Return `rate` unchanged if it is a number; otherwise reshape (..., 1) to broadcast against matrices."""
     return rate if isinstance(rate, float | int) else rate[..., None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-# Number of panels of columns. Each is computed from the diagonal down, which is 5/8 of the work in all.
+# Number of panels of columns. Each panel is computed from the diagonal down, 5/8 of all products in total.
 PANELS = 4
 WORTH_HALVING = 512  # For smaller matrices, joining the panels costs more than the saved products.
 
@@ -18,7 +18,8 @@ def symmetric_product(ops: Any, a: Any, b: Any) -> Any:
         b: (..., k, n).
 
     Returns:
-        (..., n, n). From n = 512 on, entries above the diagonal blocks are copied from below.
+        (..., n, n). From n = 512 on, entries above the diagonal blocks are copied from their mirror images
+        below.
     """
     n = a.shape[-2]
     if n < WORTH_HALVING:
@@ -36,5 +37,5 @@ def symmetric_product(ops: Any, a: Any, b: Any) -> Any:
 
 
 def gram(ops: Any, x: Any) -> Any:
-    """Return X X^T for matrices (..., m, n), (..., m, m)."""
+    """Return X X^T, (..., m, m), for matrices X (..., m, n)."""
     return symmetric_product(ops, x, ops.matrix_transpose(x))

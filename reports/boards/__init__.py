@@ -1,5 +1,7 @@
 """Scores and ranks of methods over problem instances.
 
-A board compares methods that ran on the same problems. `leaderboard.py` makes the boards of a report,
-`scoring.py` scores a table of runs, and `newcomer.py` compares one submission with a published field.
+A board compares methods that ran on the same problems: a method is an optimizer in a basis, and a problem is
+a workload of a study on one backend. `leaderboard.py` makes the boards of a report. `scoring.py` scores a
+table of runs. `newcomer.py` compares a submission (one method that its author adds to a published study) with
+the field, the methods of this study.
 """

@@ -1,4 +1,11 @@
-"""Leaderboard: the methods of studies at one scale on one backend, ranked over problem instances."""
+"""Leaderboard: the methods of studies at one scale on one backend, ranked over problem instances.
+
+A board is a table with a row per method and a column per workload. A method is an optimizer in a basis, which
+is an orthogonal change of coordinates of the parameters. A problem instance is a workload with a seed. Final
+runs use the setting that tuning chose, and the headline metric is the metric by which a study compares
+methods. Costs are gradient evaluations or seconds, including those for estimating the basis. A study joins
+another study if it adds methods to the methods of that study.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +36,11 @@ class Column:
     """Column of a board: one workload of one study.
 
     Args:
-        target: metric and threshold of the first target; None without one.
+        target: metric and threshold of the workload's first target; None if it has no target.
         seeds: largest number of seeds of a method.
-        can_reject: whether the seeds suffice to distinguish a method from the others.
-        entries: entries by method.
-        times: times until the first target, in the form that `score_intervals` takes.
+        can_reject: whether there are enough seeds for a test to find one method better than another.
+        entries: results of each method, by its label.
+        times: gradient evaluations until the first target, in the form that `score_intervals` takes.
     """
 
     study: StudyPlan
@@ -50,9 +57,10 @@ class TuningBudget:
     """Cost of choosing a method's setting.
 
     Args:
-        tuner: method whose runs chose the setting: the method itself unless rates are shared.
+        tuner: method whose runs chose the setting. In a study whose bases share learning rates, it is the
+            same optimizer in the identity basis; otherwise it is the method itself.
         runs: number of tuning runs.
-        evaluations: gradient evaluations of these runs, including the basis.
+        evaluations: gradient evaluations of these runs, including those for the basis.
     """
 
     tuner: str
@@ -62,10 +70,11 @@ class TuningBudget:
 
 @dataclass(frozen=True)
 class Overall:
-    """A number over the workloads of a board, and its interval.
+    """A number that summarizes a method over the workloads of a board, and its interval.
 
     Args:
         low, high: ends of the interval; None if there are too few seeds.
+        workloads: number of workloads.
         seeds: smallest number of seeds of a workload.
     """
 
@@ -81,15 +90,17 @@ class BoardEntry:
     """Results of a method on a workload.
 
     Args:
-        value: the headline metric.
-        best: whether no other median is better.
-        evaluations, seconds: cost to the target, including the basis; None without a target, or if steps were
-            not timed.
-        wins: share of the instances run by all methods on which the method is the best or ties with it.
-        reached, diverged: shares of the final runs; `reached` is None without a target.
-        decades: decades of learning rates that do nearly as well as the best (`lr_robustness_decades`), over
-            tuning seeds; None if the rate was not swept.
-        tuning: None if the method was not tuned.
+        value: median of the headline metric over seeds.
+        best: whether no other method has a better median.
+        evaluations, seconds: median cost to the target, including the basis. None if the workload has no
+            target, or for seconds if steps were not timed.
+        wins: share of instances on which the method is the best or ties with the best; only instances that
+            all methods ran count.
+        reached: share of final runs that reached the target; None if the workload has no target.
+        diverged: share of final runs that failed.
+        decades: decades of learning rates that do nearly as well as the best one (`lr_robustness_decades`),
+            as a median over tuning seeds; None if tuning did not sweep learning rates.
+        tuning: cost of choosing the setting; None if the method was not tuned.
     """
 
     value: MedianInterval
@@ -105,20 +116,24 @@ class BoardEntry:
 
 @dataclass(frozen=True)
 class MethodRow:
-    """Row of a board: a method.
+    """Row of a board: the results of one method.
 
     Args:
-        entries: entries in the order of the board's columns; None where the method did not run.
+        method: label of the method.
+        studies: names of the studies in which the method ran.
+        entries: results in the order of the board's columns; None for a workload that the method did not run.
         score: area under the performance profile; None if no study of the board has a target.
-        rank: rank by the score, with ties averaged.
-        tier: tier of the score, from 1 on (`curvebench.reports.statistics.profiles`); None with few seeds
-            too.
+        rank: rank by the score, with ties averaged; None if there is no score.
+        tier: group of methods with indistinguishable scores, from 1 on
+            (`curvebench.reports.statistics.profiles`); None if there is no score or too few seeds.
         mean_rank: mean rank over problem instances.
-        wins, reached, diverged, tuning: sums over workloads; None if there is nothing to sum.
-        gradients, seconds: cost to target / smallest cost of any method. `value` is the median over
-            workloads, and low and high are the smallest and the largest ratio, not an interval. None if the
-            method ran on no workload with a target.
-        decades: mean over the workloads on which the rate was swept; None if it never was.
+        wins, reached, diverged, tuning: sums of the entries over workloads; None if there is nothing to sum.
+        gradients, seconds: cost to target divided by the smallest cost of any method. `value` is the median
+            over workloads; `low` and `high` are the smallest and the largest ratio, not an interval. None if
+            the method ran on no workload with a target.
+        step: step time divided by that of the board's reference method; None if steps were not timed.
+        memory: peak memory in bytes, of the kind that the board names; None if it was not measured.
+        decades: mean of the entries' decades over workloads; None if tuning swept no learning rates.
     """
 
     method: str
@@ -146,8 +161,10 @@ class Board:
     Methods that ran on fewer workloads come after methods that ran on more.
 
     Args:
-        reference: method with whose step time the others are compared.
-        memory: kind of the peak memory shown: "device" if every method has it, otherwise "host".
+        columns: workloads.
+        rows: methods.
+        reference: method with whose step time all others are compared.
+        memory: kind of the peak memory shown: "device" if it is known for every method, otherwise "host".
     """
 
     backend: str
@@ -158,12 +175,12 @@ class Board:
 
     @property
     def studies(self) -> tuple[str, ...]:
-        """Names of the studies whose workloads are the columns."""
+        """Names of the studies whose workloads are the board's columns."""
         return tuple(dict.fromkeys(column.study.name for column in self.columns))
 
     @property
     def tuned_equally(self) -> bool:
-        """Whether, on every workload, equally many runs chose the setting of each method."""
+        """Whether on each workload the settings of all methods were chosen by the same number of runs."""
         return all(
             len({entry.tuning.runs if entry.tuning else 0 for entry in entries if entry is not None}) <= 1
             for entries in zip(*(row.entries for row in self.rows), strict=True)
@@ -171,19 +188,23 @@ class Board:
 
     @property
     def late_winner(self) -> MethodRow | None:
-        """Method with most wins, if the score distinguishes better methods from it; None otherwise."""
+        """Row of the method that wins on most instances, if its score is significantly worse than the best.
+
+        None if its score is not worse.
+        """
         winners = [row for row in self.rows if row.wins and row.wins.successes]
         winner = max(winners, key=lambda row: row.wins.successes if row.wins else 0, default=None)
         return winner if winner and winner.gradients and (winner.tier or 1) > 1 else None
 
 
 def by_source(boards: Sequence[Board]) -> tuple[Board | None, dict[Source, list[Board]]]:
-    """Return the first board, which has most results, and the other boards by source.
+    """Return the board with the most results, and the other boards by their source.
 
-    A result is a method on a problem. The source of a board is the document that its studies cite first.
+    A result is an entry of one method on one workload. The source of a board is the document that its studies
+    cite first.
 
     Args:
-        boards: boards in order of preference, which decides between equal numbers of results.
+        boards: boards in order of preference; of boards with equally many results, the first is returned.
     """
     first = max(boards, key=lambda board: sum(len(column.entries) for column in board.columns), default=None)
     boards_of: dict[Source, list[Board]] = {}
@@ -196,8 +217,12 @@ def leaderboards(studies: Studies) -> list[Board]:
     """Return a board for each backend and set of methods, in the order of the studies.
 
     Only studies with the same methods share a board, because ranks among different numbers of methods cannot
-    be compared. Another study therefore leaves the ranks of the others unchanged. A study that only repeats
-    claims of other studies is on no board, and a study that joins another is on the board of the other.
+    be compared. Therefore a study with other methods leaves the ranks on existing boards unchanged. A study
+    that only repeats claims of other studies is on no board. A study that joins another study is on the board
+    of that study.
+
+    Args:
+        studies: plan and tables of each study.
     """
     studies = [pair for pair in studies if not (pair[0].only_repeats or pair[0].joins)]
     backends = dict.fromkeys(backend for study, _ in studies for backend in study.backends)
@@ -209,12 +234,12 @@ def leaderboards(studies: Studies) -> list[Board]:
 
 
 def leaderboard(studies: Studies, backend: str) -> Board:
-    """Compare every method on one backend.
+    """Return the board of studies on one backend.
 
     The score is the area under the performance profile of gradient evaluations to target, with the median
     over seeds on each workload (see `curvebench.reports.statistics.profiles`). The mean rank uses the
-    headline metric: within a workload, methods are ranked on every problem instance (seed) that all of them
-    ran, with 1 as the best; ranks are averaged over seeds, then over workloads with equal weight (see
+    headline metric: on a workload, methods are ranked for every seed that all of them ran, with 1 as the best
+    rank. Ranks are averaged over seeds, then over workloads with equal weight (see
     `curvebench.reports.statistics.ranks`). Rows are sorted by the number of workloads, the score, and the
     mean rank.
     """
@@ -268,7 +293,7 @@ def leaderboard(studies: Studies, backend: str) -> Board:
 
 
 def _finished(studies: Studies, backend: str) -> list[StudyProblem]:
-    """Return the problems that have headline values."""
+    """Return the problems with final runs that recorded the headline metric."""
     problems = (problem for pair in studies for problem in problems_of(*pair, backend))
     return [problem for problem in problems if len(problem.values)]
 
@@ -277,7 +302,7 @@ def board_ranks(studies: Studies, backend: str) -> pl.DataFrame:
     """Return the ranks of methods on every problem instance of a board, by the headline metric.
 
     Returns:
-        Columns stratum (study and workload), seed, method, rank.
+        Columns stratum (STUDY/WORKLOAD), seed, method, rank.
     """
     ranks = [ranks_on(problem, problem.values) for problem in _finished(studies, backend)]
     schema = {"seed": pl.Int64(), "method": pl.String(), "rank": pl.Float64(), "stratum": pl.String()}
@@ -285,17 +310,17 @@ def board_ranks(studies: Studies, backend: str) -> pl.DataFrame:
 
 
 def ranks_on(problem: StudyProblem, values: pl.DataFrame) -> pl.DataFrame:
-    """Rank the methods on each seed of a problem; columns as `board_ranks` returns them.
+    """Rank the methods on each seed of a problem, in the columns that `board_ranks` returns.
 
     Args:
-        values: headline values of the methods that are ranked.
+        values: final runs of the ranked methods, with the headline metric as column `value`.
     """
     ranks = instance_ranks(values, problem.study.direction == "maximize")
     return ranks.with_columns(stratum=pl.lit(problem.name))
 
 
 def _column(problem: StudyProblem) -> Column:
-    """Return the column of a workload."""
+    """Return the column of a board for one problem, with the results of all methods."""
     study, runs, values = problem.study, problem.final, problem.values
     wins_of = {
         row["method"]: share_interval(row["wins"], row["count"])
@@ -303,12 +328,13 @@ def _column(problem: StudyProblem) -> Column:
     }
     summary = measures.median_by_method(values)
     best = measures.best_methods(study, {method: value.median for method, value in summary.items()})
-    # Without a target, no metric has this name, so that there are no times.
+    # If there is no target, the empty name of a metric leads to empty frames of times.
     metric = problem.target[0] if problem.target else ""
     reached, clocked = measures.evaluations_to_target(runs, metric), measures.seconds_to_target(runs, metric)
     totals = {row["method"]: row for row in measures.outcome_counts(runs).to_dicts()}
     decades: dict[str, MedianInterval] = {}
-    # Only sweeps have a range of rates; each method counts with its own tuning runs.
+    # Only sweeps try a range of learning rates. For their robustness, the tuning runs of the method itself
+    # count, even if another method's chose its rate.
     if isinstance(study.tuning, TwoStageSweep):
         tuning_values = measures.study_values(study, measures.tuning_runs(problem, by_itself=True))
         decades = measures.median_by_method(measures.lr_robustness_decades(tuning_values, study.direction))
@@ -329,7 +355,8 @@ def _column(problem: StudyProblem) -> Column:
             tuning=budgets.get(method),
         )
     seeds = max(value.count for value in summary.values())
-    # A run that starts at its target has taken no gradient; a time of 0 has no ratio to others.
+    # A run that starts at its target has taken no gradient.
+    # It counts as one evaluation, because other times cannot be divided by 0.
     cost, of_entries = pl.col("value").clip(lower_bound=1.0), pl.col("method").is_in(list(entries))
     times = reached.filter(of_entries).select(submission="method", study="seed", seconds=cost)
     times = times.with_columns(workload=pl.lit(problem.name))
@@ -343,7 +370,7 @@ def _column(problem: StudyProblem) -> Column:
 def _scores(columns: Sequence[Column]) -> dict[str, tuple[Overall, Overall, int | None]]:
     """Return score, rank and tier of every method.
 
-    A method without a result on a workload that others ran counts as having missed its target.
+    A method that did not run on a workload counts as having missed the target there.
     """
     times = [column.times for column in columns if len(column.times)]
     scores = {}
@@ -360,9 +387,10 @@ def _scores(columns: Sequence[Column]) -> dict[str, tuple[Overall, Overall, int 
 
 
 def _steps(studies: Studies, backend: str, reference: str | None) -> dict[str, MedianInterval]:
-    """Return the step time of each method / the reference's: the geometric mean over workloads.
+    """Return the step time of each method divided by that of the reference method.
 
-    The median and its interval are over repetitions.
+    For every repetition of the timing jobs, the ratios are averaged over workloads (geometric mean). The
+    result is the median over repetitions with its interval.
     """
     if reference is None:
         return {}
@@ -378,7 +406,7 @@ def _steps(studies: Studies, backend: str, reference: str | None) -> dict[str, M
 
 
 def _peaks(studies: Studies, backend: str, methods: Sequence[str]) -> tuple[str, Mapping[str, int | None]]:
-    """Return the kind of memory that was measured, and each method's peak on its largest workload."""
+    """Return the kind of memory to show ("device" or "host") and each method's largest peak in bytes."""
     peaks = pl.concat([peak_memory(tables.memory.filter(backend=backend)) for _, tables in studies])
     selected = peaks.filter(pl.col("method").is_in(methods))
     kind = "device" if len(selected) and not selected["device"].has_nulls() else "host"
@@ -386,7 +414,14 @@ def _peaks(studies: Studies, backend: str, methods: Sequence[str]) -> tuple[str,
 
 
 def _over_fewest(columns: Sequence[Column], cost: str) -> dict[str, Overall]:
-    """Return the cost to target of each method / the smallest cost of any method, over workloads."""
+    """Return the cost to target of each method divided by the smallest cost of any method.
+
+    Args:
+        cost: "evaluations" or "seconds".
+
+    Returns:
+        For each method, the median of the ratios over workloads, the smallest and the largest ratio.
+    """
     ratios: dict[str, list[float]] = {}
     for column in columns:
         intervals = {method: getattr(entry, cost) for method, entry in column.entries.items()}
@@ -400,21 +435,25 @@ def _over_fewest(columns: Sequence[Column], cost: str) -> dict[str, Overall]:
 
 
 def ratio_to_least(value: float, smallest: float) -> float:
-    """Return value / smallest: infinite for a missed target, and 1 for the smallest even if it is 0."""
+    """Return value / smallest.
+
+    The ratio is infinite if `value` is infinite (a missed target) or if only `smallest` is 0. It is 1 if both
+    are equal, even if both are 0.
+    """
     if math.isinf(value):
         return math.inf
     return 1.0 if value == smallest else value / smallest if smallest else math.inf
 
 
 def _sum(counts: Sequence[Share]) -> Share | None:
-    """Return the sum of the counts of several workloads; a single workload keeps its interval."""
+    """Return the sum of shares over workloads, without an interval unless there is a single workload."""
     if len(counts) <= 1:
         return counts[0] if counts else None
     return Share(sum(share.successes for share in counts), sum(share.count for share in counts))
 
 
 def _mean_decades(swept: Sequence[MedianInterval]) -> Overall | None:
-    """Return the mean over workloads, with the interval joined from their intervals.
+    """Return the mean of medians over workloads, with an interval computed from the medians' intervals.
 
     See `curvebench.reports.statistics.shares.joined`.
     """
@@ -424,7 +463,7 @@ def _mean_decades(swept: Sequence[MedianInterval]) -> Overall | None:
 
 
 def _sum_of_tuning(parts: Sequence[TuningBudget]) -> TuningBudget | None:
-    """Return the total budget over workloads, with the names of all tuners."""
+    """Return the total cost of tuning over workloads, with the names of all tuners."""
     if not parts:
         return None
     tuners = ", ".join(dict.fromkeys(part.tuner for part in parts))

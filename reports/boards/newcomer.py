@@ -1,4 +1,9 @@
-"""Results of a submission compared to a published field: its rank, which methods it beats, and its costs."""
+"""Results of a submission compared to a published field: its rank, which methods it beats, and its costs.
+
+A submission is one method that its author adds to a published study; it joins this study. The field consists
+of the methods of the published study. A problem is a workload of the study, and a problem instance is a
+problem with a seed.
+"""
 
 from __future__ import annotations
 
@@ -34,15 +39,16 @@ class ProblemResult:
 
     Args:
         median: median of the headline metric over seeds.
-        ratio: the median / the best median of any method; infinite if the best is 0 and the median is not.
+        ratio: the median divided by the best median of any method; infinite if only the best median is 0.
         best: method with the best median.
-        reached, failed, seeds: numbers of runs that reached the target, of runs that diverged or failed, and
-            of all runs.
-        evaluations: gradient evaluations to the target, the median over seeds; infinite if half of them
-            missed it.
-        learning_rate: the rate that tuning chose; None if all runs failed.
-        edge: the end of the range of rates if the chosen rate is there, so that a better rate may lie beyond;
-            otherwise None.
+        reached: number of final runs that reached the target.
+        failed: number of final runs that diverged or raised an error.
+        seeds: number of final runs.
+        evaluations: median over seeds of the gradient evaluations to the target; infinite if at least half of
+            the runs missed the target.
+        learning_rate: learning rate that tuning chose; None if all runs failed.
+        edge: end of the range of learning rates tried, if tuning chose this end, so that a better rate may
+            lie beyond it; None if the chosen rate is inside the range.
     """
 
     problem: str
@@ -62,14 +68,18 @@ class Placed:
     """A submission on the board of the study that it joins.
 
     Args:
-        field: name of the study that it joins.
-        origin: published set that contains it, or `curvebench.results.archive.LOCAL`.
-        backend, field_backend: backend of its runs, and backend of the field's methods.
-        command: command that runs it again.
-        row: its row, without rank and score if all its final runs failed.
+        field: name of the study that the submission joins.
+        origin: published set that contains the submission, or `curvebench.results.archive.LOCAL`.
+        contributed: author, paper and code of the submission; None if they are not given.
+        backend: backend of the submission's runs.
+        field_backend: backend of the runs of the field's methods.
+        command: command that runs the submission again.
+        row: row of the submission on the board, without rank and score if all its final runs failed.
         methods: number of methods on the board.
-        field_problems: number of problems of the published field.
-        standing: comparison with every other method, by name; empty if all its final runs failed.
+        field_problems: number of problems of the published study.
+        problems: results of the submission on each problem that it ran.
+        standing: comparison with every other method, by name; empty if all final runs of the submission
+            failed.
     """
 
     field: str
@@ -88,11 +98,16 @@ class Placed:
 def standings(study: StudyPlan, tables: Tables, method: str) -> dict[str, Standing]:
     """Compare a method with each of the others by the share of problem instances on which it ends better.
 
-    A tie counts as half an instance. Seeds are averaged on each problem, then problems. The intervals hold
-    jointly with 95 %: each has an error of 5 % divided by the number of other methods (Bonferroni).
+    A tie counts as half an instance. The shares are averaged over the seeds of each problem, then over
+    problems. With a probability of at least 95 %, all intervals hold: the error of each interval is 5 %
+    divided by the number of other methods (Bonferroni).
+
+    Args:
+        method: label of the method that is compared with all others.
 
     Returns:
-        The comparison by the name of the other method. Methods that share no problem instance are missing.
+        The comparison by the label of the other method. Methods that share no problem instance with `method`
+        are missing.
     """
     problems = problems_of(study, tables)
     rivals = [rival for rival in study.methods if rival != method]
@@ -109,10 +124,10 @@ def standings(study: StudyPlan, tables: Tables, method: str) -> dict[str, Standi
 
 
 def newcomers(study: StudyPlan, tables: Tables) -> list[Placed]:
-    """Return every method of a study that joins this study, on the board that they share.
+    """Return the submissions that join a study, each with its place on the study's board.
 
     Args:
-        tables: tables of the study and of those that join it (`curvebench.reports.tables.tables_of`).
+        tables: tables of the study and of the studies that join it (`curvebench.reports.tables.tables_of`).
     """
     if not study.joined:
         return []
@@ -146,7 +161,13 @@ def newcomers(study: StudyPlan, tables: Tables) -> list[Placed]:
 def _command(optimizer: OptimizerSpec, problems: Sequence[str], source: str) -> str:
     """Return the command that runs a submission again.
 
-    A submission of a published set runs on all problems, under a label that is not taken.
+    For a submission in a published set, the command runs it on all problems, under a new label that no method
+    has.
+
+    Args:
+        optimizer: the submitted optimizer.
+        problems: problems that it ran.
+        source: published set that contains it, or `curvebench.results.archive.LOCAL`.
     """
     arguments = optimizer.options if optimizer.only_backend is None else optimizer.options["arguments"]
     space = {"space": optimizer.space} if optimizer.space else {}
@@ -166,7 +187,8 @@ def _problems(board: Board, row: MethodRow, chosen: Mapping[str, dict[str, Any]]
     """Yield the results of a submission on the problems that it ran.
 
     Args:
-        chosen: the row of `chosen_rates` by workload.
+        row: row of the submission on the board.
+        chosen: row of `chosen_rates` for the submission, by workload.
     """
     for index, (column, entry) in enumerate(zip(board.columns, row.entries, strict=True)):
         if entry is None:
@@ -191,11 +213,14 @@ def _problems(board: Board, row: MethodRow, chosen: Mapping[str, dict[str, Any]]
 
 
 def hopeless(runs: pl.DataFrame, named: str, method: str) -> str | None:
-    """Return a line for each problem on which every run of a method failed; None if there are none.
+    """Return a text with a line for each problem on which every run of a method failed.
+
+    The result is None if the method has no such problem.
 
     Args:
-        runs: the table `runs`, of all stages (`curvebench.results.schema.RUNS`).
-        named: the user's name for the method.
+        runs: the table `runs`, with tuning runs and final runs (`curvebench.results.schema.RUNS`).
+        named: name by which the text calls the method.
+        method: label of the method.
     """
     of_method = runs.filter(method=method)
     ended = of_method.filter(~failed())["workload"].unique().implode()
@@ -204,7 +229,7 @@ def hopeless(runs: pl.DataFrame, named: str, method: str) -> str | None:
 
 
 def _lost(lost: pl.DataFrame) -> str:
-    """Describe how the runs of a method on a problem failed, if all failed."""
+    """Describe how the runs of a method on a problem failed; all of them must have failed."""
     counts = lost["outcome"].value_counts(sort=True)
     outcomes = listed([f"{count} {name.replace('_', ' ')}" for name, count in counts.iter_rows()])
     steps = lost["outcome_step"].drop_nulls().sort()
@@ -217,12 +242,12 @@ def _lost(lost: pl.DataFrame) -> str:
 
 
 def as_text(placed: Placed) -> str:
-    """Format the result for people."""
+    """Format the results of a submission as text for people."""
     return text_of("newcomer", placed=placed)
 
 
 def as_json(placed: Placed) -> dict[str, Any]:
-    """Convert the result to JSON values; infinite numbers become null."""
+    """Convert the results of a submission to JSON values; infinite numbers become null."""
     fields = ("field", "methods", "command", "backend", "field_backend")
     overall = {name: getattr(placed.row, name) for name in ("rank", "score", "mean_rank")}
     return {

@@ -1,4 +1,10 @@
-"""Times of a board's methods to targets, which are derived from their curves."""
+"""Times of a board's methods to targets, which are derived from their curves.
+
+A board compares methods that ran on the same problems (workloads of studies). An instance is a problem with a
+seed. For each instance, targets lie between the start value and the best value of any method. The time to a
+target is the number of gradient evaluations until the target, including those for estimating the method's
+basis; it is infinite if the target was missed.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +23,9 @@ from curvebench.reports.statistics.shares import Share
 from curvebench.results.outcomes import missing
 from curvebench.results.reading import read
 
-POINTS = 160  # Number of points of a line over evaluations.
-# Targets in tables: the index of the target, and the share of the distance to the best value that it leaves.
+POINTS = 160  # Number of points of a line of shares against evaluations.
+# Targets in tables: the share of the distance from the start to the best value that remains at the target, by
+# the index of the target.
 TABLED = {PER_DECADE * k - 1: 10.0**-k for k in (1, 2, 3)}
 
 
@@ -32,17 +39,18 @@ class Expected:
 
 @dataclass(frozen=True)
 class Runtimes:
-    """Gradient evaluations, including the basis, until each target on each instance, by method.
+    """Times of each method to each target on each instance.
 
-    An instance is a problem and a seed. If a method has no run on an instance that other methods ran, it
-    counts as having reached no target at no cost.
+    If a method did not run on an instance, it has missed all targets there, and its run has length 0.
 
     Args:
-        methods: methods sorted by the area under their line over the logarithm of evaluations, the best
-            first.
-        problem: index of each instance's problem in `problems`, shape (instances,).
-        times: shape (methods, instances, targets), infinite where a target was missed.
-        lengths: evaluations of whole runs, shape (methods, instances).
+        methods: methods sorted by the area under their line of shares over the logarithm of evaluations, the
+            best first.
+        problems: columns of the board.
+        problem: index in `problems` of each instance's problem, shape (instances,).
+        times: gradient evaluations to each target, shape (methods, instances, targets); infinite if the
+            target was missed.
+        lengths: gradient evaluations of whole runs, shape (methods, instances).
         budgets: steps of the longest run on each instance's problem, shape (instances,).
     """
 
@@ -55,25 +63,30 @@ class Runtimes:
 
     @cached_property
     def at(self) -> Floats:
-        """Numbers of evaluations at which lines are drawn, evenly spaced in their logarithm.
+        """Numbers of evaluations at which lines are drawn, evenly spaced on a logarithmic axis.
 
-        They go from the first target that is reached to the end of the longest run.
+        The first is just before the first time at which a target is reached, the last is the length of the
+        longest run.
         """
         return np.geomspace(max(self.times.min(), 1.0) / 1.3, self.lengths.max(), POINTS)
 
     @cached_property
     def bands(self) -> Bands:
-        """Share of (problem, target, seed) that each method has reached after each number in `at`."""
+        """Share of all targets on all instances that each method has reached within each number in `at`."""
         return anytime.ecdf_bands(self.times, self.problem, self.at)
 
     @property
     def seeds(self) -> int:
-        """Smallest number of seeds of a problem."""
+        """Number of seeds of the problem with the fewest seeds."""
         return int(np.unique(self.problem, return_counts=True)[1].min())
 
     @property
     def expected(self) -> list[tuple[float, list[tuple[str, list[Expected]]]]]:
-        """Expected running times by target of `TABLED`, then by method, with one per problem."""
+        """Expected running times for the targets in `TABLED`.
+
+        For each target, the list has the share of the distance that remains, and for each method its label
+        and its expected running time on each problem.
+        """
         masks = [self.problem == index for index in np.unique(self.problem)]
         methods = list(zip(self.methods, self.times, self.lengths, strict=True))
         return [
@@ -89,16 +102,17 @@ class Runtimes:
 
     @property
     def met(self) -> list[Column]:
-        """Problems that have targets."""
+        """Columns of the problems that have targets."""
         return [self.problems[index] for index in np.unique(self.problem)]
 
 
 def board_runtimes(board: Board, studies: Studies) -> Runtimes | None:
-    """Return the times of a board's methods; None if no method improves on its start.
+    """Return the times of a board's methods to targets.
 
-    The targets of an instance lie between its start and the best value that any method of the board has
-    reached (`target_values`), by the study's headline metric, clipped at the threshold at which runs stop or
-    at its floor. An instance on which no method improves has no targets and is left out.
+    The targets of an instance lie between its start value and the best value that any method of the board
+    reached (`target_values`). The values are those of the study's headline metric, clipped at the threshold
+    at which runs stop or at the metric's floor. An instance on which no method improves on the start value
+    has no targets and is left out. If all instances are left out, the result is None.
 
     Raises:
         InputError: when a table of curves is missing or damaged.
@@ -126,7 +140,8 @@ def _curves(problem: measures.StudyProblem) -> pl.DataFrame:
     """Return the curves of a problem's final runs, sorted by seed and step.
 
     Returns:
-        Columns method, seed, steps, length, evaluations, value (less is better).
+        Columns method, seed, steps (of the whole run), length (gradient evaluations of the whole run), step,
+        evaluations (at this step, including the basis) and value (with a sign such that less is better).
     """
     study, names = problem.study, ("method", "seed", "steps", "length")
     runs = problem.final.filter(~missing()).with_columns(length=measures.CHARGED_GRADIENTS)
@@ -144,10 +159,15 @@ def _curves(problem: measures.StudyProblem) -> pl.DataFrame:
 
 
 def _instance(curves: pl.DataFrame, methods: list[str]) -> tuple[Floats, Floats] | None:
-    """Return times and lengths of one problem and seed; None if no method improves on its start.
+    """Return the times to targets and the lengths of runs on one instance.
+
+    Args:
+        curves: rows of `_curves` with one seed.
+        methods: methods of the board.
 
     Returns:
-        Times of shape (methods, targets) and lengths of shape (methods,).
+        Times of shape (methods, targets) and lengths of shape (methods,); None if no method improves on the
+        start value.
     """
     first = curves.group_by("method").agg(pl.col("value").first())
     start, values = (frame["value"].filter(frame["value"].is_finite()) for frame in (first, curves))
@@ -160,7 +180,7 @@ def _instance(curves: pl.DataFrame, methods: list[str]) -> tuple[Floats, Floats]
         if method in methods:
             index = methods.index(str(method))
             evaluations, value = (run[name].cast(pl.Float64).to_numpy() for name in ("evaluations", "value"))
-            # Times must be positive.
+            # A target reached at the start counts as one evaluation, because times must be positive.
             times[index] = np.maximum(anytime.first_times(evaluations, value, targets), 1.0)
             lengths[index] = max(run["length"][0], run["evaluations"][-1])
     return times, lengths
@@ -170,7 +190,8 @@ def _expected(times: Floats, lengths: Floats) -> Expected:
     """Return the expected running time of one method to one target of a problem.
 
     Args:
-        times, lengths: time to the target and length of the run of each seed.
+        times: time to the target for each seed, shape (seeds,).
+        lengths: gradient evaluations of the whole run for each seed, shape (seeds,).
     """
     reached = Share(int(np.isfinite(times).sum()), len(times))
     return Expected(float(anytime.expected_running_time(times, lengths)), reached)

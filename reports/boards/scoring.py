@@ -1,4 +1,9 @@
-"""Scores of submissions from a table of runs, by a named set of rules (`curvebench score`)."""
+"""Scores of submissions from a table of runs, by a named set of rules (`curvebench score`).
+
+The words are those of the AlgoPerf benchmark. A submission is one method. A study is one repetition of all
+runs of a submission; it may have several trials, which differ in their hyperparameters. A held-out workload
+is a variant of a base workload, by which the benchmark checks whether a method works only on the base.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +33,9 @@ class PreparedRuns:
     """Runs in the form from which scores are computed.
 
     Args:
-        runs: columns submission, workload, study, seconds (null = missed).
+        runs: columns submission, workload, study, seconds (null if the target was missed).
         variants: base workload by the name of its held-out variant.
-        left_out: workloads that do not count.
+        left_out: names of the workloads that do not count.
     """
 
     runs: pl.DataFrame
@@ -43,9 +48,10 @@ class Rules:
     """Rules by which runs become scores.
 
     Args:
-        about: description in one sentence.
-        columns: columns that a table must have.
-        prepare: reduces the table to one time per submission, workload and study; raises ValueError.
+        about: description of the rules in one sentence.
+        columns: columns that a table of runs must have.
+        prepare: function that reduces the table to one time per submission, workload and study. It raises
+            ValueError if the table is unsuitable.
         paired: whether studies with the same name are the same problem instances for all submissions.
     """
 
@@ -57,12 +63,12 @@ class Rules:
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores by a set of rules, with the times that they are computed from.
+    """Scores by a set of rules, with the times from which they are computed.
 
     Args:
-        rules: key of `RULES`.
-        table: result of `score_intervals`.
-        ratios: result of `time_ratios`.
+        rules: name of the rules, a key of `RULES`.
+        table: scores and ranks, the result of `score_intervals`.
+        ratios: ratios to the fastest times, the result of `time_ratios`.
         prepared: the runs that were scored.
     """
 
@@ -79,16 +85,16 @@ class Scores:
 
 
 def fastest_trials(runs: pl.DataFrame) -> pl.DataFrame:
-    """Return the trial of every study with the fewest evaluations to the target.
+    """Return for every study the time of the trial with the fewest evaluations to the target.
 
-    Of equal trials, the first by name is taken.
+    If several trials have equally few, the first by name counts.
 
     Args:
-        runs: columns submission, workload, study, trial, seconds_to_target, evals_to_target; both null where
-            the target was missed.
+        runs: columns submission, workload, study, trial, seconds_to_target, evals_to_target. The last two are
+            null if the target was missed.
 
     Returns:
-        Columns submission, workload, study, seconds (null where no trial reached the target).
+        Columns submission, workload, study, seconds (null if no trial reached the target).
 
     Raises:
         ValueError: for two rows of one trial, or for a row with only one of seconds and evaluations.
@@ -108,13 +114,15 @@ def fastest_trials(runs: pl.DataFrame) -> pl.DataFrame:
 
 
 def variants_of(held_out: Mapping[str, bool]) -> tuple[dict[str, str], list[str]]:
-    """Return which workloads are variants, by their names: `ogbg_gelu` is a variant of `ogbg` if that exists.
+    """Return which workloads are variants of other workloads, according to their names.
+
+    For example, `ogbg_gelu` is a variant of `ogbg` if there is a workload `ogbg`.
 
     Args:
-        held_out: whether each workload was drawn as held out.
+        held_out: whether each workload was drawn at random to be a held-out workload, by its name.
 
     Returns:
-        The base of each held-out variant, and the variants that were not drawn, which do not count.
+        The base of each held-out variant, and the names of variants that were not drawn, which do not count.
 
     Raises:
         ValueError: for a held-out workload that is not a variant of another.
@@ -177,8 +185,8 @@ def read_csv(path: Path) -> pl.DataFrame:
     """Read a CSV file as text; an empty field is null, and empty lines are skipped.
 
     Raises:
-        InputError: with file and line, for a row whose number of fields differs from the header's, or a file
-            that is not CSV.
+        InputError: when the number of fields of a row differs from that of the header, or the file is not
+            CSV. The message names file and line.
         OSError: when the file cannot be read.
     """
     with path.open(newline="", encoding="utf-8-sig") as file:
@@ -206,8 +214,8 @@ def read_runs(path: Path, rules: Rules) -> pl.DataFrame:
     """Read the columns that the rules require from a CSV or Parquet file.
 
     Raises:
-        InputError: with the file, if it cannot be read, a column is missing, or a cell is not a number or
-            name.
+        InputError: when the file cannot be read, a column is missing, or a cell has no number or name where
+            the column requires it. The message names the file.
     """
     kinds: Mapping[str, Callable[[Path], pl.DataFrame]] = {".csv": read_csv, ".parquet": pl.read_parquet}
     if path.suffix not in kinds:
@@ -243,10 +251,10 @@ def score_file(path: Path, name: str) -> Scores:
     """Score the runs of a file.
 
     Args:
-        name: key of `RULES`.
+        name: name of the rules, a key of `RULES`.
 
     Raises:
-        InputError: if the rules cannot be applied to the file; the message says where and why.
+        InputError: when the rules cannot be applied to the file. The message says where and why.
     """
     rules = RULES.get(name)
     if rules is None:
@@ -265,7 +273,7 @@ def score_file(path: Path, name: str) -> Scores:
 def as_json(scores: Scores) -> str:
     """Format the scores as a JSON object for programs.
 
-    A null ratio is a missed target, or a time that is void by the rules.
+    A ratio is null if the target was missed, or if the rules make the time void.
     """
     rules = RULES[scores.rules]
     rows = scores.table.to_dicts()
@@ -287,7 +295,7 @@ def as_json(scores: Scores) -> str:
 
 
 def as_text(scores: Scores) -> str:
-    """Format the scores for people: the rules, and a line per submission, the best first."""
+    """Format the scores for people: the rules, then a line for each submission, the best submission first."""
     solved = scores.ratios.filter(pl.col("workload").is_in(scores.workloads)).group_by("submission")
     counts = dict(solved.agg(pl.col("ratio").count()).iter_rows())
     description = RULES[scores.rules].about

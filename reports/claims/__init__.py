@@ -1,5 +1,20 @@
 """Verdicts on the claims of the sources, and the evidence for each.
 
-For a claim on runs, `comparison.py` compares two methods seed by seed, `findings.py` decides each comparison,
-and `verdicts.py` the claim. `checked.py` has the claims that property checks decide.
+A claim is a statement of a source document that curvebench tests. A claim about training runs has conditions,
+and each condition requires comparisons of two methods. `comparison.py` computes these comparisons seed by
+seed, `findings.py` decides each of them, and `verdicts.py` combines their findings to the verdict on the
+claim. Other claims are mathematical statements, which property checks evaluate on random instances;
+`checked.py` has their verdicts.
+
+Words that all modules of this package use:
+
+- The two arms of a comparison are the treated method and the control. A pair consists of two runs with the
+  same seed, one of each arm.
+- The effect of a pair is the ratio or the difference of its two values. Its gain is the effect with the sign
+  for which a value above 0 means that the treated method is better.
+- A run is censored if it stopped at a threshold, so that only a bound of its value is known.
+- Tuning runs try settings (learning rates and other options). Final runs use the setting that tuning chose.
+- A basis is an orthogonal change of coordinates of the parameters, in which an optimizer works.
+- A finding is the result of one comparison (supported, refuted or inconclusive); a verdict is the result of a
+  claim (such as reproduced or underpowered).
 """

@@ -1,7 +1,9 @@
 """Paired comparisons of runs that may be censored: a run that stopped at a threshold would have gone further.
 
-The effect of a censored pair is known only to lie between a lower and an upper bound. This module computes
-bounds of the median effect, and the words with which pages and the terminal show them.
+A pair consists of a run of the treated method and a run of the control with the same seed. Its effect is the
+ratio or the difference of their two values. If one of the runs is censored, the effect is known only to lie
+between a lower and an upper bound. This module computes bounds of the median effect over pairs, and the texts
+with which pages and the terminal show them.
 """
 
 from __future__ import annotations
@@ -21,16 +23,16 @@ from curvebench.reports.statistics.ranks import NEGLIGIBLE, tied
 from curvebench.results.intervals import MedianInterval, median_interval
 from curvebench.spec.plan import StudyPlan
 
-# A sign test for any gain above 0. The smallest positive margin is enough, because tied pairs have a gain of
-# 0.
+# The sign test of whether gains are above 0, however small they are. A margin above 0 is required; the
+# smallest one makes no difference, because tied pairs have a gain of exactly 0.
 ANY_GAIN = Question("better", float(np.finfo(float).tiny))
 
 
 class Bounds(NamedTuple):
-    """Lower and upper bounds of values of runs, or of effects of pairs; equal where the value is known.
+    """Lower and upper bounds of values of runs, or of effects of pairs, which are equal for a known value.
 
     Args:
-        low, high: shape (count,), infinities allowed.
+        low, high: bounds, shape (count,), infinities allowed.
     """
 
     low: np.ndarray
@@ -38,7 +40,7 @@ class Bounds(NamedTuple):
 
     @property
     def unknown(self) -> int:
-        """Number of entries of which nothing is known: they lie between minus and plus infinity."""
+        """Number of entries whose bounds are minus and plus infinity, so that nothing is known of them."""
         return int((np.isneginf(self.low) & np.isposinf(self.high)).sum())
 
     @property
@@ -52,17 +54,19 @@ class Bounds(NamedTuple):
 
     @property
     def negated(self) -> Bounds:
-        """Bounds of the negative values."""
+        """Bounds of the values multiplied by -1."""
         return Bounds(-self.high, -self.low)
 
 
 def censored_at(values: np.ndarray, direction: Direction, stop: float | None) -> Bounds:
-    """Return bounds of values that were clipped at the stop: a value equal to the stop is censored.
+    """Return bounds of the values of runs that may have stopped at a threshold.
 
-    Such a run stopped at the threshold. Its value without the stop would be at least as good.
+    A value equal to `stop` is censored: that run stopped at the threshold, and without it would have reached
+    a value at least as good. Every other value is known.
 
     Args:
-        values: shape (count,).
+        values: values of the metric, clipped at `stop`, shape (count,).
+        direction: whether less or more of the metric is better.
         stop: threshold of the metric at which runs stop; None if runs do not stop.
     """
     if stop is None:
@@ -73,21 +77,22 @@ def censored_at(values: np.ndarray, direction: Direction, stop: float | None) ->
 
 
 def with_bounds(values: pl.DataFrame, direction: Direction, stop: float | None) -> pl.DataFrame:
-    """Add columns `least` and `most`, the bounds of the column `value`, which is clipped at the stop."""
+    """Add columns `least` and `most`: bounds of the column `value`, as `censored_at` returns them."""
     bounds = censored_at(values["value"].to_numpy(), direction, stop)
     return values.with_columns(least=pl.Series(bounds.low), most=pl.Series(bounds.high))
 
 
 def paired_effects(treated: Bounds, control: Bounds, effect: Effect) -> Bounds:
-    """Return bounds of the effect of each pair: the log of treated / control for a ratio, else the
-    difference.
+    """Return bounds of the effect of each pair.
 
+    The effect is log(treated / control) if `effect` is "ratio", and treated - control if it is "difference".
     Two values that are known and equal have the effect 0, even where both are infinite or 0.
     """
     ends = []
     for treated_end, control_end in ((treated.low, control.high), (treated.high, control.low)):
         with np.errstate(divide="ignore", invalid="ignore"):
-            if effect == "ratio":  # values are not negative, so that a bound of minus infinity means 0
+            # Values compared by ratio are not negative, so that a lower bound of minus infinity means 0.
+            if effect == "ratio":
                 gap = np.log(np.maximum(treated_end, 0.0)) - np.log(np.maximum(control_end, 0.0))
             else:
                 gap = treated_end - control_end
@@ -98,12 +103,14 @@ def paired_effects(treated: Bounds, control: Bounds, effect: Effect) -> Bounds:
 def paired_gains(
     treated: Bounds, control: Bounds, direction: Direction, effect: Effect, negligible: float
 ) -> Bounds:
-    """Return bounds of the gain of each pair, above 0 where the treated method is better.
+    """Return bounds of the gain of each pair; a gain is above 0 where the treated method is better.
 
-    A bound at which the two values tie is 0. A tie of known values therefore has both bounds at 0.
+    A bound is 0 if it comes from two values that tie. If both values of a pair are known and tie, both bounds
+    of its gain are 0.
 
     Args:
-        direction: whether less of the metric is better.
+        direction: whether less or more of the metric is better.
+        effect: whether pairs are compared by ratio or by difference.
         negligible: relative difference up to which two values tie.
     """
     low, high = paired_effects(treated, control, effect)
@@ -116,14 +123,15 @@ def paired_gains(
 
 @dataclass(frozen=True)
 class EffectBounds:
-    """Median effect over pairs with its interval, and bounds of both where pairs are censored.
+    """Median effect over pairs with its confidence interval, and bounds of both where pairs are censored.
 
     Args:
         effect: whether pairs are compared by ratio or by difference.
         floor: median and interval if each pair had its smallest possible effect.
         ceiling: median and interval if each pair had its largest possible effect.
-        is_unknown: whether nothing is known of any pair.
-        unknown_words: text shown in place of median and interval in this case: ("both stopped", "at 10⁻⁸").
+        is_unknown: whether nothing is known of the effect of any pair.
+        unknown_words: texts shown in place of the median and of the interval if `is_unknown`, such as
+            ("both stopped", "at 10⁻⁸").
     """
 
     effect: Effect
@@ -145,7 +153,7 @@ class EffectBounds:
 
     @property
     def sort_value(self) -> float | None:
-        """Sort key for tables: the median or its known bound; None where the median may be anything."""
+        """Number by which tables sort: the median, or the bound of it that is finite; None if neither is."""
         low, high = self.floor.median, self.ceiling.median
         if low == high:
             return low
@@ -155,7 +163,7 @@ class EffectBounds:
 
     @property
     def level(self) -> float:
-        """Coverage of the interval."""
+        """Coverage of the confidence interval, such as 0.95."""
         return self.floor.level
 
     @property
@@ -175,9 +183,9 @@ class EffectBounds:
 
     @property
     def words(self) -> tuple[str, str]:
-        """Median effect and interval as text, all numbers with the same number of digits.
+        """Texts of the median effect and of its interval, all numbers with the same number of digits.
 
-        A bound of the median has ≤ or ≥; a median that may be anything is "open".
+        If only a bound of the median is known, ≤ or ≥ precedes it. If no bound is known, the text is "open".
         """
         numbers = (self.floor.median, self.ceiling.median, self.low, self.high)
         write = ratio_writer(numbers) if self.effect == "ratio" else signed
@@ -196,12 +204,12 @@ class EffectBounds:
 
     @property
     def _least(self) -> float:
-        """Minimum that an effect can have."""
+        """Smallest effect that is possible: 0 for a ratio, minus infinity for a difference."""
         return 0.0 if self.effect == "ratio" else -inf
 
 
 def exponential(logarithm: float) -> float:
-    """Return the ratio of a logarithm, infinite where a float cannot hold it."""
+    """Return exp(logarithm), or infinity where the result is too large for a float."""
     with np.errstate(over="ignore"):
         return float(np.exp(logarithm))
 
@@ -209,11 +217,13 @@ def exponential(logarithm: float) -> float:
 def bounds_of(
     effects: Bounds, effect: Effect, as_seen: Callable[[float], float], unknown_words: tuple[str, str]
 ) -> EffectBounds:
-    """Return the median of effects with bounds, its interval, and the bounds of both.
+    """Return bounds of the median effect over pairs, and of its confidence interval.
 
     Args:
         effects: bounds of the effect of each pair, shape (pairs,), at least one pair.
-        as_seen: increasing function that converts an effect to the effect that readers see.
+        effect: whether pairs are compared by ratio or by difference.
+        as_seen: increasing function that converts an effect to the number that readers see, such as `exp`
+            for logarithms of ratios.
         unknown_words: see `EffectBounds`.
     """
     ends = (median_interval(values) for values in effects)
@@ -229,15 +239,15 @@ class PairedEffect(EffectBounds):
     """Comparison of two methods seed by seed, with bounds of the effect where runs are censored.
 
     A run that stopped at its threshold would have gone further by an unknown distance. Where less is better,
-    its values give an upper bound of the pair's effect if the treated run stopped, a lower bound if the
-    control stopped, and no bound if both stopped.
+    the two values of a pair give an upper bound of its effect if the treated run stopped, a lower bound if
+    the control's run stopped, and no bound if both stopped.
 
     Args:
-        wins: pairs in which the treated method is better wherever the values lie within their bounds.
-        losses: pairs in which the control is better wherever the values lie.
-        ties: pairs whose values are known and tie.
-        p_value: one-sided p-value of the sign test, the largest that the values may have: ties and pairs with
-            unknown winner count against the treated method.
+        wins: number of pairs in which the treated method is better for all values within the bounds.
+        losses: number of pairs in which the control is better for all values within the bounds.
+        ties: number of pairs whose two values are known and tie.
+        p_value: one-sided p-value of the sign test that the treated method is better. Ties and pairs whose
+            winner is unknown count against the treated method, so that this is the largest possible p-value.
     """
 
     wins: int
@@ -263,7 +273,7 @@ def paired_effect(
 
     Args:
         treated, control: bounds of the values, shape (pairs,), at least one pair.
-        direction: whether less of the metric is better.
+        direction: whether less or more of the metric is better.
         effect: whether pairs are compared by ratio or by difference.
         unknown_words: see `EffectBounds`.
         negligible: relative difference up to which a pair is a tie.
@@ -280,7 +290,12 @@ def paired_effect(
 
 
 def unknown_words(stop: float | None, undecided: str = "both stopped") -> tuple[str, str]:
-    """Return the two texts shown for an effect of which nothing is known; see `EffectBounds`."""
+    """Return the texts shown in place of the median and interval of an effect of which nothing is known.
+
+    Args:
+        stop: threshold at which the runs stopped; None leaves the second text empty.
+        undecided: text in place of the median.
+    """
     return undecided, f"at {plain(stop)}" if stop is not None else ""
 
 
@@ -289,16 +304,17 @@ def effect_by_seed(study: StudyPlan, values: pl.DataFrame, treated: str, control
 
     Args:
         values: runs on one workload and backend with the column `value` that `study_values` adds.
+        treated, control: labels of the two methods.
 
     Returns:
-        None where the methods share no seed.
+        The comparison, or None if the methods share no seed.
     """
     pairs = paired_values(values, "value", treated, control)
     if not len(pairs):
         return None
     stop = study.training.stop.get(study.metric)
     first, second = (censored_at(pairs[arm].to_numpy(), study.direction, stop) for arm in pairs.columns[1:])
-    # The values of all methods decide between ratio and difference, so that all pairs of methods are compared
-    # alike.
+    # The values of all methods decide between ratio and difference. If only these two methods decided, the
+    # study could compare some methods by ratio and others by difference.
     effect = effect_for(values["value"].to_numpy(), study.direction)
     return paired_effect(first, second, study.direction, effect, unknown_words(stop), NEGLIGIBLE)

@@ -1,7 +1,9 @@
-"""Claims that property checks decide: their measures, the rows of their verdicts, and their subclaims.
+"""Claims that property checks decide: their measures, their subclaims, and their rows in the table `claims`.
 
-A measure is a number computed on one random instance of a subclaim, next to the limit that the claim sets. In
-tables and plans a subclaim is called `part`.
+A property check evaluates a mathematical statement on random instances. A subclaim is one sentence of a claim
+with a finding of its own; tables and plans call it `part`. A measure is one number computed on one instance
+of a subclaim, with the limit that the claim sets for it. A claim that its source misprints is checked in two
+variants, "as printed" and "as corrected"; the variant of other claims is "".
 """
 
 from __future__ import annotations
@@ -23,15 +25,17 @@ from curvebench.spec.plan import ChecksPlan, ClaimPlan, ReportPlan
 Rows = list[dict[str, Any]]
 PART = ("claim", "part", "variant")
 MEASURE = ("quantity", "value", "relation", "limit", "tolerance", "share")
-# Finding by whether all measures of a subclaim hold; inconclusive if this is not known.
+# Finding on a subclaim by whether all its measures satisfy their limits. If this is not known, the finding is
+# "inconclusive".
 FINDINGS = {True: "supported", False: "refuted"}
 
 
 def check_rows(plan: ChecksPlan) -> pl.DataFrame:
-    """Read the measures of the plan's claims, with two more columns.
+    """Read the measures of the plan's claims from the table `checks`, and add two columns.
 
-    `share` is the share of its limit that a measure takes (`share_of_limit`). `rule_of_runs` is the hash that
-    the claim's decision rule had when the checks were planned, null if it was not recorded.
+    The column `share` is the measured value as a share of its limit (`share_of_limit`). The column
+    `rule_of_runs` is the hash that the claim's decision rule had when the checks were planned, and null if
+    the jobs did not record it.
 
     Raises:
         InputError: when a table is missing or damaged.
@@ -49,10 +53,13 @@ def check_rows(plan: ChecksPlan) -> pl.DataFrame:
 
 
 def check_measured(plan: ReportPlan, rows: pl.DataFrame | None) -> None:
-    """Check that every claim with data whose checks did not fail has measures.
+    """Check that every claim has measures, unless its data are missing or its checks failed.
+
+    Args:
+        rows: measures, as `check_rows` returns them; None if the report has no property checks.
 
     Raises:
-        InputError: naming a claim without measures.
+        InputError: when a claim without such an excuse has no measure; the message names the claim.
     """
     measured = set(rows["claim"] if rows is not None else ())
     claims = plan.checks.claims if plan.checks else ()
@@ -65,10 +72,18 @@ def check_measured(plan: ReportPlan, rows: pl.DataFrame | None) -> None:
 
 
 def parts_of(claims: Sequence[ClaimPlan], rows: pl.DataFrame) -> Rows:
-    """Return a row for each subclaim and variant: its worst measure, and the number of measures that miss.
+    """Return a row for each subclaim and variant, with its worst measure and its finding.
 
-    For a subclaim with a bound that no instance came near, the measure of the least tested bound is shown
-    instead.
+    The worst measure is the one that takes the largest share of its limit. If no instance came near one of a
+    subclaim's bounds, the finding is "untested", and the row has a measure of the least tested bound instead.
+
+    Args:
+        claims: claims of property checks.
+        rows: measures of these claims, as `check_rows` returns them.
+
+    Returns:
+        Keys of `PART` and `MEASURE`, source, measures (their number), missed (number of measures that violate
+        their limit), finding, instances (their number) and seconds.
     """
     instances = rows.unique([*PART, "instance"], maintain_order=True)
     seconds = instances.group_by(PART).agg(pl.col("seconds").sum(), pl.len().alias("instances"))
@@ -94,13 +109,14 @@ def parts_of(claims: Sequence[ClaimPlan], rows: pl.DataFrame) -> Rows:
 def property_rows(plan: ChecksPlan, checks: pl.DataFrame, scale: str) -> list[dict[str, object]]:
     """Return the rows of the table `claims` for all claims that property checks decide.
 
-    The estimate is the share of instances all of whose measures hold. Its exact interval (Clopper and
-    Pearson) is for the share among all instances that could be drawn. Claims without measures come last.
+    The estimate is the share of instances whose measures all satisfy their limits. Its exact interval
+    (Clopper and Pearson) is for the share among all instances that could be drawn. Claims without measures
+    come last.
 
     Args:
-        plan: the claims.
+        plan: the property checks with their claims.
         checks: measures, as `check_rows` returns them.
-        scale: scale of the plan.
+        scale: scale of the report's plan, such as "full".
     """
     plans = {claim.id: claim for claim in plan.claims}
     rows: list[dict[str, object]] = []
@@ -109,8 +125,8 @@ def property_rows(plan: ChecksPlan, checks: pl.DataFrame, scale: str) -> list[di
         all_hold = by_part.agg(pl.col("holds").all(ignore_nulls=False)).rows()
         holding = {(part, variant): holds for part, variant, holds in all_hold}
         capped, weak = plans[claim].at_most_partly, untested(plans[claim], measures)
-        # Subclaims with a bound have further instances, found by a search for the worst case. The estimate
-        # is a share of random instances, so that it counts only the first ones, which were drawn at random.
+        # Subclaims with a bound have further instances, found by a search for the worst case.
+        # The estimate is a share of random instances, so that it leaves these further instances out.
         count_of = {(part.part, part.variant): part.instances for part in plans[claim].parts if part.bound}
         numbers = measures.select("part", "variant", "instance").iter_rows()
         sampled = measures.filter([number < count_of.get((*part,), inf) for *part, number in numbers])
@@ -123,7 +139,8 @@ def property_rows(plan: ChecksPlan, checks: pl.DataFrame, scale: str) -> list[di
             undecided = instances["holds"].null_count()
             share = share_interval(holding_count, count)
             first = measures.row(0, named=True)
-            # A false statement stays false at any scale, so that its scale is no reason for the verdict.
+            # A misprinted statement that is false stays false at any scale.
+            # Therefore the limited scale is not listed as a reason for its verdict.
             misprint = variant == "as printed" and verdict == "not reproduced"
             reasons = [reason("held", holding_count, count)]
             if undecided:
@@ -154,19 +171,20 @@ def property_rows(plan: ChecksPlan, checks: pl.DataFrame, scale: str) -> list[di
 
 
 def _missed(measures: pl.DataFrame) -> list[dict[str, object]]:
-    """Return the reason that names the subclaims with a measure that misses; empty where all measures
-    hold.
-    """
+    """Return the reason that names the subclaims with a violated limit; an empty list if there are none."""
     parts = measures.filter(~pl.col("holds"))["part"].unique(maintain_order=True).to_list()
     return [reason("missed", len(parts), measures["part"].n_unique(), names=parts)] if parts else []
 
 
 def untested(claim: ClaimPlan, rows: pl.DataFrame) -> dict[tuple[str, str], tuple[str, float]]:
-    """Return the bounds that no instance in `rows` came near, of subclaims that hold.
+    """Return the subclaims whose measures satisfy all limits, but with a bound that no instance came near.
+
+    Args:
+        rows: measures of the claim, as `check_rows` returns them.
 
     Returns:
-        By subclaim and variant: the quantity that came least near its limit, and the largest share of the
-        limit that it took on any instance.
+        For each pair of subclaim and variant: the quantity that stayed furthest from its limit, and the
+        largest share of this limit that the quantity took on any instance.
     """
     bounds = {}
     for subclaim in (subclaim for subclaim in claim.parts if subclaim.bound):
@@ -179,7 +197,7 @@ def untested(claim: ClaimPlan, rows: pl.DataFrame) -> dict[tuple[str, str], tupl
 
 
 def row_of(claim: ClaimPlan | Claim, study: str, scale: str) -> dict[str, object]:
-    """Return the row of a claim in the table `claims` as it is before the claim is decided.
+    """Return the row of a claim in the table `claims` before the claim is decided.
 
     Args:
         study: the study, or the module of property checks, that decides the claim.
@@ -192,7 +210,8 @@ def _unmeasured(claim: ClaimPlan, scale: str, reasons: Mapping[str, str]) -> dic
     """Return the row of a claim without a measure.
 
     Args:
-        reasons: reasons of failure by claim and by module, as `reasons_of` returns them.
+        reasons: reasons why checks failed, by the name of a claim or of a module of checks, as `reasons_of`
+            returns them.
     """
     failed = failed_check(claim, reasons)
     why = reason("no_data" if claim.missing else "failed" if failed else "unmeasured")

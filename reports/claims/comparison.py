@@ -1,4 +1,11 @@
-"""Comparisons of two methods seed by seed, as the conditions of claims require them."""
+"""Comparisons of two methods seed by seed, as the conditions of claims require them.
+
+The two arms of a comparison are the treated method and the control. A pair consists of two runs with the same
+seed, one of each arm. A setting is a choice of tuned options, such as the learning rate. Final runs use the
+chosen setting, the one that tuning found best; comparisons at other settings that tuning may have chosen show
+whether a result depends on this choice. A run is censored if it stopped at a threshold, so that only a bound
+of its value is known.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +41,10 @@ class Alternative:
 
     Args:
         settings: the setting of each arm.
-        share: fraction of the resamples of tuning seeds that choose these settings.
-        tied: whether the setting of each arm ties with the chosen setting.
-        gain_bounds: bounds of the gain of each pair; None where the settings were not run.
+        share: fraction of the bootstrap resamples of the tuning seeds in which tuning chooses these settings.
+        tied: whether the setting of each arm was as good in tuning as the chosen one, up to negligible
+            differences.
+        gain_bounds: bounds of the gain of each pair; None if no final runs have these settings.
     """
 
     settings: tuple[Setting, ...]
@@ -49,20 +57,26 @@ class Alternative:
 class ClaimComparison:
     """A treated method compared with the control of a condition, seed by seed, on one backend.
 
-    A gain is the effect of a pair with a sign: it is above 0 where the treated method is better. For a ratio
-    the effect is the logarithm of treated / control, for a trend it is Kendall's tau.
+    The effect of a pair is treated - control, or log(treated / control) if pairs are compared by ratio. Its
+    gain is the effect times `sign`, so that a gain above 0 means that the treated method is better. (A
+    condition on a trend over learning rates is compared with 0, and its effect is Kendall's tau.)
 
     Args:
-        sign: 1 where more of the metric is better, else -1.
-        gains: shape (pairs,); a run that stopped at a threshold counts with the threshold.
-        gain_bounds: lower and upper bounds of the gains; they differ only for pairs that are censored,
-            because a run stopped at a threshold.
-        stop: threshold at which runs stop, or the target; None without a threshold, or where it plays no
-            part.
-        treated_at_start, control_at_start: number of pairs in which this arm, read at equal cost, took no
-            step.
+        key: claim, number of the condition, workload, and the labels of both arms.
+        study: name of the study.
+        backend: backend of the runs.
+        condition: the condition that requires the comparison.
+        effect: whether pairs are compared by ratio or by difference.
+        sign: 1 if more of the metric is better, otherwise -1.
+        gains: gain of each pair, shape (pairs,). A run that stopped at a threshold has the threshold as its
+            value.
+        gain_bounds: lower and upper bounds of the gains; they differ only for pairs with a censored run.
+        stop: threshold that censors runs: the one at which they stop, or their target. None if there is no
+            threshold, or if it censors no run of this comparison.
+        treated_at_start, control_at_start: number of pairs in which this arm could take no step, because the
+            cost at which both arms are compared does not pay for one.
         alternatives: the same comparison at all other settings that tuning may have chosen.
-        tuning_outcomes: result of tuning for each arm; empty where one of them is missing.
+        tuning_outcomes: result of tuning for each arm; empty if an arm has none.
     """
 
     key: ComparisonKey
@@ -85,7 +99,7 @@ class ClaimComparison:
         return control_in_words(self.key, self.condition.number)
 
     def at_pairs(self, indices: np.ndarray) -> ClaimComparison:
-        """Return the comparison restricted to the pairs at these indices, at all settings.
+        """Return the comparison restricted to the pairs at these indices, also at the alternative settings.
 
         Args:
             indices: indices of pairs; an index may occur more than once, as in a bootstrap resample.
@@ -99,24 +113,27 @@ class ClaimComparison:
 
     @property
     def margin(self) -> float:
-        """Smallest gain that matters, above 0."""
+        """Smallest gain that matters, above 0, from the smallest effect that the condition states.
+
+        If the condition states none, it follows from the relative difference `NEGLIGIBLE`.
+        """
         stated = self.condition.smallest_effect
         share = NEGLIGIBLE if stated is None else stated
         return -log(1 - share) if self.effect == "ratio" else share
 
     @property
     def question(self) -> Question:
-        """Relation and margin that the gains are tested for."""
+        """Relation that the claim asserts of the gains, such as "better", with the margin of its test."""
         return Question(self.condition.relation, self.margin)
 
     @property
     def p_value(self) -> float:
-        """P-value of the claimed relation before any correction; 1 without pairs."""
+        """P-value for the claimed relation, not corrected for several comparisons; 1 without pairs."""
         return self.question.p_value(*self.gain_bounds) if len(self.gains) else 1.0
 
     @property
     def refuting_p_value(self) -> float:
-        """P-value against the claimed relation before any correction; 1 without pairs."""
+        """P-value against the claimed relation, not corrected for several comparisons; 1 without pairs."""
         return self.question.refuting_p_value(*self.gain_bounds) if len(self.gains) else 1.0
 
     def as_effect(self, gain: float) -> float:
@@ -128,10 +145,9 @@ class ClaimComparison:
 
     @property
     def bounds(self) -> censoring.EffectBounds:
-        """Median effect as readers see it, with its confidence interval; both have bounds if pairs are
-        censored.
+        """Bounds of the median effect and of its confidence interval, in the numbers that readers see.
 
-        Requires at least one pair.
+        The bounds differ only if pairs are censored. The comparison must have at least one pair.
         """
         effects = self.gain_bounds if self.sign > 0 else self.gain_bounds.negated
         words = censoring.unknown_words(self.stop, self.condition.undecided)
@@ -139,7 +155,7 @@ class ClaimComparison:
 
     @property
     def beyond_seeds(self) -> bool:
-        """Whether no number of seeds like these would decide the comparison, because of censored pairs."""
+        """Whether censoring is so strong that further seeds like these would never decide the comparison."""
         return len(self.gains) > 0 and tells_nothing(self.question, *self.gain_bounds)
 
     @property
@@ -149,7 +165,10 @@ class ClaimComparison:
 
     @property
     def accepted_range(self) -> tuple[float, float]:
-        """Smallest and largest effect, as readers see it, that the claim accepts; infinite if unbounded."""
+        """Smallest and largest effect that the claim accepts, in the numbers that readers see.
+
+        A side without a limit is infinite, or 0 for the lower side of a ratio.
+        """
         largest = self.margin if self.condition.relation == "same" else inf
         low, high = sorted(self.as_effect(gain) for gain in (self.smallest_accepted, largest))
         return low, high
@@ -163,7 +182,8 @@ def outcome_lookup(study: StudyPlan, tables: Tables) -> OutcomeLookup:
     """Return a function that looks up the tuning outcome of a method of a study.
 
     The function takes the labels of the workload, the method, the backend and the optimizer. It returns None
-    where no tuning run is usable. Outcomes are cached, because several comparisons share one.
+    if no tuning run of the method is usable. Outcomes are cached, because several comparisons share an
+    outcome.
     """
     tuning = tables.runs.filter(stage="tuning")
 
@@ -180,10 +200,10 @@ def comparisons(
 ) -> Iterator[ClaimComparison]:
     """Yield every comparison that a claim requires on one backend, in the order of its conditions.
 
-    A comparison has no pairs where runs are missing.
+    If runs are missing, the comparison is still there, but with fewer pairs or none.
 
     Args:
-        outcome_of: function that `outcome_lookup` returns; without it comparisons have no alternatives.
+        outcome_of: function that `outcome_lookup` returns. If it is None, comparisons have no alternatives.
 
     Raises:
         InputError: when a condition names a workload that the plan lacks, or runs cannot be paired.
@@ -207,16 +227,20 @@ def _compared(
     """Compare two methods at the chosen settings, and at the settings that tuning may have chosen instead.
 
     Args:
+        quantity: quantity of the condition.
         key: the two methods and their workloads.
-        values: the quantity of all runs of the condition's methods, by workload.
+        values: all runs of the condition's methods with their values, by workload.
+        outcome_of: see `comparisons`.
     """
     study, compare = quantity.study, partial(_pair, quantity, backend, key)
     arms = [(arm, values[arm[0]].filter(method=arm[1])) for arm in quantity.condition.arms(key)]
-    if quantity.condition.of_tuning:  # compares all settings, so that no setting is the chosen one
+    # A condition on tuning compares methods over all settings that tuning tried, so that none is the chosen
+    # one.
+    if quantity.condition.of_tuning:
         return compare([runs for _, runs in arms])
     chosen = compare([runs.filter(stage="final") for _, runs in arms])
-    # One entry per arm: the method whose tuning runs choose its setting, and their outcome. Arms with the
-    # same source always have the same setting.
+    # For each arm: the workload, method and backend whose tuning runs choose its setting, and their outcome.
+    # Two arms with the same source always have the same setting.
     tuned: list[tuple[Hashable, TuningOutcome]] = []
     at_settings = []
     for (workload, method), runs in arms:
@@ -242,16 +266,19 @@ def _compared(
 def alternatives(
     arms: Sequence[tuple[Hashable, TuningOutcome]], bounds_at: Callable[[tuple[Setting, ...]], Bounds | None]
 ) -> tuple[Alternative, ...]:
-    """Compare at all settings that tie with the chosen ones or that resamples of the tuning seeds choose.
+    """Compare two arms at every combination of settings that tuning may have chosen instead.
+
+    These are the settings that tie with the chosen ones, and those that tuning chooses in at least one
+    bootstrap resample of the tuning seeds.
 
     Args:
-        arms: source of the setting and outcome of tuning of each arm; arms with the same source always have
-            the same setting.
-        bounds_at: function that returns the bounds of the gain of each pair at the settings of both arms, or
-            None where these settings were not run.
+        arms: for each arm, the source of its setting (which tuning runs choose it) and its tuning outcome.
+            Arms with the same source always have the same setting.
+        bounds_at: function that takes the setting of each arm and returns bounds of the gain of each pair, or
+            None if no final runs have these settings.
 
     Returns:
-        The alternatives without the chosen settings, sorted by setting.
+        An alternative for every combination except the chosen one, sorted by setting.
     """
     shares = shares_of_choices([outcome for _, outcome in arms])
     tied_by_source = {source: outcome.tied for source, outcome in arms}
@@ -270,8 +297,8 @@ def _workloads(study: StudyPlan, claim: Claim, condition: Condition) -> list[Wor
     """Return the workloads of a study to which a condition applies.
 
     Raises:
-        InputError: when a workload that the condition names is missing. A claim that repeats another claim
-            may have fewer workloads.
+        InputError: when a workload that the condition names is missing from the plan. There is no error for a
+            claim that repeats another claim, because it may have fewer workloads.
     """
     workloads = [item for item in study.workloads if condition.is_about(item.name, item.metrics)]
     lacking = condition.control_workload not in (None, *(workload.name for workload in study.workloads))
@@ -289,7 +316,7 @@ def _pair(quantity: Quantity, backend: str, key: ComparisonKey, sides: list[pl.D
     """Pair the runs of both arms by seed and compare their values.
 
     Args:
-        sides: runs of each arm with the values that `quantity.of_runs` read.
+        sides: runs of each arm, with the columns that `quantity.of_runs` adds.
 
     Raises:
         InputError: when a seed has several final runs in one arm, or a ratio of negative values is required.

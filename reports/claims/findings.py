@@ -1,4 +1,10 @@
-"""The finding of each comparison: at the chosen settings, at other settings, and with more seeds."""
+"""The finding of each comparison, at the chosen settings and at others, and the seeds that would decide it.
+
+A comparison sets a treated method against a control seed by seed, and a claim asserts a relation of the two,
+such as "better". The finding is supported, refuted or inconclusive. The chosen settings are the learning
+rates and other options that tuning found best; each arm of a comparison has its own. Alternatives are the
+same comparison at other settings that tuning may have chosen.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +25,7 @@ from curvebench.results.tuning import shares_of_choices
 from curvebench.results.verdicts import ALPHA, MIN_AGREEMENT, choices_flip
 
 OF_CONDITION = ("metric", "which", "quantity", "at_equal", "relation")  # columns copied from the condition
-Row = dict[str, Any]  # columns of the table `findings`
+Row = dict[str, Any]  # values of a row by the names of columns of the table `findings`
 
 
 def decided(compared: Sequence[ClaimComparison]) -> pl.DataFrame:
@@ -44,12 +50,12 @@ def decided(compared: Sequence[ClaimComparison]) -> pl.DataFrame:
 
 
 def _finding_row(comparison: ClaimComparison, holm_p_value: float, refuting: float, relations: int) -> Row:
-    """Return the row of one comparison.
+    """Return the row of one comparison in the table `findings`.
 
     Args:
         holm_p_value: p-value for the relation, corrected by Holm's method.
         refuting: p-value against the relation, corrected by Holm's method.
-        relations: number of comparisons that are decided together.
+        relations: number of comparisons whose p-values are corrected together.
     """
     row = effect_row(comparison) | {"finding": "inconclusive"}
     if not len(comparison.gains):
@@ -101,11 +107,11 @@ def effect_row(comparison: ClaimComparison) -> Row:
 def finding_of(comparison: ClaimComparison, refuting: float, relations: int) -> tuple[Finding, Row]:
     """Return the finding of a comparison, and how many other settings lead to the same finding.
 
-    A finding that depends on the choice of settings is inconclusive.
+    If the finding changes with the settings that tuning may have chosen, it is inconclusive.
 
     Args:
         refuting: p-value against the relation, corrected by Holm's method.
-        relations: number of comparisons that are decided together.
+        relations: number of comparisons whose p-values are corrected together.
 
     Returns:
         The finding, and columns of `findings`, as `_over_settings` returns them.
@@ -122,14 +128,20 @@ def _at_chosen(comparison: ClaimComparison, refuting: float) -> Finding:
 
 
 def _over_settings(comparison: ClaimComparison, finding: Finding, relations: int) -> Row:
-    """Count the other settings that tuning may have chosen at which the comparison has the same finding.
+    """Count the alternatives (other settings that tuning may have chosen) with the same finding.
 
-    If none of these settings was run, the counts are left out. If some were run, the others count as
-    disagreeing. P-values against the relation are corrected by Bonferroni's method here, since only this
-    comparison changes its settings.
+    If no alternative was run although they matter, the counts of agreeing alternatives are left out. If some
+    were run, those that were not run count as disagreeing. P-values against the relation are corrected by
+    Bonferroni's method here, since only this comparison changes its settings.
+
+    Args:
+        finding: finding at the chosen settings.
+        relations: number of comparisons of the claim.
 
     Returns:
-        Columns of `findings`: ties, settings_not_run and, if known, ties_agree and choices_agree.
+        Columns of `findings`: ties (alternatives that tie with the chosen settings), settings_not_run and, if
+        known, ties_agree (ties with the same finding) and choices_agree (share of the resamples of tuning
+        seeds that choose settings with the same finding).
     """
     choices = comparison.alternatives
     not_run = sum(choice.gain_bounds is None for choice in choices)
@@ -143,7 +155,7 @@ def _over_settings(comparison: ClaimComparison, finding: Finding, relations: int
 
 
 def _agreeing(comparison: ClaimComparison, finding: Finding, relations: int) -> list[Alternative]:
-    """Return the alternatives with the same finding; an alternative that was not run does not agree."""
+    """Return the alternatives with the same finding; an alternative without runs is not among them."""
     agreeing, question = [], comparison.question
     for choice in comparison.alternatives:
         if choice.gain_bounds is not None:
@@ -157,11 +169,12 @@ def _agreeing(comparison: ClaimComparison, finding: Finding, relations: int) -> 
 def _seeds(comparison: ClaimComparison, relations: int) -> int | None:
     """Return about how many pairs would decide an inconclusive comparison at all settings that may be chosen.
 
-    Studies are simulated: pairs are drawn with replacement, the same pairs at all settings. The result is the
-    smallest size in `SEEDS` at which at least the share `POWER` of these studies is decided.
+    Studies are simulated by drawing pairs with replacement, the same pairs at all settings. The result is the
+    smallest size in `SEEDS` with which at least the share `POWER` of the simulated studies is decided.
 
     Returns:
-        None if no size suffices, or if not all settings have the same number of pairs.
+        The number of pairs; None if no size in `SEEDS` suffices, or if some settings have more pairs than
+        others.
     """
     run_choices = [choice.gain_bounds for choice in comparison.alternatives if choice.gain_bounds is not None]
     if not run_choices:  # simulate the chosen settings alone, since no other setting was run
@@ -182,14 +195,14 @@ def _seeds(comparison: ClaimComparison, relations: int) -> int | None:
 
 
 def _is_decided(comparison: ClaimComparison, relations: int) -> bool:
-    """Whether a comparison is supported or refuted at all settings.
+    """Whether a comparison is supported or refuted, and tuning may not choose settings that change this.
 
-    The p-value against the relation is multiplied by the number of comparisons, the most that Holm's method
-    may correct it by.
+    The p-value against the relation is multiplied by the number of comparisons (`relations`), the largest
+    factor with which Holm's method may correct it.
     """
     refuting = min(1.0, relations * comparison.refuting_p_value)
     if _at_chosen(comparison, refuting) == "inconclusive":
-        return False  # decided without looking at other settings, which would take longer
+        return False  # skip the slow comparison at other settings, which cannot decide it any more
     return finding_of(comparison, refuting, relations)[0] != "inconclusive"
 
 
@@ -201,9 +214,12 @@ def _tuning_seeds(comparison: ClaimComparison, tuned: Row, refuting: float, rela
 
     Args:
         tuned: columns of `findings`, as `finding_of` returns them.
+        refuting: p-value against the relation, corrected by Holm's method.
+        relations: number of comparisons whose p-values are corrected together.
 
     Returns:
-        None if the comparison is inconclusive for another reason, if ties disagree, or if no size suffices.
+        The number of tuning seeds; None if the comparison is inconclusive for another reason, if settings
+        that tie have different findings, or if no size in `SEEDS` suffices.
     """
     if not comparison.tuning_outcomes or not choices_flip(tuned) or tuned["ties_agree"] < tuned["ties"]:
         return None
@@ -220,10 +236,10 @@ def _tuning_seeds(comparison: ClaimComparison, tuned: Row, refuting: float, rela
 
 
 def _turned(comparison: ClaimComparison, refuting: float) -> int:
-    """Count the tied settings at which an inconclusive comparison has a median effect of the other direction.
+    """Count the settings tied with the chosen ones at which the median gain has the opposite sign.
 
-    Settings whose direction is not known because of censoring are not counted. The count is 0 for a
-    comparison that the chosen settings decide.
+    Settings at which censoring leaves the sign unknown are not counted. If the comparison is supported or
+    refuted at the chosen settings, the count is 0.
     """
     if _at_chosen(comparison, refuting) != "inconclusive":
         return 0
@@ -233,6 +249,6 @@ def _turned(comparison: ClaimComparison, refuting: float) -> int:
 
 
 def _direction(gains: Bounds) -> float | None:
-    """Return the sign of the median gain; None where censoring leaves it open."""
+    """Return the sign of the median gain; None if its bounds have different signs because of censoring."""
     low, high = (float(np.sign(median(end))) for end in gains)
     return low if low == high else None

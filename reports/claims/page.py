@@ -15,11 +15,11 @@ from curvebench.spec.sources import OTHER, sources
 
 
 def with_figures(verdicts: Iterable[ClaimVerdict], figures: Rows, of_checks: str) -> list[ClaimVerdict]:
-    """Return the verdicts with the figures that the page shows of each claim.
+    """Add to each verdict the figures that the page shows of its claim.
 
     Args:
-        figures: figures of all studies and of the checks; only the kinds "claim" and "series" belong to
-            claims.
+        figures: figures of all studies and property checks. Figures of the kinds "claim" and "series" belong
+            to claims; their value `workload` is the claim. Other kinds are ignored.
         of_checks: folder of the site with the figures of property checks.
     """
     claim_figures = [figure for figure in figures if figure["kind"] in ("claim", "series")]
@@ -34,9 +34,10 @@ def with_figures(verdicts: Iterable[ClaimVerdict], figures: Rows, of_checks: str
 
 
 def claims_page(claims: Sequence[ClaimVerdict], machines: Iterable[str]) -> dict[str, Any]:
-    """Return all values that the template of the page needs.
+    """Return the values for the template of the page of claims, by name.
 
     Args:
+        claims: verdicts with their figures, as `with_figures` returns them.
         machines: names of the machines that ran property checks.
     """
     anchors = {verdict.document.anchor for verdict in claims}

@@ -1,4 +1,12 @@
-"""Quantities of conditions: how each is read from runs, and how the runs of two methods are paired."""
+"""Quantities of conditions: how each is read from runs, and how the runs of two methods are paired.
+
+A condition of a claim compares one quantity of two methods, the treated method and the control, such as the
+final training loss or the number of steps to a target. A pair consists of two runs with the same seed, one of
+each method. A run is censored if it ended before the quantity was known, for example because it stopped at a
+threshold; `least` and `most` then bound the value. The stop is the threshold at which the runs of a study
+stop; the floor is a value beyond which differences are rounding errors. "000" is the EGOP paper, "Faster
+Adaptive Optimization via Expected Gradient Outer Product Reparameterization".
+"""
 
 from __future__ import annotations
 
@@ -28,14 +36,15 @@ from curvebench.spec.conditions.value import Value, ValueAtEqualCost
 from curvebench.spec.errors import InputError
 from curvebench.spec.plan import StudyPlan
 
-# Columns of a quantity: the value, clipped at the stop or the floor, and its lower and upper bound, which
-# differ from the value only where a run is censored.
+# Columns of a quantity: the value, clipped at the stop or the floor, its lower bound and its upper bound.
+# The bounds differ from the value only where a run is censored.
 COLUMNS = ("value", "least", "most")
-# Cost of a whole run, by the name of the quantity in study files.
+# Column or expression of the cost of a whole run, by the name of the quantity in study files.
 COSTS = {"steps_to_stop": measures.RUN_STEPS, "gradients_to_stop": measures.CHARGED_GRADIENTS}
-MIN_RATES = 3  # learning rates that a trend, or a share of rates won, needs at least
-MIN_POINTS = 3  # evaluations that a fitted line needs at least
-# Trends and rates won use the learning rates up to this factor above and below the control's best one.
+MIN_RATES = 3  # minimum number of learning rates for a trend, or for a share of learning rates won
+MIN_POINTS = 3  # minimum number of evaluations for a fitted line
+# Trends and shares of learning rates won use the learning rates from the control's best one divided by this
+# factor to the control's best one times this factor.
 NEAR_FACTOR = 10.0
 Floats = np.ndarray
 
@@ -44,8 +53,8 @@ Floats = np.ndarray
 class Quantity:
     """Quantity of a condition, read from the runs of a study; the base of all quantities.
 
-    A subclass defines `of_runs`, which reads the quantity. Where values can be censored it overrides
-    `threshold`; where runs are not simply paired by seed it overrides `pairs`.
+    A subclass must implement `of_runs`, which reads the quantity. It overrides `threshold` if values can be
+    censored, and `pairs` if the compared numbers are not simply the values of two runs with the same seed.
 
     Args:
         condition: instance of the condition class that belongs to the quantity (curvebench.spec.conditions).
@@ -63,27 +72,28 @@ class Quantity:
         return self.study.direction_of(self.condition.metric)
 
     def threshold(self, workload: str) -> float | None:
-        """Return the threshold that censors values on a workload, such as the stop; None without any."""
+        """Return the threshold that censors values on a workload, such as the stop; None if there is none."""
         return None
 
     def of_runs(self, runs: pl.DataFrame) -> pl.DataFrame:
         """Read the quantity of runs on one workload and backend.
 
         Returns:
-            Rows of `runs` with a column `value`, null where nothing is known of a run. If runs can be
-            censored, columns `least` and `most` bound the value.
+            Rows of `runs` with a column `value`, which is null if nothing is known of a run. If runs can be
+            censored, the columns `least` and `most` are the bounds of the value.
         """
         raise NotImplementedError
 
     def pairs(self, sides: Sequence[pl.DataFrame]) -> pl.DataFrame:
-        """Pair runs by their seeds.
+        """Pair the runs of the treated method with the runs of the control that have the same seeds.
 
         Args:
-            sides: frames that `of_runs` returns for both methods, or for the one method that is compared with
-                a number.
+            sides: frames that `of_runs` returns, first for the treated method, then for the control. If the
+                treated method is compared with a number, there is only the first frame.
 
         Returns:
-            Columns seed and `COLUMNS`, and `COLUMNS` of the control with the suffix " of the control".
+            One row per pair: seed, the treated method's values in `COLUMNS`, and the control's values in
+            columns with the suffix " of the control".
         """
         bounded = [
             side if "least" in side.columns else side.with_columns(least="value", most="value")
@@ -119,7 +129,7 @@ def timed(tables: Tables, runs: pl.DataFrame) -> pl.DataFrame:
 
 
 class JudgedValue(Quantity):
-    """Value of the metric, clipped at the stop and at the condition's floor."""
+    """Value of the condition's metric in each run, clipped at the stop and at the condition's floor."""
 
     def threshold(self, workload: str) -> float | None:
         """Return the condition's floor if it has one, otherwise the stop."""
@@ -127,20 +137,21 @@ class JudgedValue(Quantity):
         return self.study.training.stop.get(self.condition.metric) if floor is None else floor
 
     def of_runs(self, runs: pl.DataFrame) -> pl.DataFrame:
-        """Read the final or best value of runs, as the condition says."""
+        """Read the final or the best value of each run, whichever the condition names."""
         metric, which = self.condition.metric, self.condition.which
         return self.bounded(measures.study_values(self.study, runs, metric, which))
 
     def bounded(self, values: pl.DataFrame) -> pl.DataFrame:
-        """Clip values at the floor, and add their bounds `least` and `most`."""
+        """Clip the column `value` at the condition's floor, and add its bounds `least` and `most`."""
         value = measures.clip_at(pl.col("value"), self.direction, self.condition.floor)
         return with_bounds(values.with_columns(value=value), self.direction, self.threshold(""))
 
     def pairs(self, sides: Sequence[pl.DataFrame]) -> pl.DataFrame:
-        """Pair runs by their seeds; two values at the floor count as known and equal.
+        """Pair runs as `Quantity.pairs` does, but count two values at the floor as known and equal.
 
-        The floor is the size of rounding errors, so that no precision distinguishes values beyond it. At a
-        stop, in contrast, a run would have gone further.
+        Differences of values beyond the floor are rounding errors, so that it does not matter how far two
+        runs got beyond it. Two runs that stopped at the stop, in contrast, would have reached different
+        values.
         """
         pairs, floor = super().pairs(sides), self.condition.floor
         if floor is None:
@@ -150,9 +161,11 @@ class JudgedValue(Quantity):
 
 
 class ValueAtCost(JudgedValue):
-    """Value of the metric at equal cost: where the cheaper run of a seed ends.
+    """Value of the metric at equal cost: after the total cost of the cheaper of the two runs of a pair.
 
-    The value depends on both runs of a seed, so that it is read when they are paired.
+    The cost is counted in gradient evaluations or in seconds, including the cost of estimating a basis (an
+    orthogonal change of coordinates of the parameters). The value of a run depends on the other run of its
+    pair, so that `pairs` reads it instead of `of_runs`.
     """
 
     def of_runs(self, runs: pl.DataFrame) -> pl.DataFrame:
@@ -160,18 +173,19 @@ class ValueAtCost(JudgedValue):
         return runs
 
     def pairs(self, sides: Sequence[pl.DataFrame]) -> pl.DataFrame:
-        """Pair the values that both runs of a seed have when the cost of the cheaper one is spent.
+        """Pair the values of both runs of each seed at equal cost.
 
-        The value is read at the last evaluation within this budget. A method whose basis alone costs more has
-        its value at the start. A run that reached its stop keeps its value; a run that failed within the
-        budget counts as the worst. Nothing is known of a run whose steps were not timed.
+        The budget of a pair is the total cost of its cheaper run. The value of each run is read at its last
+        evaluation within this budget. If the basis of a method alone costs more than the budget, the run has
+        its value at the start. A run that reached the stop keeps its value. A run that failed within the
+        budget has the worst possible value. A run whose cost of a step is unknown has no value.
 
         Args:
-            sides: the runs of both methods.
+            sides: the runs of the treated method and of the control, as `of_runs` returns them.
 
         Returns:
-            As `Quantity.pairs`, with columns `affords`: the steps that the budget pays for, null where their
-            cost is not known.
+            The columns of `Quantity.pairs`, and for both methods a column `affords`: the number of steps that
+            the budget pays for, null if the cost of a step is unknown.
         """
         both, metric, direction = self.affordable(pl.concat(sides)), self.condition.metric, self.direction
         curves, affords = recorded(self.tables, both, metric), both.select("run", "affords")
@@ -190,13 +204,15 @@ class ValueAtCost(JudgedValue):
         return super().pairs([equal.join(side, on="run", how="semi") for side in sides])
 
     def affordable(self, runs: pl.DataFrame) -> pl.DataFrame:
-        """Keep the seeds on which both methods ran, and add the steps that the cheaper run's cost pays for.
+        """Add to the runs of each seed the number of steps that the cost of the cheaper run pays for.
 
         Args:
             runs: runs of both methods on one workload and backend, with `method`.
 
         Returns:
-            Rows with columns affords (steps), failed, and the cost of the start and of `each` step.
+            The runs of seeds on which both methods ran, with the columns `start` (cost before the first step,
+            for the basis), `each` (cost of a step), `least` (the budget: total cost of the seed's cheaper
+            run), `affords` (number of steps that the budget pays for) and `failed`.
         """
         both = runs.filter(~missing()).filter(pl.col("method").n_unique().over("seed") == 2)
         if self.condition.at_equal == "gradients":
@@ -213,10 +229,13 @@ class ValueAtCost(JudgedValue):
 
 
 class KeptGain(JudgedValue):
-    """Share of the logarithmic gain between two reference methods that a method keeps."""
+    """Share of the gain from one reference method to another that a method keeps, on a logarithmic scale.
+
+    The share is 0 if the method is as good as the first reference, and 1 if it is as good as the second.
+    """
 
     def threshold(self, workload: str) -> float | None:
-        """Return the target if the gain is in steps to it, otherwise the threshold of values."""
+        """Return the study's target if the gain is measured in steps to it, otherwise the floor or stop."""
         if self.condition.meets_targets:
             return self.study.training.targets_on(workload).get(self.condition.metric)
         return super().threshold(workload)
@@ -228,17 +247,26 @@ class KeptGain(JudgedValue):
         return super().of_runs(runs)
 
     def pairs(self, sides: Sequence[pl.DataFrame]) -> pl.DataFrame:
-        """Pair by seed the share of the gain from the second to the third side that the first side keeps."""
+        """Compute for each seed the share of the gain that the method keeps, and pair it with a number.
+
+        Args:
+            sides: frames that `of_runs` returns for the method, the first and the second reference method.
+        """
         return Quantity.pairs(self, [share_of_gain(*(side.drop_nulls("value") for side in sides))])
 
 
 def share_of_gain(method: pl.DataFrame, start: pl.DataFrame, end: pl.DataFrame) -> pl.DataFrame:
-    """Return, by seed, the share of the logarithmic gain from `start` to `end` that a method keeps.
+    """Return for each seed the share of the gain from `start` to `end` that a method keeps.
 
-    Seeds without a gain from start to end have the value 0 and infinite bounds: nothing is known of them.
+    The share is (log start - log method) / (log start - log end), where less is better. If a seed may have no
+    gain from start to end, nothing is known of its share: the value is 0 and the bounds are infinite.
 
     Args:
-        method, start, end: frames with columns seed, value, least and most (the bounds of the value).
+        method, start, end: runs of the method and of two reference methods, with columns seed, value, least
+            and most (the bounds of the value).
+
+    Returns:
+        Columns seed and `COLUMNS`.
     """
     joined = start.join(method, on="seed", suffix=" kept").join(end, on="seed", suffix=" whole").sort("seed")
 
@@ -247,7 +275,7 @@ def share_of_gain(method: pl.DataFrame, start: pl.DataFrame, end: pl.DataFrame) 
             return np.log(np.maximum(joined[column].to_numpy().astype(float), 0.0))
 
     def shares(*columns: str) -> Floats:
-        """Return the shares with the values of each side from each of the columns."""
+        """Return the shares of all seeds, for every choice of one of these columns for each of the runs."""
         at_start, at_method, at_end = (
             np.array([log(f"{column}{side}") for column in columns]) for side in ("", " kept", " whole")
         )
@@ -268,27 +296,27 @@ def share_of_gain(method: pl.DataFrame, start: pl.DataFrame, end: pl.DataFrame) 
 
 
 class StopCost(Quantity):
-    """Cost of a run until it met the threshold at which runs stop."""
+    """Cost of a run, in steps or gradient evaluations, until it met the threshold at which runs stop."""
 
     def threshold(self, workload: str) -> float | None:
-        """Return the stop."""
+        """Return the threshold of the condition's metric at which the study's runs stop."""
         return self.study.training.stop.get(self.condition.metric)
 
     def of_runs(self, runs: pl.DataFrame) -> pl.DataFrame:
-        """Read the cost of runs; it is censored where a run ended without meeting the threshold."""
+        """Read the cost of runs, which is censored for a run that ended without meeting the threshold."""
         return measures.cost_to_stop(self.study, runs, self.condition.metric, COSTS[self.condition.quantity])
 
 
 class TargetSteps(Quantity):
-    """Steps to the condition's own target if it has one, otherwise to the study's target."""
+    """Steps until a run reached a target: the condition's own target if it has one, otherwise the study's."""
 
     def threshold(self, workload: str) -> float | None:
-        """Return the target."""
+        """Return the condition's target, or the study's target of the metric on the workload."""
         target, targets = self.condition.target, self.study.training.targets_on(workload)
         return targets.get(self.condition.metric) if target is None else target
 
     def of_runs(self, runs: pl.DataFrame) -> pl.DataFrame:
-        """Read the steps of runs; the condition's own target is looked for in their curves."""
+        """Read the steps of runs to the target, from their curves if the condition has its own target."""
         metric, target = self.condition.metric, self.condition.target
         if target is None:
             return measures.steps_to_target(runs, metric)
@@ -301,7 +329,7 @@ class TargetSteps(Quantity):
 
 
 class ConvergenceSeconds(Quantity):
-    """Seconds until a run first has nearly its best value."""
+    """Seconds until a run first has nearly its own best value; see `seconds_to_nearly_best`."""
 
     def of_runs(self, runs: pl.DataFrame) -> pl.DataFrame:
         """Read the seconds of runs, as `seconds_to_nearly_best` defines them."""
@@ -313,11 +341,11 @@ class TrainedSeconds(Quantity):
     """Seconds of training of a run that had a job of its own."""
 
     def of_runs(self, runs: pl.DataFrame) -> pl.DataFrame:
-        """Read the seconds of runs from their jobs; infinite for a failed run, null for runs that share a
-        job.
+        """Read the seconds of runs from the table of jobs.
 
-        They consist of steps, waiting for data and the estimation of the basis. Compilation, evaluation and
-        checkpoints are not included.
+        They include the steps, waiting for data and the estimation of the basis, but not compilation,
+        evaluation and checkpoints. A failed run has infinite seconds, and a run that shared its job with
+        other runs has null.
         """
         present = runs.filter(~missing())
         jobs = final_jobs(self.study, self.tables).filter(runs=1)
@@ -331,20 +359,22 @@ class TrainedSeconds(Quantity):
 def seconds_to_nearly_best(
     study: StudyPlan, tables: Tables, final: pl.DataFrame, metric: str, charged: bool = True
 ) -> pl.DataFrame:
-    """Read the seconds until a run first has 99.5 % of its own best value (000 App. B).
+    """Return the seconds until each run first has 99.5 % of its own best value (000 App. B).
 
-    For a metric that is minimized, this is the best value divided by 0.995. The seconds are modelled: steps
-    times the timed step. A failed run did not converge, so that its seconds are infinite.
+    For a metric that is minimized, this means a value of at most the best value divided by 0.995. The seconds
+    are modelled as the number of steps times the median seconds of a step in the timing jobs. A failed run
+    did not converge, so that its seconds are infinite.
 
     Args:
         study: the study of the runs.
         tables: tables of the study.
         final: the final runs on one workload and backend, with `method`.
         metric: a metric that is nowhere negative.
-        charged: whether the seconds of the basis are included.
+        charged: whether the seconds for estimating the basis are included.
 
     Returns:
-        The rows of `final` that are not missing with a column `value`, null where no step was timed.
+        The rows of `final` except missing runs, with the seconds as column `value`; null if no step of the
+        method was timed.
     """
     value = pl.col("value").fill_nan(None)
     near = value >= costs.NEARLY_BEST * value.max().over("run")
@@ -365,14 +395,14 @@ def seconds_to_nearly_best(
 class Straightness(Quantity):
     """Straightness of a convergence curve on a logarithmic axis: 1 where a run converges linearly.
 
-    It is the coefficient of determination (R²) of a line through the logarithms of a run's evaluations over
-    steps, from the start to the first evaluation that is at most `until`. A run that never gets there, or
-    whose values are not finite on the way, has 0. Nothing is known of a run that gets there before its third
-    evaluation.
+    It is the coefficient of determination (R²) of a line fitted to the logarithms of a run's evaluations as a
+    function of the step, from the start to the first evaluation that is at most the condition's `until`. The
+    straightness is 0 if a run never reaches `until`, or has values that are not finite before it. Nothing is
+    known of a run that reaches `until` before its third evaluation.
     """
 
     def of_runs(self, runs: pl.DataFrame) -> pl.DataFrame:
-        """Read the curves of runs and fit a line to each."""
+        """Read the curve of each run and fit a line to its logarithm."""
         curves = recorded(self.tables, runs, self.condition.metric).partition_by("run", as_dict=True)
         present = runs.filter(~missing())
         values = [
@@ -383,14 +413,22 @@ class Straightness(Quantity):
 
 
 def _straightness(curve: pl.DataFrame, until: float) -> float | None:
-    """Return R² of a line through log(values) over steps, down to the first value up to `until`."""
+    """Return R² of a line fitted to the logarithms of a curve, down to its first value of at most `until`.
+
+    Args:
+        curve: columns step and value of one run, sorted by step.
+        until: value at which the fit ends.
+
+    Returns:
+        R² from 0 to 1; None if there are fewer than `MIN_POINTS` values.
+    """
     from scipy.stats import linregress
 
     steps, values = curve["step"].to_numpy(), curve["value"].to_numpy()
     if not values[-1] <= until:
         return 0.0
     end = int(np.argmax(values <= until)) + 1
-    # A value of exactly 0 has no logarithm; only the last one can be 0, and it counts as `until`.
+    # A value of 0 has no logarithm. Only the last value can be 0, and it is replaced by `until`.
     steps, values = steps[:end], np.where(values[:end] == 0, until, values[:end])
     if not np.isfinite(values).all():
         return 0.0
@@ -403,18 +441,18 @@ def _straightness(curve: pl.DataFrame, until: float) -> float | None:
 class BestRate(Quantity):
     """Learning rate at which a method has its best value; the smallest one if several are equally good.
 
-    Both methods are judged on the learning rates that both of them tried. Values beyond the condition's floor
-    are clipped, so that the learning rates that reach it tie.
+    Only learning rates that both methods tried are compared. Values beyond the condition's floor are clipped,
+    so that all learning rates that reach the floor are equally good.
     """
 
     def of_runs(self, runs: pl.DataFrame) -> pl.DataFrame:
-        """Read the judged values of the longest tuning runs."""
+        """Read the values of the tuning runs that had the most training, by which settings are comparable."""
         longest = comparable(runs, self.study.tuning)
         values = measures.study_values(self.study, longest, self.condition.metric, self.condition.which)
         return values.with_columns(measures.clip_at(pl.col("value"), self.direction, self.condition.floor))
 
     def pairs(self, sides: Sequence[pl.DataFrame]) -> pl.DataFrame:
-        """Pair the numbers that `of_seed` returns for each tuning seed of both methods."""
+        """Return the two numbers that `of_seed` computes for each tuning seed, like values of two runs."""
         keys, value = ["seed", "learning_rate"], pl.col("value").median()
         treated, control = (side.drop_nulls("value").group_by(keys).agg(value) for side in sides)
         rates = treated.join(control, on=keys, suffix="_control").sort(keys)
@@ -428,21 +466,31 @@ class BestRate(Quantity):
         return super().pairs([by_seed.select("seed", value=name) for name in ("treated", "control")])
 
     def of_seed(self, rates: Floats, treated: Floats, control: Floats) -> tuple[float, float] | None:
-        """Return the compared number of both methods for one tuning seed; None where the seed has none.
+        """Return the two numbers to compare for one tuning seed: here the best learning rate of each method.
 
         Args:
             rates: learning rates in increasing order, shape (count,).
-            treated, control: values of both methods at these rates, shape (count,).
+            treated, control: values of both methods at these learning rates, shape (count,).
+
+        Returns:
+            The number of the treated method and the number that it is compared with. Subclasses return None
+            if the values of this seed do not define the numbers.
         """
         return _best_rate(rates, treated, self.direction), _best_rate(rates, control, self.direction)
 
 
 class RateGain(BestRate):
-    """Gain over the learning rates near the control's best one, compared with 0 (no gain)."""
+    """Gain of the treated method over the control at learning rates near the control's best one.
+
+    The gain is a trend over the learning rates or a share of them that the treated method wins (`GAINS`). It
+    is compared with 0, which means no gain.
+    """
 
     def of_seed(self, rates: Floats, treated: Floats, control: Floats) -> tuple[float, float] | None:
-        """Return the gain, and 0; None where too few learning rates are near, or where the gain is not
-        defined.
+        """Return the gain and the number 0, with which it is compared.
+
+        The result is None if fewer than `MIN_RATES` learning rates are near the control's best one, or if the
+        gain is not defined.
         """
         near = _near(rates, treated, control, self.direction)
         if near.sum() < MIN_RATES:
@@ -456,9 +504,9 @@ def _best_rate(rates: Floats, values: Floats, direction: Direction) -> float:
 
 
 def _near(rates: Floats, treated: Floats, control: Floats, direction: Direction) -> Floats:
-    """Return which learning rates are near the control's best one and did not make both methods diverge.
+    """Return a mask of the learning rates near the control's best one at which not both methods diverged.
 
-    No learning rate is, if the control diverged at all of them.
+    If the control diverged at all learning rates, no learning rate is in the mask.
     """
     if not np.isfinite(control).any():
         return np.zeros(len(rates), dtype=bool)
@@ -467,7 +515,7 @@ def _near(rates: Floats, treated: Floats, control: Floats, direction: Direction)
 
 
 def _trend(rates: Floats, treated: Floats, control: Floats, direction: Direction) -> float:
-    """Return Kendall's tau-b between learning rates and gains.
+    """Return Kendall's tau-b between the learning rates and the gains of the treated method at them.
 
     Raises:
         InputError: when gains are ratios of negative values.
@@ -485,17 +533,17 @@ def _trend(rates: Floats, treated: Floats, control: Floats, direction: Direction
 
 
 def _rates_won(_: Floats, treated: Floats, control: Floats, direction: Direction) -> float:
-    """Return the share of learning rates at which the treated method is better, minus the share where it is
-    worse.
+    """Return the share of learning rates that the treated method wins minus the share that the control wins.
 
-    Values that nearly tie count for neither.
+    A method wins a learning rate if its value there is better. Values that nearly tie count for neither.
     """
     distinct = ~tied(treated, control)
     won = float(np.mean((treated < control) & distinct) - np.mean((treated > control) & distinct))
     return won * (1 if direction == "minimize" else -1)
 
 
-GAINS = {"trend": _trend, "rates_won": _rates_won}  # functions of learning rates and values, by quantity
+# Function that computes the gain from learning rates and values, by the name of the quantity in study files.
+GAINS = {"trend": _trend, "rates_won": _rates_won}
 
 
 # --- by condition --------------------------------------------------------------------------------

@@ -1,4 +1,8 @@
-"""Claims that are repeated in another setting: whether their comparisons keep their direction."""
+"""Repetitions of claims, for example with another precision: whether their comparisons keep their direction.
+
+A study may repeat a claim that another study decides. The repetition has no verdict of its own. The gain of a
+pair of runs is above 0 where the treated method is better than the control.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from curvebench.spec.plan import ReportPlan
 
 
 def keeps_direction(gains: np.ndarray, repetition: np.ndarray, margin: float) -> bool:
-    """Whether two medians of gains have the same sign, or are both smaller than the margin.
+    """Whether the median gains of two comparisons have the same sign, or are both smaller than the margin.
 
     Args:
         gains: gains of the first comparison, shape (pairs,).
@@ -31,15 +35,16 @@ def repeated(
 ) -> Iterator[tuple[ClaimComparison, bool]]:
     """Match the comparisons of a claim with the comparisons of a claim that repeats it.
 
-    Positive controls are left out, and comparisons without pairs of runs on either side.
+    Left out are positive controls (comparisons that test a statement the source takes for granted), and
+    comparisons for which the original or the repetition has no pair of runs.
 
     Args:
         deciding: comparisons of the claim that is repeated, on one backend.
-        repeating: comparisons of the repeating claim: the same ones in the same order on each workload,
-            though labels of bases may differ.
+        repeating: comparisons of the repeating claim. On each workload they correspond to `deciding` in the
+            same order, although the labels of the methods' bases (coordinate systems) may differ.
 
     Yields:
-        The repeating comparison, and whether it keeps the direction.
+        The comparison of the repeating claim, and whether it keeps the direction.
     """
     by = attrgetter("key.workload")
     originals, repetitions = (
@@ -55,10 +60,11 @@ def repeated(
 def repeats_of(
     plan: ReportPlan, tables: Mapping[str, Tables], compared: Sequence[ClaimComparison]
 ) -> Iterator[tuple[ClaimComparison, bool]]:
-    """Yield the comparisons of all claims that studies of a plan repeat, as `repeated` returns them.
+    """Yield the result of `repeated` for every claim of a plan that a study repeats.
 
     Args:
-        compared: all comparisons of the claims that are decided.
+        tables: tables of each study, by the name of the study.
+        compared: comparisons of all claims that the studies decide.
     """
     for study in plan.studies:
         for claim in study.repeated:

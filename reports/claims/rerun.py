@@ -1,4 +1,4 @@
-"""Commands that rerun the contents of a report, with the studies that repeat its claims."""
+"""Shell commands that rerun the claims and studies of a report, for pages and the terminal to show."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def command_of(claim: str, plan: ReportPlan, scale: str = "") -> str:
     For a claim of a published set, the command compares the new runs with the set.
 
     Args:
-        scale: scale to run at; empty for the plan's scale.
+        scale: scale at which the command runs the claim; empty for the plan's scale.
     """
     if plan.published:
         return f"curvebench sets reproduce {claim} --published {(PUBLISHED / plan.published).as_posix()}"
@@ -25,7 +25,11 @@ def command_of(claim: str, plan: ReportPlan, scale: str = "") -> str:
 
 
 def where(folders: Mapping[str, str]) -> list[str]:
-    """Return the settings of Snakemake's command that name the folders of a plan."""
+    """Return the arguments KEY=FOLDER of Snakemake's option --config that name the folders of a plan.
+
+    Args:
+        folders: folder by configuration key.
+    """
     return [shlex.quote(f"{key}={folder}") for key, folder in folders.items()]
 
 
@@ -36,9 +40,7 @@ def repeats_study(repeating: StudyPlan, study: StudyPlan) -> bool:
 
 
 def claim_with_repeats(claim: str, plan: ReportPlan) -> str | None:
-    """Return the command that reruns a claim together with the other studies that repeat it; None without
-    any.
-    """
+    """Return the command that reruns a claim and the studies that repeat it; None if no study repeats it."""
     deciding = [study for study in plan.studies if claim in {decided.id for decided in study.claims}]
     undecided = [study for study in plan.studies if study not in deciding]
     repeating = [study for study in undecided if claim in {item.repeats for item in study.repeated}]
@@ -49,8 +51,8 @@ def claim_with_repeats(claim: str, plan: ReportPlan) -> str | None:
 def study_commands(study: StudyPlan, plan: ReportPlan) -> tuple[str, str | None]:
     """Return the commands that rerun a study by itself, and together with studies that share claims with it.
 
-    Studies share a claim where one repeats a claim of the other. The second command is None if there are
-    none.
+    Two studies share a claim if one of them repeats a claim of the other. The second command is None if no
+    other study shares a claim with `study`.
     """
     related = [peer for peer in plan.studies if repeats_study(peer, study) or repeats_study(study, peer)]
     together = [study, *related]
@@ -59,10 +61,14 @@ def study_commands(study: StudyPlan, plan: ReportPlan) -> tuple[str, str | None]
 
 
 def _command(names: Sequence[str], studies: Sequence[StudyPlan], plan: ReportPlan) -> str:
-    """Return Snakemake's command for studies, on the backends on which the plan has them.
+    """Return the Snakemake command that runs `studies` on the backends that the plan has for them.
 
-    A study that only repeats claims runs if it is named. The setting `repeats=true` is not used, because it
-    would add studies that the plan does not have.
+    A study that only repeats claims runs if the command names it. The configuration `repeats=true` is not
+    used, because it would add studies that are not in the plan.
+
+    Args:
+        names: names that the command gives to Snakemake, such as claims or studies.
+        studies: the studies to which these names belong.
     """
     backends = dict.fromkeys(backend for study in studies for backend in study.backends)
     settings = [f"studies={','.join(names)}", f"scale={plan.scale}", f"backends={','.join(backends)}"]

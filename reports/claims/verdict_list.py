@@ -1,4 +1,9 @@
-"""`curvebench verdicts`: the verdict on every claim of a report, for people and for programs."""
+"""`curvebench verdicts`: the verdict on every claim of a report, for people and for programs.
+
+A comparison sets two methods (the treated method and the control) against each other on one workload, as a
+claim requires. A subclaim is one sentence of a claim that property checks decide, with a finding of its own.
+Backends are the libraries that execute runs (torch and jax).
+"""
 
 from __future__ import annotations
 
@@ -24,30 +29,34 @@ from curvebench.spec.plan import ClaimPlan, Publication, ReportPlan, StudyPlan
 from curvebench.spec.sources import Source, source_of
 
 HEADS = ("claim", "verdict", "estimate [interval]", "p", "seeds", "why")
-NAMES = {"claim": "id", "p_value": "p"}  # JSON keys that differ from the column of `claims`
-IN_WORDS = ("shown", "range", "asks")  # keys of a comparison whose values are texts about its effect
+# Attributes of `ClaimVerdict`, and keys of the JSON output, whose name differs from the column of `claims`.
+NAMES = {"claim": "id", "p_value": "p"}
+# Keys of a comparison whose values are texts: its median effect, the interval, and the effects that the claim
+# accepts.
+IN_WORDS = ("shown", "range", "asks")
 Rows = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClaimVerdict:
-    """A claim and its verdict, as pages, the terminal and programs show it; by default a claim that was not
-    run.
+    """A claim and its verdict, as pages, the terminal and programs show it.
 
-    Programs get all attributes down to `command_with_repeats`, which docs/reference/commands.md explains. The
-    others are:
+    The defaults describe a claim that was not run. Programs get all attributes down to
+    `command_with_repeats`, which docs/reference/commands.md explains. Only pages and the terminal use the
+    following ones.
 
     Args:
         comparisons: comparisons on the claim's backend, as `curvebench.reports.claims.wording.comparison`
             returns them.
-        deciding: the comparison that estimate, interval and p-value come from.
+        deciding: the comparison from which the claim's estimate, interval and p-value come.
         plan: the study that decides the claim; None if it was not run.
         about: the property checks that decide the claim; None for a claim about runs.
         origin: origin of the published set that decides the claim; None for local runs.
         cost: expected cost of running the claim, in words.
         parts: rows of the subclaims of property checks, as `curvebench.reports.claims.checked.parts_of`
             returns them.
-        figures: figures that the page shows of the claim, from the site's `folder`.
+        figures: figures that the page of claims shows.
+        folder: folder of these figures, relative to the site.
     """
 
     id: str
@@ -99,24 +108,22 @@ class ClaimVerdict:
 
     @property
     def as_printed(self) -> str | None:
-        """Verdict on the claim as printed, if its source misprints it."""
+        """Verdict on the claim as its source prints it; None unless the source misprints the claim."""
         return next((row["verdict"] for row in self.others if row["variant"] == "as printed"), None)
 
     @property
     def depends_on_tuning(self) -> bool:
-        """Whether the claim is underpowered and a comparison has another finding at settings that tuning
-        may choose.
-        """
+        """Whether the claim is underpowered and settings that tuning may choose change a finding."""
         return self.verdict == "underpowered" and any(item["choices"] for item in self.comparisons)
 
     @property
     def missed(self) -> Rows:
-        """Rows of the subclaims that have a measure that misses."""
+        """Rows of the subclaims with a measured value that violates its limit."""
         return [part for part in self.parts if part["missed"]]
 
     @property
     def for_programs(self) -> dict[str, Any]:
-        """All values that programs get, as plain JSON types."""
+        """Values of the claim in the JSON output, by key."""
         names = [field.name for field in fields(self)]
         attributes = {name: getattr(self, name) for name in names[: names.index("deciding")]}
         of = self.deciding
@@ -155,8 +162,8 @@ def verdicts_of(plan: ReportPlan) -> list[ClaimVerdict]:
 def listed(plan: ReportPlan, claims: pl.DataFrame, findings: pl.DataFrame) -> list[ClaimVerdict]:
     """Return the verdicts on the claims of a plan from the tables `claims` and `findings`.
 
-    For a claim on several backends, the verdict is the one on the study's first backend; for a misprinted
-    claim, the one on the corrected variant.
+    Each claim has one verdict. If a claim was run on several backends, it is the verdict on the study's first
+    backend. If a source misprints a claim, it is the verdict on the corrected variant.
 
     Raises:
         InputError: when a table of property checks is missing or damaged.
@@ -214,10 +221,13 @@ def listed(plan: ReportPlan, claims: pl.DataFrame, findings: pl.DataFrame) -> li
 
 
 def compared_of(plan: ReportPlan, findings: pl.DataFrame) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """Return the comparisons of a plan's claims as `wording.comparison` does, by claim and backend.
+    """Return the comparisons of a plan's claims with their texts, by claim and backend.
 
     Args:
-        findings: the table; rows of claims that the plan does not have are left out.
+        findings: the table `findings`. Rows of claims that are not in the plan are left out.
+
+    Returns:
+        For each pair (claim, backend), the results of `wording.comparison`.
     """
     claims_by_id, compared = _claims_by_id(plan), dict[tuple[str, str], list[dict[str, Any]]]()
     for row in findings.iter_rows(named=True):
@@ -228,7 +238,7 @@ def compared_of(plan: ReportPlan, findings: pl.DataFrame) -> dict[tuple[str, str
 
 
 def _key(row: Mapping[str, Any]) -> tuple[str, str | None]:
-    """Return the columns that distinguish the rows of one claim."""
+    """Return the variant and the backend of a row of `claims`, which distinguish the rows of one claim."""
     return row["variant"], row["backend"]
 
 
@@ -253,18 +263,16 @@ def sentences_of(plan: ReportPlan) -> dict[str, str]:
 
 
 def as_json(verdicts: Sequence[ClaimVerdict]) -> str:
-    """Return the list for programs; infinite and undefined numbers become null, since JSON has no such
-    numbers.
-    """
+    """Return the verdicts as JSON text; infinite numbers and NaN, which JSON cannot express, become null."""
     plain = formatting.json_value([verdict.for_programs for verdict in verdicts])
     return json.dumps(plain, indent=1, ensure_ascii=False)
 
 
 def as_text(verdicts: Sequence[ClaimVerdict], details: bool = False) -> str:
-    """Return the list for people as a table.
+    """Return the verdicts as a table for people.
 
     Args:
-        details: add below the table the evidence for each claim.
+        details: whether the evidence for each claim follows below the table.
     """
     rows = [HEADS, *(_cells(verdict) for verdict in verdicts)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADS) - 1)]
@@ -281,7 +289,7 @@ def as_text(verdicts: Sequence[ClaimVerdict], details: bool = False) -> str:
 
 
 def _cells(verdict: ClaimVerdict) -> tuple[str, ...]:
-    """Return the cells of a claim's row, in the order of `HEADS`."""
+    """Return the cells of a claim's row in the table, in the order of the columns `HEADS`."""
     p_value = formatting.NONE if verdict.p is None else formatting.p_value(verdict.p)
     estimate, why = (wording.say(macro, verdict) for macro in ("estimate", "all_reasons"))
     return verdict.id, verdict.verdict, estimate, p_value, str(verdict.seeds), why

@@ -1,4 +1,10 @@
-"""Verdicts on the claims of a report, from the findings of comparisons or from property checks."""
+"""Verdicts on the claims of a report, from the findings of comparisons or from property checks.
+
+A finding (supported, refuted or inconclusive) is the result of one comparison of two methods; a verdict (such
+as reproduced or underpowered) is the result of a claim, which may require many comparisons. A pair consists
+of two runs with the same seed, one of each method. Tuning runs choose the settings (learning rates and other
+options) of the final runs, which are compared.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +26,9 @@ from curvebench.results.tuning import different_draws
 from curvebench.results.verdicts import Verdict, reason
 from curvebench.spec.plan import ReportPlan, StudyPlan
 
-# A finding must be the same for 95 % of the resamples of the tuning seeds. With fewer than 5 seeds a single
-# multiset of seeds has a probability of more than 5 %, which makes that criterion too coarse.
+# A finding must be the same for 95 % of the bootstrap resamples of the tuning seeds.
+# With fewer than 5 tuning seeds, a single resample can have a probability of more than 5 %.
+# The criterion is then too coarse.
 FEWEST_TUNING_SEEDS = 5
 
 
@@ -31,9 +38,9 @@ class Verdicts:
 
     Args:
         claims: the table `claims`, one row per claim, variant and backend.
-        findings: the table `findings`, one row per comparison; comparisons of repeated claims come last.
-        comparisons: comparisons of the claims that are decided, in the order of `findings`; claims that
-            repeat others are left out.
+        findings: the table `findings`, one row per comparison. Comparisons of claims that repeat another
+            claim come last.
+        comparisons: the comparisons in the order of `findings`, without those of repeating claims.
     """
 
     claims: pl.DataFrame
@@ -47,7 +54,8 @@ def claim_verdicts(plan: ReportPlan, tables: Mapping[str, Tables], checks: pl.Da
     Args:
         plan: the studies, skipped studies and property checks whose claims are decided.
         tables: tables of each study, by the name of the study.
-        checks: measures of property checks, as `check_rows` returns them; None without any.
+        checks: measures of property checks, as `check_rows` returns them; None if the plan has no property
+            checks.
     """
     compared = [
         comparison
@@ -86,9 +94,10 @@ def claim_verdicts(plan: ReportPlan, tables: Mapping[str, Tables], checks: pl.Da
 
 
 def combined(findings: Sequence[Finding]) -> Verdict:
-    """Return the verdict on a claim that holds only if all its comparisons hold.
+    """Return the verdict on a claim from the findings of all comparisons that it requires.
 
-    Reproduced if all are supported, not reproduced if one is refuted, underpowered otherwise.
+    The claim is reproduced if all comparisons are supported, not reproduced if one is refuted, and
+    underpowered otherwise.
     """
     if "refuted" in findings:
         return "not reproduced"
@@ -96,11 +105,11 @@ def combined(findings: Sequence[Finding]) -> Verdict:
 
 
 def _decided_row(study: StudyPlan, findings: pl.DataFrame, weakest: Mapping[str, Any]) -> dict[str, object]:
-    """Return verdict, reasons and numbers of a claim with pairs of runs, as columns of the table `claims`.
+    """Return verdict, reasons and numbers of a claim with pairs of runs, by column of the table `claims`.
 
     Args:
-        findings: rows of `findings` of the claim on one backend.
-        weakest: the row whose estimate, interval and p-value become the claim's.
+        findings: the claim's rows of the table `findings` on one backend.
+        weakest: the row whose estimate, interval and p-value stand for the claim, as `_weakest` returns it.
     """
     relations, controls = findings.filter(~pl.col("positive_control")), findings.filter("positive_control")
     verdict, limits = combined(relations["finding"].to_list()), list(_limits(study, findings))
@@ -126,11 +135,14 @@ def _decided_row(study: StudyPlan, findings: pl.DataFrame, weakest: Mapping[str,
 
 
 def _weakest(findings: pl.DataFrame) -> dict[str, Any] | None:
-    """Return the finding that decides the claim; None if no comparison has a pair.
+    """Return the row of the comparison that decides the claim; None if no comparison has a pair of runs.
 
-    If some comparisons are refuted, it is the refuted one with the smallest corrected p-value against the
-    relation. Otherwise it is the one with the largest p-value for the relation, among the inconclusive ones
-    if there are any.
+    If some comparisons are refuted, it is the refuted comparison with the smallest corrected p-value against
+    the claimed relation. Otherwise it is the comparison with the largest p-value for the relation. If some
+    comparisons are inconclusive, only these are considered.
+
+    Args:
+        findings: the claim's rows of the table `findings` on one backend.
     """
     paired = findings.filter(~pl.col("positive_control"), pl.col("seeds") > 0)
     for kind in ("refuted", "inconclusive", "supported"):
@@ -141,7 +153,7 @@ def _weakest(findings: pl.DataFrame) -> dict[str, Any] | None:
 
 
 def _limits(study: StudyPlan, findings: pl.DataFrame) -> Iterator[dict[str, object]]:
-    """Yield the reasons why these runs can support a claim at most partly."""
+    """Yield the reasons why the runs behind these findings can support a claim at most partly."""
     if study.at_most_partly:
         yield reason("limited_scale")
     decided_findings = findings.filter(pl.col("finding") != "inconclusive")
@@ -157,8 +169,11 @@ def _limits(study: StudyPlan, findings: pl.DataFrame) -> Iterator[dict[str, obje
 def rule_of_runs(jobs: pl.DataFrame, claim: str, backend: str) -> str | None:
     """Return the hash that a claim's decision rule had when its final runs were planned.
 
+    Args:
+        jobs: the table `jobs` of the claim's study.
+
     Returns:
-        None if jobs disagree, or if none of them recorded a hash.
+        The hash; None if the jobs have different hashes, or if none of them recorded one.
     """
     planned = jobs.filter(pl.col("claim_rules").list.len() > 0, backend=backend)["claim_rules"].to_list()
     hashes = {next((entry["rule"] for entry in rules if entry["claim"] == claim), None) for rules in planned}

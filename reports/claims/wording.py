@@ -2,6 +2,9 @@
 
 The tables contain codes and numbers, no sentences. Pages, the terminal and the README of a published set get
 their sentences from this template, so that the wording can be improved without changing published sets.
+
+A row of `claims` is the verdict on one claim. A row of `findings` is one comparison of two methods (the
+treated method and the control) that the claim requires, on one workload and backend.
 """
 
 from __future__ import annotations
@@ -23,14 +26,19 @@ from curvebench.spec.plan import ReportPlan, StudyPlan
 Row = Mapping[str, Any]
 
 
-say = partial(rendering.say, "verdicts.jinja")  # renders a macro of the template by its name
+# Function that returns the text of a macro of the template; its arguments are the macro's name and arguments.
+say = partial(rendering.say, "verdicts.jinja")
 
 
 # --- comparisons ---------------------------------------------------------------------------------
 
 
 def control_in_words(key: ComparisonKey, number: float | None) -> str:
-    """Name the control of a comparison: a method, a method on another workload, or a number."""
+    """Return the label of the control: a method, a method on another workload, or a number.
+
+    Args:
+        number: number that the treated method is compared with; None if the control is a method.
+    """
     if key.control is None:
         return plain(number or 0.0)
     elsewhere = key.control_workload != key.workload
@@ -38,7 +46,12 @@ def control_in_words(key: ComparisonKey, number: float | None) -> str:
 
 
 def requirement(effect: str, low: float, high: float) -> str:
-    """Return in words which median effects a claim accepts: "at most 0.950"."""
+    """Return in words which median effects a claim accepts, such as "at most 0.950".
+
+    Args:
+        effect: "ratio" or "difference".
+        low, high: smallest and largest accepted effect; infinite if there is no limit.
+    """
     write = ratio if effect == "ratio" else signed
     if high == inf:
         return f"at least {write(low)}"
@@ -47,11 +60,15 @@ def requirement(effect: str, low: float, high: float) -> str:
 
 
 def comparison(row: Row, condition: Condition) -> dict[str, Any]:
-    """Return a row of `findings` as pages show it: with its key, and with words for codes and numbers.
+    """Return a row of the table `findings` with the texts that pages show in place of its codes and numbers.
 
     Args:
-        row: row of the table.
+        row: row of the table `findings`.
         condition: the condition of the claim that requires the comparison.
+
+    Returns:
+        The row's columns, its key as `key`, and texts such as `shown` and `range` (median effect and
+        interval).
     """
     key = ComparisonKey(*(row[name] for name in ComparisonKey._fields))
     effect = effect_range = None
@@ -87,8 +104,8 @@ def reason(plan: ReportPlan, claim: Row, comparisons: Sequence[Row]) -> str:
 
     Args:
         plan: the plan that has the claim.
-        claim: its row of the table `claims`.
-        comparisons: its comparisons on the row's backend, as `comparison` returns them.
+        claim: row of the claim in the table `claims`.
+        comparisons: comparisons of the claim on the row's backend, as `comparison` returns them.
 
     Raises:
         InputError: when the jobs of a property check that failed cannot be read.
@@ -106,7 +123,11 @@ def reason(plan: ReportPlan, claim: Row, comparisons: Sequence[Row]) -> str:
 
 
 def _because(plan: ReportPlan, claim: Row, code: str) -> str | None:
-    """Return the explanation of a reason that plan or jobs have; None where the reason has none."""
+    """Return the explanation of a reason that the plan or the jobs contain; None if they have none.
+
+    Args:
+        code: code of the reason, such as "left_out".
+    """
     checks = plan.checks
     checked = next((item for item in (checks.claims if checks else ()) if item.id == claim["claim"]), None)
     if code == "left_out":
@@ -119,7 +140,7 @@ def _because(plan: ReportPlan, claim: Row, code: str) -> str | None:
 
 
 def _grouped(rows: Sequence[Row], *names: str) -> list[list[Row]]:
-    """Return the rows in groups with equal values in these columns."""
+    """Group the rows by their values in the columns `names`."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault(tuple(row[name] for name in names), []).append(row)
@@ -127,10 +148,11 @@ def _grouped(rows: Sequence[Row], *names: str) -> list[list[Row]]:
 
 
 def _at_start(comparisons: Sequence[Row]) -> list[Row]:
-    """Return a row for each method that took no step at equal cost.
+    """Return a row for each method that could take no step in a comparison at equal cost.
 
     Returns:
-        The comparison's columns with `method`, its opponent `other` and the number of pairs `count`.
+        The columns of the comparison, with the method as `method`, its opponent as `other`, and the number of
+        pairs without a step as `count`.
     """
     return [
         {**row, "method": row[arm], "other": row[opponent], "count": row[f"{arm}_at_start"]}
@@ -141,10 +163,14 @@ def _at_start(comparisons: Sequence[Row]) -> list[Row]:
 
 
 def _disambiguated(comparisons: Sequence[Row], *names: str) -> list[Row]:
-    """Add `of` to comparisons: value and metric where another comparison has the same names, else None.
+    """Add the key `of` to comparisons, with which a text can distinguish comparisons of the same names.
 
     Args:
-        names: columns that name a comparison in a text; comparisons with equal ones need the addition.
+        names: columns with which the text names a comparison, such as treated, control and workload.
+
+    Returns:
+        The comparisons. The key `of` is the pair (which value, metric) if another comparison has the same
+        names, and None otherwise.
     """
     keys = [tuple(row[name] for name in names) for row in comparisons]
     return [
@@ -154,12 +180,13 @@ def _disambiguated(comparisons: Sequence[Row], *names: str) -> list[Row]:
 
 
 def agreement(claim: Row, comparisons: Sequence[Row], others: Sequence[tuple[Row, Sequence[Row]]]) -> str:
-    """Say whether other backends lead to the same finding in each comparison; empty without any.
+    """Return a text that says whether other backends lead to the same finding in each comparison.
 
     Args:
-        claim: row of the claim in the table `claims`.
-        comparisons: comparisons on the backend of this row.
-        others: the claim's rows of other backends, each with the comparisons on that backend.
+        claim: row of the claim in the table `claims`, for one backend.
+        comparisons: comparisons of the claim on this backend.
+        others: rows of the claim for the other backends, each with the comparisons on that backend. Without
+            other backends the text is empty.
     """
     findings = [(row["key"], row["finding"]) for row in comparisons]
     compared = [
@@ -175,7 +202,7 @@ def repeat(study: StudyPlan, claim: Claim, comparisons: Sequence[Row]) -> dict[s
     Args:
         study: the study that repeats the claim.
         claim: the repeating claim.
-        comparisons: its comparisons that have pairs in both studies, at least one.
+        comparisons: comparisons of the repeating claim that have pairs of runs in both studies, at least one.
     """
     flipped = [
         f"{row['treated']} and {row['control']}, {row['which']} {row['metric']} on {row['workload']}"

@@ -1,4 +1,8 @@
-"""Figures across workloads that differ in one number, across bases, and across the ranks of bases."""
+"""Figures across workloads that differ in one number, across bases, and across the ranks of bases.
+
+A basis is an orthogonal change of coordinates of the parameters in which an optimizer works; the identity
+basis keeps the original coordinates. The rank of an eigenbasis is the number of eigenvectors in it.
+"""
 
 from __future__ import annotations
 
@@ -21,16 +25,18 @@ from curvebench.spec.method import IDENTITY, Method
 from curvebench.spec.plan import StudyPlan, WorkloadPlan
 
 ACCURACY = "validation_accuracy"
-# Minimum number of different ranks that get a figure.
+# Minimum number of different ranks for which a figure against the rank is drawn.
 LEAST_RANKS = 3
-RANDOM = "random_orthogonal"  # A random basis has no eigenvectors, so that its rank is not compared.
+RANDOM = "random_orthogonal"  # This basis has no eigenvectors, so that figures of ranks leave it out.
 DASHED = (5.0, 2.0)
 
 
 def draw_across(cell: FigureCell) -> Iterator[drawing.Drawn]:
-    """Draw the figures across workloads, bases and ranks, as far as the study has several of them.
+    """Draw the figures across workloads, bases and ranks, if the study has several of these.
 
-    The figures across workloads are drawn with the first workload.
+    Args:
+        cell: the problem for which to draw. The figures across workloads are drawn only if it is the study's
+            first workload.
     """
     if cell.workload is cell.study.workloads[0]:
         yield from _family(cell)
@@ -42,10 +48,10 @@ def draw_across(cell: FigureCell) -> Iterator[drawing.Drawn]:
 
 
 def varied(workloads: Sequence[WorkloadPlan]) -> tuple[str, dict[str, float]] | None:
-    """Return the only setting in which workloads differ, and its number by workload in increasing order.
+    """Return the name of the only setting in which workloads differ, and its number by workload.
 
-    Return None if the workloads differ in source, settings or metrics, in several settings, or in a setting
-    that is not a number.
+    The numbers are in increasing order. The result is None if the workloads have different sources, settings
+    or metrics, if they differ in several settings, or if the setting is not a number.
     """
     kinds = {(workload.source, *sorted(workload.settings), "", *workload.metrics) for workload in workloads}
     if len(workloads) < 2 or len(kinds) > 1:
@@ -101,7 +107,15 @@ def _family(cell: FigureCell) -> Iterator[drawing.Drawn]:
 
 
 def _places(positions: Mapping[str, float], of: str) -> pl.DataFrame:
-    """Return a frame with the positions on an axis, in columns `of` and place."""
+    """Return a frame with the positions of names on an axis.
+
+    Args:
+        positions: position by name.
+        of: column for the names.
+
+    Returns:
+        Columns `of` and place (the position).
+    """
     return pl.DataFrame(list(positions.items()), {of: pl.String, "place": pl.Float64}, orient="row")
 
 
@@ -122,7 +136,14 @@ def _bases(cell: FigureCell) -> Iterator[drawing.Drawn]:
 def _rates_by_basis(
     cell: FigureCell, metric: str, which: str, bases: Sequence[str], rates: pl.DataFrame
 ) -> drawing.Drawn:
-    """Draw each optimizer in the panel's basis, dashed, and in original coordinates, solid."""
+    """Draw a metric against the learning rate, with a panel for each of `bases`.
+
+    A panel has two lines per optimizer: a dashed line in the panel's basis, and a solid line in original
+    coordinates.
+
+    Args:
+        rates: result of `sensitivity`.
+    """
     direction = cell.study.direction_of(metric)
     panels = {f"{basis} basis": basis for basis in bases}
     with drawing.panel_grid(list(panels), drawing.log_axes(direction, rates["lower_quartile"], True)) as grid:
@@ -141,10 +162,14 @@ def _rates_by_basis(
 
 
 def best_rates(rates: pl.DataFrame, direction: str) -> list[tuple[str, float, float]]:
-    """Return the method, learning rate and median at the best median, sorted by method.
+    """Return for each method the learning rate with the best median.
 
     Args:
         rates: result of `sensitivity`.
+        direction: whether less or more of the metric is better.
+
+    Returns:
+        Triples of method, learning rate and its median, sorted by method.
     """
     ordered = rates.sort("median", descending=direction == "maximize", maintain_order=True)
     best = ordered.unique("method", keep="first", maintain_order=True)
@@ -157,7 +182,8 @@ def best_rates(rates: pl.DataFrame, direction: str) -> list[tuple[str, float, fl
 def ranks(study: StudyPlan) -> tuple[bool, dict[str, float]] | None:
     """Return whether the ranks of eigenbases are shares of the dimension, and the rank by label of the basis.
 
-    Return None if there are fewer than 3 different ranks, or if some ranks are shares and others are not.
+    The result is None if there are fewer than `LEAST_RANKS` different ranks, or if some ranks are shares of
+    the dimension and others are numbers of eigenvectors.
     """
     eigenbases = [basis for basis in study.bases if basis.name != RANDOM]
     options = {basis.label: rank for basis in eigenbases if (rank := basis.options.get("rank")) is not None}
@@ -182,7 +208,15 @@ def _ranks(cell: FigureCell) -> Iterator[drawing.Drawn]:
 def _against_rank(
     cell: FigureCell, shares: bool, by_basis: Mapping[str, float], metric: str, values: pl.DataFrame
 ) -> Iterator[drawing.Drawn]:
-    """Draw a panel per optimizer, with a line over ranks and the original coordinates as a level."""
+    """Draw a metric against the rank, with a panel per optimizer.
+
+    The value of the optimizer in original coordinates is a horizontal line.
+
+    Args:
+        shares: whether ranks are shares of the dimension.
+        by_basis: rank by label of the basis.
+        values: final runs with the metric as column `value`.
+    """
     bands = quartile_bands(values, ["optimizer", "basis"], "value")
     places = bands.join(_places(by_basis, "basis"), on="basis").sort("place")
     lines = {name: line for name in cell.looks if len(line := places.filter(optimizer=name))}

@@ -23,14 +23,14 @@ from curvebench.spec.method import Method
 from curvebench.spec.plan import ReportPlan, StudyPlan
 from curvebench.spec.sources import by_name
 
-MOST_DRAWN = 9  # Maximum number of a study's optimizers that its figures show.
+MOST_DRAWN = 9  # Maximum number of optimizers in a study's figures.
 
 
 def draw_all(plan: ReportPlan, log: Callable[[str], None]) -> int:
-    """Draw the figures of a plan and its archive, for studies and property checks, into their folders.
+    """Draw the figures of a plan and of the published sets that it shows, into the folders that plans name.
 
     Args:
-        log: is called with a description of each step before the step.
+        log: function that is called with a description of each step before the step.
 
     Returns:
         The number of figures.
@@ -50,9 +50,10 @@ def draw_all(plan: ReportPlan, log: Callable[[str], None]) -> int:
 
 
 def as_pdf(plan: ReportPlan, folder: Path) -> ReportPlan:
-    """Return the plan with folders for PDF figures in place of its own figure folders.
+    """Return a copy of the plan whose figures are drawn as PDF files below `folder`.
 
-    Each study has a folder below `folder`, and each published set a folder with its studies.
+    Each study gets a folder below `folder`, and each published set gets a folder that contains those of its
+    studies.
     """
 
     def place(name: str) -> dict[str, Path]:
@@ -68,10 +69,10 @@ def as_pdf(plan: ReportPlan, folder: Path) -> ReportPlan:
 
 
 def draw_figures(study: StudyPlan, tables: Tables, out: Path) -> list[Drawn]:
-    """Draw a study's curves, times to target and claims into a folder, and write their list for the site.
+    """Draw all figures of a study into a folder, and write the list of figures that the site reads.
 
     Args:
-        out: the folder; it is created if necessary.
+        out: folder of the figures; it is created if necessary.
     """
     drawn_study = drawn_part(study, tables)
     drawers = (draw_curves, draw_sensitivities, draw_across, draw_targets, draw_front)
@@ -85,8 +86,8 @@ def draw_figures(study: StudyPlan, tables: Tables, out: Path) -> list[Drawn]:
 def drawn_part(study: StudyPlan, tables: Tables) -> tuple[StudyPlan, Tables]:
     """Return the study and its tables with only the optimizers that its figures show.
 
-    These are the optimizers that join the study, and of the others the best by mean rank of the headline
-    metric on the first backend.
+    If there are more than `MOST_DRAWN`, the figures show all optimizers that joining studies add, and of the
+    study's own optimizers the best by mean rank of the headline metric on the first backend.
     """
     if len(study.optimizers) <= MOST_DRAWN:
         return study, tables

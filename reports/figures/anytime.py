@@ -1,4 +1,10 @@
-"""Figures of a board: the share of targets reached by gradient evaluations, and profiles at one target."""
+"""Figures of a board: the share of targets reached by gradient evaluations, and profiles at one target.
+
+A board compares methods that ran on the same problems. For each problem and seed (an instance), targets lie
+between the start value and the best value that any method reached. A profile shows for one target the share
+of instances that a method has solved within a cost. The area of a method is the area under its line of
+shares.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +25,21 @@ from curvebench.reports.statistics.anytime import SHARES_LEFT, Bands, Floats
 from curvebench.reports.statistics.ranks import MIN_SEEDS
 from curvebench.spec.method import Method
 
-# Number of methods in colour. They are the methods with the highest final shares (`HIGHEST` of them), and the
-# best by area.
+# At most COLOURED methods are drawn in colour, the others in grey. The coloured methods are the HIGHEST
+# methods by final share of targets reached, and the best by area.
 COLOURED, HIGHEST = 6, 3
-PROFILED = 19  # Index of the target of the profiles, which leaves 0.01 of the distance to the optimum.
+# Index of the target of the profiles. At this target, 0.01 of the distance from the start to the best value
+# remains.
+PROFILED = 19
 # Width and height of panels, inches; the first panel is higher if it has many methods.
 WIDE, PROFILE = (5.4, 3.1), (2.45, 2.2)
 APART = 0.22  # Distance between panels of profiles, as a share of a panel's width.
-MARKS = 0.15  # Distance between two markers of a line, as a share of it.
+MARKS = 0.15  # Distance between two markers of a line, as a share of the line's length.
 LABELS = 2.1  # Width of the names beside a panel, inches.
 LINE = 0.16  # Height of a name, inches.
-ABOVE = 0.1  # Margin above a panel without a key, inches.
-RATIOS = (4.0, 64.0)  # The axis of ratios to the fastest ends at the highest ratio, but within these limits.
+ABOVE = 0.1  # Margin above a panel without a legend, inches.
+# The axis of ratios to the fastest method ends at the highest ratio, but within these limits.
+RATIOS = (4.0, 64.0)
 DATA, PERFORMANCE, LOG_RATIO = "data profile", "performance profile", "log-ratio profile (log₂)"
 ALONG = {  # Label of the horizontal axis of each profile.
     DATA: "evaluations / steps of the budget",
@@ -41,7 +50,14 @@ ALONG = {  # Label of the horizontal axis of each profile.
 
 @dataclass(frozen=True)
 class Shown:
-    """Times of a board, with the indices and looks of its methods in colour."""
+    """Times to the targets of a board, and which of its methods are drawn in colour.
+
+    Args:
+        times: times of all methods.
+        bands: shares of targets reached by each method.
+        places: indices of the methods in colour.
+        looks: colour and marker by optimizer.
+    """
 
     times: Runtimes
     bands: Bands
@@ -49,10 +65,12 @@ class Shown:
     looks: Mapping[str, Look]
 
     def draw(self, panel: Axes, at: Floats, low: Floats, middle: Floats, high: Floats) -> None:
-        """Draw each method's line, with its band if the method is in colour.
+        """Draw each method's line: in colour with its band, or in grey without a band.
 
         Args:
-            low, middle, high: shape (methods, points).
+            at: horizontal positions, shape (points,).
+            low, middle, high: lower end of the band, line, and upper end of the band, shape (methods,
+                points).
         """
         dashes = dashes_of(self.times.methods)
         for index, method in enumerate(self.times.methods):
@@ -65,7 +83,7 @@ class Shown:
             drawing.draw_line(panel, look, line, "at", dashes[basis], markevery=MARKS)
 
     def ink(self, index: int) -> str:
-        """Return the colour of a method, given by its index."""
+        """Return the colour of the method with this index."""
         return self.looks[Method.of(self.times.methods[index]).optimizer].ink.light
 
 
@@ -80,11 +98,14 @@ class Anytime:
 def anytime_of(boards: Sequence[Board], studies: Studies, out: Path) -> list[Anytime | None]:
     """Draw the figures of boards into a folder.
 
-    A board has none if no method reaches a target, if it has a single problem (whose study's page has the
-    figures), or if its backend is not the first of its study (other backends repeat the same instances). The
-    studies that share a board, and their versions, are only known when a site is rendered.
+    A board has no figures if no method reaches a target, if it has a single problem (the page of its study
+    then has the figures), or if its backend is not the first of its study (other backends repeat the same
+    instances). These figures are drawn while a site is rendered, because only then it is known which versions
+    of which studies share a board.
 
     Args:
+        boards: the boards.
+        studies: plans and tables of the studies on the boards.
         out: folder of the figures; it is created if necessary.
 
     Returns:
@@ -106,10 +127,11 @@ def anytime_of(boards: Sequence[Board], studies: Studies, out: Path) -> list[Any
 def draw_board(times: Runtimes, backend: str, name: str, out: Path) -> list[Drawn]:
     """Draw the two figures of a board.
 
-    The second is left out if there is a single method, or if none reaches the target of the profiles.
+    The figure of profiles is left out if there is a single method, or if no method reaches its target.
 
     Args:
         times: times to the targets.
+        backend: backend of the board.
         name: prefix of the file names.
         out: an existing folder.
     """
@@ -162,22 +184,22 @@ def _name_lines(figure: Figure, panel: Axes, board: Shown) -> None:
 
 
 def spaced(heights: Floats, distance: float) -> Floats:
-    """Return heights moved apart, so that neighbours are at least `distance` apart and none is above 1.
+    """Move heights of names apart, so that neighbours are at least `distance` apart and none is above 1.
 
     Args:
-        heights: increasing, at most 1, shape (names,).
+        heights: heights in increasing order, at most 1, shape (names,).
     """
     steps = distance * np.arange(len(heights))
     up = np.maximum.accumulate(heights - steps) + steps
-    room = 1.0 - steps[::-1]  # This leaves room for the names above.
+    room = 1.0 - steps[::-1]  # Maximum height of each name, so that the names above it fit below 1.
     return np.asarray(np.minimum(up, room))
 
 
 def _profiles(board: Shown, out: Path, words: Mapping[str, str]) -> Sequence[Drawn]:
     """Draw data and performance profiles at one target, and the log-ratio profile of two methods.
 
-    The two methods are the method with the largest area, and the method with the highest final share, or else
-    the second by area.
+    The log-ratio profile compares the method with the largest area and the method with the highest final
+    share. If these are the same method, it compares the two methods with the largest areas.
     """
     times, work = board.times, board.times.times[:, :, PROFILED]
     if len(work) < 2 or not np.isfinite(work).any():
@@ -206,10 +228,11 @@ def _profiles(board: Shown, out: Path, words: Mapping[str, str]) -> Sequence[Dra
 
 
 def _steps(panel: Axes, board: Shown, costs: Floats, low: float = 0.0, high: float = np.inf) -> None:
-    """Draw the share of instances solved within each cost.
+    """Draw for each method the share of instances that it has solved within each cost.
 
     Args:
-        low, high: limits for the end of the axis.
+        costs: cost of each method on each instance, infinite if it did not solve the instance.
+        low, high: limits for the end of the horizontal axis.
     """
     finite = costs[np.isfinite(costs)]
     at = np.geomspace(finite.min() * (1 if low else 0.7), np.clip(finite.max() * 1.4, low, high), POINTS)
@@ -219,7 +242,12 @@ def _steps(panel: Axes, board: Shown, costs: Floats, low: float = 0.0, high: flo
 
 
 def _log_ratio(panel: Axes, board: Shown, pair: tuple[int, int], ratios: Floats) -> None:
-    """Draw the log-ratio profile as bars in the colour of the faster method."""
+    """Draw the log-ratio profile of two methods as bars in the colour of the faster method.
+
+    Args:
+        pair: indices of both methods.
+        ratios: result of `log_ratio_profile`.
+    """
     edges, edge = np.arange(len(ratios) + 1) + 0.5, float(np.abs(ratios).max())
     for index, sign in zip(pair, (-1, 1), strict=True):
         bars = np.where(np.sign(ratios) == sign, ratios, 0.0)
@@ -230,7 +258,7 @@ def _log_ratio(panel: Axes, board: Shown, pair: tuple[int, int], ratios: Floats)
 
 
 def _keys(board: Shown) -> list[object]:
-    """Return a line of the key for each method in colour."""
+    """Return a legend entry for each method in colour."""
     methods = [Method.of(board.times.methods[index]) for index in board.places]
     dashes = dashes_of(board.times.methods)
     looks = {method.label: board.looks[method.optimizer] for method in methods}

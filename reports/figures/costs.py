@@ -26,7 +26,7 @@ LABEL = "gradient evaluations, basis included"
 
 
 def draw_targets(cell: FigureCell) -> Iterator[Drawn]:
-    """Draw the share of runs that have reached each target against gradient evaluations.
+    """Draw for each target the share of runs that have reached it against gradient evaluations.
 
     A target that no run reached has no figure.
     """
@@ -37,16 +37,16 @@ def draw_targets(cell: FigureCell) -> Iterator[Drawn]:
 
 
 def target_times(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
-    """Return the gradient evaluations until each run reached a target or ended, with those for its basis.
+    """Return the gradient evaluations, including the basis, until each run reached a target or ended.
 
-    A failed run never reaches the target, and counts with the steps of the longest run. A run that starts at
-    its target has taken no gradient, but counts as one evaluation, because times must be positive.
+    A failed run never reaches the target, and its time is that of the longest run. The time of a run that is
+    at its target from the start is one evaluation instead of none, because times must be positive.
 
     Args:
         runs: final runs of one workload on one backend, in the form that `evaluations_to_target` takes.
 
     Returns:
-        The rows of `evaluations_to_target` with columns time and reached.
+        The rows of `evaluations_to_target` with columns time and reached (whether the target was reached).
     """
     evaluations = measures.evaluations_to_target(runs, metric)
     longest = pl.col("steps").max()
@@ -58,10 +58,16 @@ def target_times(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
 
 
 def _reached(cell: FigureCell, metric: str, threshold: float, times: pl.DataFrame) -> Drawn:
-    # On a linear axis, a basis that costs several times the budget would press the curves against the frame.
-    """Draw the share of runs that have reached one target."""
+    """Draw the share of runs that have reached one target.
+
+    Args:
+        metric: metric of the target.
+        threshold: value of the metric at the target.
+        times: result of `target_times`.
+    """
     budgets = (times["time"] - times["basis_gradient_evaluations"].fill_null(0)).max()
     end = drawing.as_float(times["time"].max())
+    # If estimating a basis costs several times as much as the steps, a linear axis would compress all curves.
     log = "x" if end > 4 * drawing.as_float(budgets) else ""
     start, edge = (drawing.as_float(times["time"].min()) / 1.3, 1.1) if log else (0.0, 1.02)
     band = {"share": "median", "low": "lower_quartile", "high": "upper_quartile"}
@@ -107,8 +113,12 @@ class Standing:
     """Result of a method by the headline metric and one cost, on the seeds that all methods have.
 
     Args:
-        value, cost: medians over seeds. Seconds are steps times the timed seconds of a step, plus the basis.
-        on_front: whether no other method is better in one of the two without being worse in the other.
+        method: label of the method.
+        value: median of the headline metric over seeds.
+        cost: median cost over seeds, in gradient evaluations or in seconds. Seconds are steps times the timed
+            seconds of a step, plus the seconds for the basis.
+        on_front: whether the method is on the Pareto front: no other method is better in metric or cost
+            without being worse in the other one.
     """
 
     method: str
@@ -120,8 +130,12 @@ class Standing:
 def standings(problem: measures.StudyProblem) -> dict[str, list[Standing]]:
     """Return the standing of every method by each cost.
 
-    Seconds are left out if a method was not timed. A failed run counts with the worst value and the cost that
-    it had. Missing runs are left out, and seeds that not all methods have.
+    The cost in seconds is left out if a method was not timed. A failed run has the worst value and the cost
+    of the steps that it made. Runs that were never computed, and seeds that some method did not run, are left
+    out.
+
+    Returns:
+        The standings of the methods, by "evaluations" or "seconds".
     """
     study, final = problem.study, problem.values
     shared = final.filter(pl.len().over("seed") == final["method"].n_unique())
@@ -151,7 +165,7 @@ def standings(problem: measures.StudyProblem) -> dict[str, list[Standing]]:
 
 
 def draw_front(cell: FigureCell) -> Iterator[Drawn]:
-    """Draw the metric against the costs in which methods differ, if all methods share a seed."""
+    """Draw the headline metric against each cost in which methods differ, if all methods share a seed."""
     every = standings(cell)
     by_cost = {cost: group for cost, group in every.items() if len({item.cost.median for item in group}) > 1}
     if by_cost:
@@ -159,7 +173,11 @@ def draw_front(cell: FigureCell) -> Iterator[Drawn]:
 
 
 def _front(cell: FigureCell, by_cost: Mapping[str, Sequence[Standing]]) -> Drawn:
-    """Draw the metric against each cost, with a panel per cost."""
+    """Draw the headline metric against each cost, with a panel per cost.
+
+    Args:
+        by_cost: result of `standings`.
+    """
     study, methods = cell.study, next(iter(by_cost.values()))
     log_y = drawing.log_axes(study.direction, pl.Series([standing.value.low for standing in methods]))
     with drawing.panel_grid([COSTS[cost] for cost in by_cost], log_y, PANEL, sharex=False) as grid:
@@ -176,7 +194,7 @@ def _front(cell: FigureCell, by_cost: Mapping[str, Sequence[Standing]]) -> Drawn
 
 
 def _panel(cell: FigureCell, panel: Axes, entries: Sequence[Standing]) -> None:
-    """Draw the standings by one cost: a point with two intervals per method, and the front."""
+    """Draw the standings by one cost: a point with two intervals for each method, and the Pareto front."""
     costs = [standing.cost.median for standing in entries]
     if max(costs) > 4 * min(costs):
         panel.set_xscale("log")

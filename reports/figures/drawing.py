@@ -1,4 +1,7 @@
-"""Components of figures: house style, grids of panels, lines with bands, keys, and saving as SVG."""
+"""Components of figures: house style, grids of panels, lines with bands, legends, and saving as SVG.
+
+The code calls a legend a key. A look is the colour and marker of an optimizer.
+"""
 
 from __future__ import annotations
 
@@ -26,17 +29,18 @@ PDF = "pdf"
 PANEL = (2.6, 1.6)  # Width and height of a panel, inches.
 BETWEEN = (0.2, 0.5)  # Horizontal and vertical distance between panels, inches.
 LEFT, RIGHT, TOP, BOTTOM = 0.85, 0.15, 0.62, 0.55  # Margins around all panels, inches.
-OPEN = 1e30  # Upper end of a band that has none: a number beyond every axis.
+OPEN = 1e30  # Finite height, beyond every axis, at which a band with an infinite upper end is drawn.
 ROUNDING = 1e-12  # Tolerance for rounding, relative to the largest value or to 1, whichever is larger.
-NARROW = 5.0  # A logarithmic axis whose ends have at most this ratio has the ticks of a linear axis.
+NARROW = 5.0  # If the ends of a logarithmic axis have at most this ratio, it gets the ticks of a linear axis.
 TITLE = 0.22  # Height of a panel's title, inches.
-LEAST_WIDTH = 5.5  # Minimum width of a figure, inches; its key needs the room.
-# Width of a line and of a letter of the key, and height of a row; inches.
+LEAST_WIDTH = 5.5  # Minimum width of a figure, inches, so that its legend fits.
+# Width of a line in the legend, width of a letter in it, and height of its rows, inches.
 KEY_HANDLE, KEY_LETTER, KEY_ROW = 0.7, 0.08, 0.2
 Axes = Any  # Matplotlib's classes have no annotations.
 Figure = Any
 FONTS = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, sans-serif"
-# Paths of an SVG, and decimals of their coordinates that are dropped: 0.01 points cannot be seen.
+# Patterns of a path in an SVG file, and of coordinates with more than two decimals.
+# Further decimals are removed, since differences below 0.01 points cannot be seen.
 PATHS, DECIMALS = (re.compile(r'<path (id="[^"]*" )?d="[^"]*"'), re.compile(r"(\.\d\d)\d+"))
 STYLE = TEMPLATES / "figures.mplstyle"  # The house style except its colours.
 OF_TICKS = tuple(f"{axis}tick.{part}" for axis in "xy" for part in ("color", "labelcolor"))
@@ -52,10 +56,17 @@ class Drawn:
     """A figure with the facts and texts that the site shows.
 
     Args:
-        name: stem of its file name.
+        name: file name without its extension.
         kind: curve, wall_clock, target, sensitivity, front, across, claim or series.
-        stem: name without workload and backend, which studies use to refer to the figure.
-        axis: horizontal axis of a curve; empty for other kinds.
+        workload: label of the workload; the id of the claim for figures of claims.
+        backend: backend of the runs.
+        metric: metric that the figure shows.
+        title: heading on the page.
+        width, height: size of the figure on the page.
+        caption: text below the figure.
+        alt: alternative text for readers who do not see the figure.
+        stem: name without workload and backend, with which study files refer to the figure.
+        axis: horizontal axis of a figure of the kind curve; empty for other kinds.
         empty: whether there was no finite value to draw. Such a figure has no file, no caption and no
             alternative text, and pages say so in its place.
     """
@@ -86,7 +97,11 @@ class Grid:
     panels: dict[str, Axes]
 
     def draw_key(self, handles: Sequence[Any]) -> None:
-        """Draw the key above all panels, in as many rows as it needs, which make the figure higher."""
+        """Draw a legend above all panels, and make the figure higher if the legend has several rows.
+
+        Args:
+            handles: legend entries, such as `key_line` returns.
+        """
         figure = self.figure
         width, height = figure.get_size_inches()
         widest = KEY_HANDLE + KEY_LETTER * max(len(handle.get_label()) for handle in handles)
@@ -100,13 +115,16 @@ class Grid:
     def limit_heights(
         self, bands: pl.DataFrame, start: str, direction: str, marks: pl.Series | None = None
     ) -> None:
-        """Limit the shared value axis to the values of the bands, cut at ten times the start.
+        """Limit the shared value axis to the values of the bands, and for a minimized metric near the start.
 
-        Without the cut, runs that exploded would hide all others. On a linear axis of a minimized metric it
-        is 0.2 times the range above the start.
+        The largest value at the start limits the axis: to ten times this value if the axis is logarithmic, or
+        to 0.2 times the range above it if the axis is linear. Otherwise runs that exploded would compress all
+        other curves.
 
         Args:
+            bands: columns lower_quartile, median, upper_quartile and `start`.
             start: column whose lowest value marks an untrained model: the step, or the learning rate.
+            direction: whether less or more of the metric is better.
             marks: further values that must be visible.
         """
         panel = next(iter(self.panels.values()))
@@ -121,7 +139,7 @@ class Grid:
         low, high, begin = as_float(lows.min()), as_float(highs.max()), as_float(first.max())
         if direction == "minimize" and begin > low:
             high = min(high, begin * 10 if log else begin + 0.2 * (begin - low))
-        if not high > low:  # This is also the case if nothing is finite.
+        if not high > low:  # If no value is finite, the ends are NaN and this is true as well.
             return
         if log:
             room = (high / low) ** 0.05
@@ -130,7 +148,13 @@ class Grid:
             panel.set_ylim(low - 0.04 * (high - low), high + 0.12 * (high - low))
 
     def complete(self, x: str, y: str, methods: Iterable[str], more: Iterable[Any] = ()) -> None:
-        """Label the axes, and draw a key of the dashes of the methods' bases with further lines."""
+        """Label the axes, and draw a legend with the dashes of the methods' bases.
+
+        Args:
+            x, y: labels of the axes.
+            methods: methods in the figure.
+            more: further legend entries.
+        """
         dashes = {f"{basis} basis": dash for basis, dash in dashes_of(list(methods)).items()}
         self.draw_key([*dashed(dashes), *more])
         self.label(x, y)
@@ -157,9 +181,10 @@ class Grid:
 
 @contextmanager
 def styled(size: tuple[float, float]) -> Iterator[Figure]:
-    """Create a figure of a given size in inches in the house style, which panels added inside use too.
+    """Create a figure of a given size in inches in the house style.
 
-    The style of matplotlib outside of the context does not change.
+    The style applies inside of the context, so that panels must be added there. Outside of it, the style of
+    Matplotlib does not change.
     """
     import matplotlib as mpl
     import seaborn
@@ -178,9 +203,10 @@ def styled(size: tuple[float, float]) -> Iterator[Figure]:
 def panel_grid(
     names: Sequence[str], log: str, panel: tuple[float, float] = PANEL, columns: int = COLUMNS, **shared: bool
 ) -> Iterator[Grid]:
-    """Create a figure with one titled panel per name, in rows; the caller adds its key and labels.
+    """Create a figure with one titled panel per name, in rows; the caller adds a legend and labels.
 
     Args:
+        names: titles of the panels.
         log: which axes are logarithmic: "", "x", "y" or "xy".
         panel: width and height of a panel, inches.
         columns: maximum number of panels side by side.
@@ -210,9 +236,10 @@ def panel_grid(
 
 
 def plain_ticks(panel: Axes, decades: float) -> None:
-    """Set tick labels that need no mathematical markup.
+    """Set ticks whose labels need no mathematical markup.
 
-    Logarithmic axes with fewer than `decades` decades also have ticks between powers of ten.
+    Args:
+        decades: a logarithmic axis with fewer decades than this also has ticks between powers of ten.
     """
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
@@ -220,13 +247,13 @@ def plain_ticks(panel: Axes, decades: float) -> None:
         if axis.get_scale() == "log":
             low, high = axis.get_view_interval()
             is_short = low <= 0 or math.log10(high / low) < decades
-            narrow = 0 < high <= NARROW * low  # Such an axis may contain only one of 1, 2 and 5.
+            narrow = 0 < high <= NARROW * low  # A narrow axis may contain only one tick at 1, 2 or 5.
             marks = LogLocator(subs=(1, 2, 5) if is_short else (1,), numticks=7)
             axis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]) if narrow else marks)
             axis.set_major_formatter(FuncFormatter(power_of_ten))
             axis.set_minor_locator(NullLocator())
         else:
-            axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))  # Six digits fit a narrow panel.
+            axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))  # At most six labels fit a panel.
             axis.set_major_formatter(FuncFormatter(lambda value, _: plain(value)))
 
 
@@ -241,13 +268,15 @@ def draw_line(
     Where the upper quartile is infinite, the band is open at the top.
 
     Args:
+        look: colour and marker of the line.
         line: columns `axis`, lower_quartile, median, upper_quartile.
-        dash: dash pattern; () is solid.
+        axis: column with the horizontal positions.
+        dash: dash pattern; () is a solid line.
         style: properties of Matplotlib's line. `markevery` is the distance between markers as a share of the
             line; without it, every point has a marker.
     """
     x, median, colour = floats(line, axis), floats(line, "median"), look.ink.light
-    if not np.isfinite(x + median).any():  # Matplotlib cannot space markers along a line without a point.
+    if not np.isfinite(x + median).any():  # Matplotlib fails to space markers along a line without points.
         return
     low, top = floats(line, "lower_quartile"), line["upper_quartile"].to_numpy().astype(np.float64)
     top[np.isinf(top)] = OPEN
@@ -260,7 +289,13 @@ def draw_line(
 
 
 def _draw_band(panel: Axes, x: Any, low: Any, top: Any, colour: str, step: str) -> None:
-    """Draw a band as `fill_between` does, but without rescaling the axes for open ends."""
+    """Draw a band as Matplotlib's `fill_between` does, but without extending the axes to infinite ends.
+
+    Args:
+        x: horizontal positions, shape (points,).
+        low, top: lower and upper end of the band, shape (points,).
+        step: whether and how the band has steps, as in `fill_between`.
+    """
     from matplotlib.collections import FillBetweenPolyCollection
 
     where = np.isfinite(x) & np.isfinite(low) & np.isfinite(top)
@@ -271,7 +306,11 @@ def _draw_band(panel: Axes, x: Any, low: Any, top: Any, colour: str, step: str) 
 
 
 def key_line(label: str, **style: Any) -> Any:
-    """Return a line of a key, muted and solid by default; `dash` is its dash pattern."""
+    """Return a legend entry drawn as a line: grey and solid by default.
+
+    Args:
+        style: properties of Matplotlib's line; `dash` is a dash pattern.
+    """
     from matplotlib.lines import Line2D
 
     dash = style.pop("dash", ())
@@ -280,7 +319,13 @@ def key_line(label: str, **style: Any) -> Any:
 
 
 def optimizer_keys(looks: Mapping[str, Look], dashes: Mapping[str, Dashes] = {}, **style: Any) -> list[Any]:
-    """Return lines of a key by label, with the colour and marker of an optimizer, and with dashes."""
+    """Return legend entries with the colours and markers of optimizers.
+
+    Args:
+        looks: colour and marker of an optimizer by label of the entry.
+        dashes: dash pattern by label; entries without one are solid.
+        style: further properties of Matplotlib's line.
+    """
     style = {"markersize": 4, **style}
     return [
         key_line(label, color=look.ink.light, marker=look.mark, dash=dashes.get(label, ()), **style)
@@ -289,7 +334,7 @@ def optimizer_keys(looks: Mapping[str, Look], dashes: Mapping[str, Dashes] = {},
 
 
 def dashed(dashes: Mapping[str, Dashes]) -> list[Any]:
-    """Return lines of a key by label that differ in their dashes; () is solid."""
+    """Return grey legend entries with the dash patterns of `dashes`, by label; () is a solid line."""
     return [key_line(label, dash=dash) for label, dash in dashes.items()]
 
 
@@ -297,14 +342,16 @@ def dashed(dashes: Mapping[str, Dashes]) -> list[Any]:
 
 
 def save(figure: Figure, out: Path, name: str, words: str, facts: Mapping[str, Any], **fields: str) -> Drawn:
-    """Save a figure as SVG for both themes and describe it; equal data give equal bytes.
+    """Save a figure as SVG for light and dark pages, and return it with its texts.
 
-    A figure without a finite value in any panel is only described, as empty.
+    Equal data give equal bytes. If no panel has a finite value, no file is written, and the result is marked
+    as empty.
 
     Args:
-        out: folder; if its name is `pdf`, the figure is saved as PDF in light colours.
-        words: prefix of the macros of `figures.jinja` that make title, caption and alternative text from the
-            facts.
+        out: folder for the file. If its name is `pdf`, the figure is saved as PDF in light colours.
+        name: file name without its extension.
+        words: prefix of the macros of `figures.jinja` that write title, caption and alternative text.
+        facts: values that these macros need.
         fields: kind, workload, backend and other fields of `Drawn`, which are also facts for the macros.
     """
     width, height = (round(96 * inches) for inches in figure.get_size_inches())
@@ -347,9 +394,9 @@ def read_figures(folder: Path) -> list[dict[str, Any]]:
 
 
 def _portable(svg: str) -> str:
-    """Make a drawing independent of themes and fonts, and shorter without a visible change.
+    """Make the text of an SVG file independent of themes and fonts, and shorter without a visible change.
 
-    It gets the CSS for dark pages, and the reader's own sans-serif font for its texts.
+    The result contains CSS for dark pages, and its texts use the sans-serif font of the reader's system.
     """
     for opening, closing in (("<!DOCTYPE", ">"), ("<metadata>", "</metadata>")):
         head, separator, tail = svg.partition(opening)
@@ -370,10 +417,12 @@ def _finite(values: pl.Series) -> pl.Series:
 def log_axes(direction: str, values: pl.Series, x: bool = False) -> str:
     """Return which axes are logarithmic: "", "x", "y" or "xy".
 
-    The y axis is logarithmic for a minimized metric if no value is negative and some are not 0. A value below
-    0 by rounding, such as a difference to an optimum, does not count as negative.
+    The y axis is logarithmic for a minimized metric if no value is negative and some are not 0. A value that
+    is below 0 only by rounding, such as a difference from an optimum, does not count as negative.
 
     Args:
+        direction: whether less or more of the metric is better.
+        values: values of the metric in the figure.
         x: whether the x axis is logarithmic.
     """
     finite = _finite(values.cast(pl.Float64))
@@ -383,10 +432,10 @@ def log_axes(direction: str, values: pl.Series, x: bool = False) -> str:
 
 
 def on_axis(panel: Axes, values: Iterable[float]) -> Any:
-    """Return the heights at which to draw points.
+    """Return the heights at which a panel shows values.
 
-    On a logarithmic axis, points at or below 0 are drawn at the lowest positive value, or at the end of the
-    axis if there is none.
+    On a logarithmic axis, values at or below 0 are shown at the lowest positive value. If no value is
+    positive, they are shown at the lower end of the axis.
     """
     heights = np.fromiter(values, np.float64)
     if panel.get_yscale() == "log":

@@ -1,4 +1,8 @@
-"""Forest plots: the comparisons of a study's claims, with intervals and the ranges that claims accept."""
+"""Forest plots: the comparisons of a study's claims, with intervals and the ranges that claims accept.
+
+A comparison has a treated method and a control, whose runs with the same seed are paired. Its effect is a
+ratio or a difference; the claim accepts a range of median effects.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +23,11 @@ from curvebench.reports.tables import Tables
 from curvebench.spec.method import IDENTITY, Method
 from curvebench.spec.plan import StudyPlan
 
-LEAST, MOST = 1e-9, 1e9  # Limits of a logarithmic axis; values beyond are drawn at its edge.
+LEAST, MOST = 1e-9, 1e9  # Limits of a logarithmic axis; values beyond a limit are drawn at the limit.
 WIDTH, LABELS, LINE = 9.0, 3.1, 0.25  # Width of the figure, width of the texts, and height of a line; inches.
 ABOVE, BELOW = 0.1, 0.62  # Margins above and below the lines of a panel, inches.
 LETTERS = 125  # Maximum length of a heading, in letters.
-# Label of the axis by quantity, for quantities over learning rates.
+# Label of the horizontal axis for quantities that are computed over learning rates.
 OVER_RATES = {"trend": "Kendall's tau", "rates_won": "share of learning rates won less lost"}
 
 
@@ -31,9 +35,10 @@ class Panel(NamedTuple):
     """Comparisons that share an axis: all ratios, or the differences of one metric.
 
     Args:
-        label: label of the axis.
-        lines: lines from top to bottom: comparisons, and headings that say what is claimed of the comparisons
-            below.
+        label: label of the horizontal axis.
+        logarithmic: whether this axis is logarithmic.
+        lines: lines of the panel from top to bottom. A line is a comparison, or a heading with the claimed
+            relation of the comparisons below it.
     """
 
     label: str
@@ -47,10 +52,10 @@ class Panel(NamedTuple):
 
 
 def draw_forests(study: StudyPlan, tables: Tables, out: Path) -> list[Drawn]:
-    """Draw the comparisons of every claim of a study on its first backend, if there are pairs.
+    """Draw a figure for every claim of a study that has pairs of runs on the study's first backend.
 
-    The figure depends on the runs of this study only. Corrected p-values and findings are not drawn: a family
-    of claims may span studies, so that they depend on the whole report.
+    The figures depend on the runs of this study only. Therefore they show no corrected p-values and findings,
+    which depend on the whole report, because a family of claims may span several studies.
 
     Args:
         out: folder of the figures; it is created if necessary.
@@ -82,7 +87,12 @@ def _panels(compared: Sequence[ClaimComparison]) -> list[Panel]:
 def _forest(
     claim: str, backend: str, compared: Sequence[ClaimComparison], looks: Mapping[str, Look], out: Path
 ) -> Drawn:
-    """Draw the panels of one claim below each other."""
+    """Draw the panels of one claim below each other.
+
+    Args:
+        compared: comparisons of the claim.
+        looks: colour and marker by optimizer.
+    """
     panels = _panels(compared)
     heights = [len(panel.lines) * LINE for panel in panels]
     height = sum(heights) + len(panels) * (ABOVE + BELOW)
@@ -133,7 +143,7 @@ def _panel(axes: Axes, panel: Panel, looks: Mapping[str, Look]) -> None:
 
 
 def _label(row: ClaimComparison) -> str:
-    """Return the label of a row: the two methods, or a method with itself on another workload."""
+    """Return the label of a comparison: its two methods, or its method and the two workloads."""
     sign = "/" if row.effect == "ratio" else "−"
     control = row.control if row.key.control != row.key.treated else f"on {row.key.control_workload}"
     return f"{row.key.treated} {sign} {control}"
@@ -142,9 +152,14 @@ def _label(row: ClaimComparison) -> str:
 def _row(
     axes: Axes, row: ClaimComparison, looks: Mapping[str, Look], y: int, low: float, high: float
 ) -> None:
-    """Draw a comparison: the accepted range as a band, the interval, and the estimate.
+    """Draw a comparison: the accepted range as a band, the confidence interval, and the estimate.
 
     An arrow marks an end of the interval that is outside of the axis.
+
+    Args:
+        row: the comparison.
+        y: height of its line.
+        low, high: limits of the axis.
     """
     optimizer, basis = Method.of(row.key.treated)
     look, effect = looks[optimizer], row.bounds
@@ -159,8 +174,8 @@ def _row(
     for edge, marker, leaves in ((low, "<", effect.low < low), (high, ">", effect.high > high)):
         if leaves:
             axes.plot(edge, y, marker=marker, color=colour, markersize=6, clip_on=False, zorder=4)
-    # Censored runs may not determine where the median lies in its interval. A median outside of the axis has
-    # an arrow.
+    # If runs are censored, the median may be unknown. If it is outside of the axis, an arrow marks it
+    # already.
     if effect.median is not None and low <= effect.median <= high:
         inside = colour if basis == IDENTITY else PAPER.light
         axes.plot(
@@ -170,7 +185,10 @@ def _row(
 
 
 def _limits(panel: Panel) -> tuple[float, float]:
-    """Return the limits of the axis. They include no effect, the accepted ranges, and all finite ends."""
+    """Return the limits of a panel's axis.
+
+    They include the position of no effect, the accepted ranges, and all finite ends of intervals.
+    """
     values = [1.0 if panel.logarithmic else 0.0]
     for row in panel.rows:
         effect = row.bounds
@@ -185,7 +203,7 @@ def _limits(panel: Panel) -> tuple[float, float]:
 
 
 def _beyond(row: ClaimComparison) -> bool:
-    """Return whether the interval is wider than any axis."""
+    """Whether the confidence interval of a comparison is wider than any axis."""
     effect = row.bounds
     if row.effect == "ratio":
         return effect.low < LEAST or effect.high > MOST

@@ -24,7 +24,7 @@ class Ink:
 TEXT = Ink("#1b1e23", "#e8eaed")
 MUTED = Ink("#5b626c", "#a3abb6")
 GRID = Ink("#e3e6ea", "#30363e")
-GHOST = Ink("#c9ced5", "#48505a")  # Colour of the methods that a panel shows in grey for comparison.
+GHOST = Ink("#c9ced5", "#48505a")  # Grey of the lines that a panel shows only for comparison.
 PAPER = Ink("#fdfdfc", "#14171b")  # Background of the page; figures themselves are transparent.
 
 # Hues of Okabe and Ito (jfly.uni-koeln.de/color). Their lightness differs enough that people with any kind of
@@ -36,10 +36,11 @@ PURPLE = Ink("#681a58", "#c93f96")
 GOLD = Ink("#665000", "#f5d820")
 SKY = Ink("#1e7099", "#31bff9")
 INKS = (BLUE, VERMILLION, GREEN, PURPLE, GOLD, SKY)
-BROWN = Ink("#8c5a3c", "#c99b7c")  # Colours of lines that belong to no optimizer.
+# Brown and slate are colours of lines that belong to no optimizer.
+BROWN = Ink("#8c5a3c", "#c99b7c")
 SLATE = Ink("#6b6f9c", "#a9adde")
 
-# Markers by matplotlib's names. Each marker belongs to the optimizers in the same row of `OPTIMIZERS`.
+# Markers by Matplotlib's names. Each marker belongs to the optimizers in the same row of `OPTIMIZERS`.
 MARKS = ("o", "s", "D", "^", "v", "d")
 MARKS_OF_OTHERS = ("P", "X", "p", "h", "<", ">")
 OPTIMIZERS = (
@@ -78,7 +79,7 @@ LOOKS: Mapping[str, Look] = {
 def look_of(optimizer: str) -> Look:
     """Return the colour and marker of an optimizer.
 
-    They are fixed for known names, and derived from a checksum of the name for others.
+    Known optimizers have a fixed look. The look of another optimizer is derived from a checksum of its name.
     """
     checksum = crc32(optimizer.encode())
     derived = Look(INKS[checksum % len(INKS)], MARKS_OF_OTHERS[checksum // len(INKS) % len(MARKS_OF_OTHERS)])
@@ -86,10 +87,11 @@ def look_of(optimizer: str) -> Look:
 
 
 def looks_of(methods: Sequence[str]) -> dict[str, Look]:
-    """Return the looks of a study's optimizers, with different colours as long as there are enough.
+    """Return the colours and markers of a study's optimizers, by optimizer.
 
-    Optimizers keep their usual colour where possible. If two have the same colour, the first in `OPTIMIZERS`
-    keeps it, or the first by name, whatever the order of `methods`.
+    The colours are different if there are enough. Each optimizer has its usual colour (`look_of`) if no other
+    optimizer of the study has it. Of optimizers with the same usual colour, the first in `OPTIMIZERS` keeps
+    it, or the first by name, whatever the order of `methods`.
     """
     order, optimizers = list(LOOKS), dict.fromkeys(Method.of(method).optimizer for method in methods)
     ranked = sorted(optimizers, key=lambda name: (order.index(name) if name in LOOKS else len(order), name))
@@ -103,16 +105,16 @@ def looks_of(methods: Sequence[str]) -> dict[str, Look]:
 
 
 def dashes_of(methods: Sequence[str]) -> dict[str, Dashes]:
-    """Return the dashes of every basis among the methods; the identity is solid."""
+    """Return the dash pattern of every basis among the methods, by basis; the identity basis is solid."""
     bases = dict.fromkeys(Method.of(method).basis for method in methods)
     other_bases = (basis for basis in bases if basis != IDENTITY)
     return {IDENTITY: (), **dict(zip(other_bases, cycle(DASHES), strict=False))}
 
 
 def dark_style(svg: str) -> str:
-    """Return the CSS that gives a figure dark colours on a dark page.
+    """Return the CSS that gives an SVG figure dark colours on a dark page.
 
-    The elements of the figure have the light colours, so that programs without style sheets, such as
+    The elements of the figure have light colours themselves. Programs that ignore style sheets, such as
     presentation software, show these.
     """
     rules = [

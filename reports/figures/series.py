@@ -1,4 +1,8 @@
-"""Figures of the sources, redrawn from the series that property checks record."""
+"""Figures of the sources, redrawn from the series that property checks record.
+
+A source is a document whose claims curvebench tests. A series is the data of one line: points (x, y) that a
+property check computed on each of several random instances.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,7 @@ from curvebench.spec.plan import ChecksPlan
 
 INKS = (SKY, BROWN, SLATE)  # Colours that belong to no optimizer, each used solid first and then dashed.
 DASHED = ((), *DASHES)
-LAWS = ((4.0, 2.0), (1.0, 1.5), (6.0, 2.0, 1.0, 2.0))  # Dashes of laws and references.
+LAWS = ((4.0, 2.0), (1.0, 1.5), (6.0, 2.0, 1.0, 2.0))  # Dashes of fitted laws and reference lines.
 LEVELS = "level sets"
 PANEL = (3.2, 2.6)  # Width and height of a panel, inches.
 WIDE = 1.35  # Factor by which a single panel is wider.
@@ -31,7 +35,7 @@ LINE = ["panel", "label", "kind"]
 
 
 def series_rows(plan: ChecksPlan) -> pl.DataFrame:
-    """Read the series of all claims.
+    """Read the table `series` of all property checks of a plan.
 
     Sets that were published before series were recorded have no rows.
 
@@ -43,7 +47,7 @@ def series_rows(plan: ChecksPlan) -> pl.DataFrame:
 
 
 def draw_series(plan: ChecksPlan, out: Path) -> list[Drawn]:
-    """Draw each figure of a source for which claims recorded series, and write the list of figures.
+    """Draw a figure for each claim with recorded series, and write the list of figures for the site.
 
     Args:
         out: folder of the figures; it is created if necessary.
@@ -62,7 +66,7 @@ def _draw(claim: str, series: pl.DataFrame, out: Path) -> Drawn:
     """Draw the figure of one claim.
 
     Args:
-        series: rows of one figure.
+        series: rows of the table `series` for this claim.
     """
     names = series["panel"].unique(maintain_order=True).to_list()
     source, x_name, y_name, log = (series[name][0] for name in ("figure", "x_name", "y_name", "log"))
@@ -91,10 +95,13 @@ def _draw(claim: str, series: pl.DataFrame, out: Path) -> Drawn:
 
 
 def _lines(series: pl.DataFrame) -> list[pl.DataFrame]:
-    """Return one frame per line, with median, lower_quartile, upper_quartile and count over instances by x.
+    """Return one frame per line, with its median and quartiles over instances at each x.
 
-    A median makes no sense for level sets and paths. They are taken from the first instance, in their own
-    order.
+    Level sets and paths have no meaningful median. They are taken from the first instance, with their points
+    in the recorded order.
+
+    Returns:
+        Frames with columns panel, label, kind, x, median, lower_quartile, upper_quartile and count.
     """
     lines = []
     for line in series.partition_by(LINE, maintain_order=True):
@@ -110,9 +117,9 @@ def _lines(series: pl.DataFrame) -> list[pl.DataFrame]:
 
 
 def _looks(lines: Sequence[pl.DataFrame]) -> dict[str, dict[str, Any]]:
-    """Return the style of the lines with each label.
+    """Return the style of lines by their label.
 
-    All level sets share one style. No two other labels share both colour and dashes.
+    All level sets share one style. Any two other labels differ in colour or dashes.
     """
     looks: dict[str, dict[str, Any]] = {}
     measured, laws = product(DASHED, INKS), iter(LAWS * len(lines))
@@ -150,12 +157,12 @@ def _line(panel: Axes, line: pl.DataFrame, looks: Mapping[str, Mapping[str, Any]
 
 
 def _above_rounding(line: pl.DataFrame) -> pl.DataFrame:
-    """Return the points that a logarithmic axis shows."""
+    """Return the points of a line that a logarithmic axis shows: those above `ROUNDING`."""
     return line.filter(pl.col("median") >= ROUNDING * pl.col("median").max())
 
 
 def _thinned(line: pl.DataFrame) -> pl.DataFrame:
-    """Return the points of a line that a reader can distinguish, including both ends."""
+    """Return at most `POINTS` points of a line, which a reader can distinguish, including both ends."""
     if line["kind"][0] == "path":
         return line[_spaced(line.select("x", "median").to_numpy())]
     # The points are evenly spaced and include both ends.
@@ -164,12 +171,12 @@ def _thinned(line: pl.DataFrame) -> pl.DataFrame:
 
 
 def _spaced(points: np.ndarray) -> list[int]:
-    """Return the indices of a path's points that are visibly apart from the point before.
+    """Return the indices of a path's points that are visibly apart from the last point kept before.
 
-    The first and the last point are always included.
+    The first and the last point are always kept.
 
     Args:
-        points: shape (n, 2).
+        points: coordinates of the path, shape (points, 2).
     """
     distance = float(np.ptp(points, axis=0).max()) / POINTS
     indices = [0]
@@ -180,7 +187,7 @@ def _spaced(points: np.ndarray) -> list[int]:
 
 
 def _square(panel: Axes) -> None:
-    """Give a panel a square range around its content, with the same unit on both axes."""
+    """Give both axes of a panel the same scale and equally long ranges around its content."""
     ends = np.array([panel.get_xlim(), panel.get_ylim()])
     half = np.ptp(ends, axis=1).max() / 2
     panel.set_aspect("equal", adjustable="box")

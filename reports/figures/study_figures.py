@@ -1,4 +1,9 @@
-"""Figures of a study's workloads: metrics along runs against each cost, and against learning rates."""
+"""Figures of a study's workloads: metrics along runs against each cost, and against learning rates.
+
+A cost is the quantity on a horizontal axis, such as steps, gradient evaluations or seconds. It may include
+the cost of estimating a method's basis (an orthogonal change of coordinates of the parameters). Figures have
+a panel for each optimizer, and in it a line for each of its bases.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +33,7 @@ AXES = {
     "charged_evaluations": "gradient evaluations, basis included",
     "charged_seconds": "seconds of the run, basis included",
 }
-# Axis without the cost of the basis, by the axis that includes it.
+# For each horizontal axis that includes the cost of the basis, the axis that leaves it out.
 UNCHARGED = {
     "charged_evaluations": "gradient_evaluations",
     "charged_seconds": "run_seconds",
@@ -47,17 +52,21 @@ SPARSE = 0.12  # Distance between two markers of a curve, as a share of its leng
 
 @dataclass(frozen=True)
 class FigureCell(measures.StudyProblem):
-    """A problem whose figures are drawn, and the folder for their files."""
+    """A problem (a workload of a study on one backend) whose figures are drawn.
+
+    Args:
+        out: folder for the files of the figures.
+    """
 
     out: Path
 
     @property
     def looks(self) -> dict[str, Look]:
-        """Looks of the study's optimizers."""
+        """Colours and markers of the study's optimizers, by optimizer."""
         return looks_of(self.study.methods)
 
     def lines(self, frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
-        """Divide a frame by method, in the study's order; methods without rows are left out."""
+        """Divide a frame into one frame per method, in the study's order, omitting methods without rows."""
         lines = {method: frame.filter(method=method) for method in self.study.methods}
         return {method: line for method, line in lines.items() if len(line)}
 
@@ -67,7 +76,9 @@ class FigureCell(measures.StudyProblem):
         """Draw each method's line in the panel of its optimizer, with the dashes of its basis.
 
         Args:
-            ghosts: whether the line also appears in grey in the other panels.
+            lines: line of each method, with the columns that `draw_line` needs.
+            axis: column of the horizontal axis.
+            ghosts: whether each line also appears in grey in the panels of the other optimizers.
             options: options of `draw_line`.
         """
         dashes, looks = dashes_of(list(lines)), self.looks
@@ -83,7 +94,9 @@ class FigureCell(measures.StudyProblem):
         """Save a figure of the problem with its title, caption and alternative text.
 
         Args:
-            words: prefix of the macros that make the texts from `facts`; by default the kind of figure.
+            stem: name of the figure without workload and backend.
+            facts: values that the macros of the texts need.
+            words: prefix of the names of these macros; by default the kind of figure.
         """
         common = {"workload": self.workload.name, "backend": self.backend, "metric": metric, "kind": kind}
         common |= {"stem": stem, "axis": facts.get("axis", "")}
@@ -92,7 +105,9 @@ class FigureCell(measures.StudyProblem):
 
 
 def cells(study: StudyPlan, tables: Tables, out: Path) -> list[FigureCell]:
-    """Return each workload on the first backend; other backends repeat the same instances.
+    """Return the problems of a study that get figures: every workload, on the study's first backend.
+
+    Other backends repeat the same problem instances.
 
     Args:
         out: folder of the figures; it is created if necessary.
@@ -102,7 +117,7 @@ def cells(study: StudyPlan, tables: Tables, out: Path) -> list[FigureCell]:
 
 
 def shown_metrics(study: StudyPlan, workload: WorkloadPlan) -> tuple[str, ...]:
-    """Return the metrics that get curves: the headline metric, one of training and one of validation."""
+    """Return the metrics that get curves: the headline metric, a training metric and a validation metric."""
     metrics = [study.metric]
     for split in ("train", "validation"):
         of_split = [name for name in workload.metrics if name.startswith(f"{split}_")]
@@ -123,10 +138,10 @@ def judged_metrics(study: StudyPlan, workload: WorkloadPlan) -> tuple[tuple[str,
 
 
 def source_figures_at(study: StudyPlan, workload: str, stem: str) -> list[str]:
-    """Return the names of the source's figures that correspond to a figure of a workload.
+    """Return the names of the source document's figures that correspond to a figure of a workload.
 
     Args:
-        stem: stem of the figure's file name.
+        stem: name of the figure without workload and backend.
     """
     names = (stem, f"{workload}.{stem}")
     return [source for source, stem_of_study in study.source_figures.items() if stem_of_study in names]
@@ -135,10 +150,10 @@ def source_figures_at(study: StudyPlan, workload: str, stem: str) -> list[str]:
 def steps_an_epoch(study: StudyPlan, final: pl.DataFrame) -> float | None:
     """Return the number of steps per epoch, from a run that completed all epochs.
 
-    Without such a run, or if the study has no number of epochs, return None.
+    The result is None if there is no such run, or if the study does not give the length of runs in epochs.
     """
     epochs = study.training.budget.get("epochs")
-    # Without a threshold at which runs stop, a run that reached its target goes on to its last step.
+    # If runs do not stop at a threshold, a run that reached its target continues to its last step.
     complete_outcomes = ["budget"] if study.training.stop else ["budget", "reached"]
     complete_steps = final.filter(pl.col("outcome").is_in(complete_outcomes))["steps"]
     return as_float(complete_steps.max()) / epochs if epochs and len(complete_steps) else None
@@ -150,9 +165,9 @@ def steps_an_epoch(study: StudyPlan, final: pl.DataFrame) -> float | None:
 def draw_curves(cell: FigureCell) -> Iterator[Drawn]:
     """Draw figures of metrics along the final runs.
 
-    The headline metric has a figure for each cost. The other shown or judged metrics have a figure against
-    gradient evaluations, including the basis. Figures that correspond to a figure of the source are drawn
-    too.
+    The headline metric has a figure for each cost. The other metrics, which `shown_metrics` or
+    `judged_metrics` returns, have a figure against gradient evaluations, including those for the basis.
+    Figures that correspond to a figure of the source document are drawn too.
     """
     study, final = cell.study, cell.final
     judged = [metric for metric, _ in judged_metrics(study, cell.workload)]
@@ -170,7 +185,8 @@ def draw_curves(cell: FigureCell) -> Iterator[Drawn]:
             clocks = [axis for axis in ("charged_seconds", "compiled_seconds") if not bands[axis].has_nulls()]
             for axis in (*axes, *clocks[:1]):
                 of_source = source_figures_at(study, cell.workload.name, f"{metric}.{axis}")
-                # Two axes are equal if no basis costs gradients: draw only the axis that includes the basis.
+                # If no basis costs anything, the axes with and without its cost are equal.
+                # Only the axis that includes the cost is then drawn.
                 headline = metric == study.metric and axis not in redundant
                 if headline or axis == "charged_evaluations" or of_source:
                     yield _curve(cell, metric, axis, bands, timed)
@@ -191,7 +207,7 @@ def _wall_clock(cell: FigureCell, axes: Sequence[str], bands: pl.DataFrame, time
                 grid.panels[title].set_xscale("log")
             for method, line in lines.items():
                 optimizer, basis = Method.of(method)
-                # The line has no band.
+                # Equal quartiles make the band invisible.
                 bare = line.with_columns(lower_quartile="median", upper_quartile="median")
                 look, dash = looks[optimizer], dashes[basis]
                 drawing.draw_line(grid.panels[title], look, bare, axis, dash, markevery=SPARSE)
@@ -204,7 +220,13 @@ def _wall_clock(cell: FigureCell, axes: Sequence[str], bands: pl.DataFrame, time
 
 
 def _curve(cell: FigureCell, metric: str, axis: str, bands: pl.DataFrame, timed: bool) -> Drawn:
-    """Draw one metric against one cost, with a panel per optimizer."""
+    """Draw one metric against one cost, with a panel per optimizer.
+
+    Args:
+        axis: column of the cost.
+        bands: median and quartiles of the metric along the runs.
+        timed: whether seconds come from timing jobs.
+    """
     direction = cell.study.direction_of(metric)
     log_x = _is_wide(bands, axis)
     lines = cell.lines(bands.filter(pl.col(axis) > 0) if log_x else bands)
@@ -217,15 +239,15 @@ def _curve(cell: FigureCell, metric: str, axis: str, bands: pl.DataFrame, timed:
 
 
 def _is_wide(bands: pl.DataFrame, axis: str) -> bool:
-    """Return whether a basis costs several times the budget.
+    """Whether estimating a basis costs several times as much as the steps of a run.
 
-    On a linear axis it would press the curves against the frame.
+    A linear axis would then compress all curves.
     """
     return as_float(bands[axis].max()) > 4 * as_float(bands[UNCHARGED.get(axis, axis)].max())
 
 
 def draw_sensitivities(cell: FigureCell) -> Iterator[Drawn]:
-    """Draw the judged metrics against the learning rate."""
+    """Draw the metrics that the study or its claims compare against the learning rate."""
     for metric, which in judged_metrics(cell.study, cell.workload):
         rates = measures.sensitivity(measures.study_values(cell.study, cell.runs, metric, which))
         if rates["learning_rate"].n_unique() > 1:
@@ -273,14 +295,14 @@ def _sensitivity(cell: FigureCell, metric: str, which: str, rates: pl.DataFrame)
 
 
 def optimizer_panels(methods: Iterable[str], log: str) -> AbstractContextManager[Grid]:
-    """Return a grid with a panel for each optimizer of the methods, see `panel_grid`."""
+    """Create a figure with a panel for each optimizer among the methods; see `panel_grid`."""
     return drawing.panel_grid([Method.of(method).optimizer for method in methods], log)
 
 
 def _draw_ghosts(grid: Grid, lines: Mapping[str, pl.DataFrame], axis: str, drawstyle: str) -> None:
     """Draw in each panel the lines of all other optimizers in grey.
 
-    They are drawn as a single line with gaps, which is faster.
+    For speed, the lines of a panel are drawn as a single line with gaps.
     """
     gap = np.array([[np.nan, np.nan]])
     points = [np.column_stack([floats(line, axis), floats(line, "median")]) for line in lines.values()]

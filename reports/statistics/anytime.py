@@ -16,13 +16,13 @@ from curvebench.results.intervals import LEVEL
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
-# Targets are given by the share that remains of the way from the start value to the smallest value reached:
-# ten per decade below 1, down to More and Wild's high accuracy of 1e-5. For smaller shares, rounding in
-# float32 would decide which run is the best.
+# A target is given by the share that remains of the distance from the start value to the smallest value.
+# There are ten targets per decade of this share, below 1 and down to More and Wild's high accuracy of 1e-5.
+# For smaller shares, rounding in float32 would decide which run is the best.
 DECADES, PER_DECADE = 5, 10
 SHARES_LEFT: Floats = 10.0 ** (-np.arange(1, DECADES * PER_DECADE + 1) / PER_DECADE)
 RESAMPLES = 1000
-# Log-ratio profiles show instances that only one method solved at this multiple of the largest finite
+# In a log-ratio profile, an instance that only one method solved has this multiple of the largest finite
 # ratio.
 FAR = 1.1
 
@@ -79,9 +79,13 @@ def share_reached(times: Floats, at: Floats) -> Floats:
 
 
 def shares_of_runs(times: Floats, at: Floats) -> Floats:
-    """Return the share of its targets that each run has reached at each number; shape (..., runs, points).
+    """Return for each run the share of its targets that it has reached within each number of evaluations.
 
-    The arguments are as for `share_reached`.
+    Args:
+        times, at: see `share_reached`.
+
+    Returns:
+        Shape (..., runs, points).
     """
     ordered = np.sort(times, axis=-1).reshape(-1, times.shape[-1])
     counts = np.stack([np.searchsorted(run, at, side="right") for run in ordered])
@@ -103,7 +107,7 @@ def equal_weights(problems: Integers) -> Floats:
 
 @dataclass(frozen=True)
 class Bands:
-    """Shares reached, with pointwise bands of approximately 95 %; all of shape (methods, points)."""
+    """Shares of targets reached, with pointwise bands of about 95 %; all of shape (methods, points)."""
 
     share: Floats
     low: Floats
@@ -111,7 +115,7 @@ class Bands:
 
 
 def ecdf_bands(times: Floats, problems: Integers, at: Floats) -> Bands:
-    """Return the share of (problem, target, seed) that each method has reached, with bands.
+    """Return the share of all combinations of problem, target and seed that each method reached, with bands.
 
     Every problem has the same weight. For the bands, seeds are drawn with replacement inside every problem,
     the same draws for all methods. At each point, the band extends to both sides as far as 95 % of the
@@ -146,7 +150,7 @@ def ecdf_bands(times: Floats, problems: Integers, at: Floats) -> Bands:
 def expected_running_time(times: Floats, lengths: Floats) -> Floats:
     """Return the evaluations of all runs up to the target or their end, divided by the number of successes.
 
-    It estimates the cost of a method that is restarted until it reaches the target (Hansen et al. 2022, see
+    This estimates the cost of a method that is restarted until it reaches the target (Hansen et al. 2022, see
     `share_reached`).
 
     Args:
@@ -177,7 +181,7 @@ def performance_ratios(times: Floats) -> Floats:
 
 
 def log_ratio_profile(first: Floats, second: Floats) -> Floats:
-    """Return the sorted log2 ratios of one method's times to another's; below 0 the first method is faster.
+    """Return the sorted ratios of two methods' times as log2(first / second); below 0 the first is faster.
 
     Definition of OptiProfiler (Huang, Ragonneau and Zhang, optprof.com), after Shi, Xuan, Oztoprak and
     Nocedal, Optimization Methods and Software 38, 2023. An instance that one method missed has `FAR` times

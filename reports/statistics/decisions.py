@@ -1,4 +1,9 @@
-"""Tests of whether paired gains support or refute the relation that a claim asserts, and sample sizes."""
+"""Tests of whether paired gains support or refute the relation that a claim asserts, and sample sizes.
+
+A pair consists of two runs with the same seed, one of the treated method and one of the control. Its gain is
+above 0 if the treated method is better. A gain is censored if a run of the pair stopped at a threshold, so
+that only bounds of the gain are known.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +39,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
     """
     values = ordered_values(p_values, "p_values", "a test that could not be done counts with a p-value of 1")
     order = np.argsort(values, kind="stable")
-    # The smallest of n p-values is multiplied by n, the next one by n - 1, and so on. To keep the order, a
-    # corrected p-value is raised to the one before it.
+    # The smallest of n p-values is multiplied by n, the second smallest by n - 1, and so on.
+    # To keep the order, each corrected p-value is at least as large as the corrected p-value before it.
     adjusted = np.maximum.accumulate(values[order] * np.arange(len(values), 0, -1))
     restored = np.empty_like(values)
     restored[order] = np.minimum(adjusted, 1.0)
@@ -57,18 +62,16 @@ class Question:
 
     @property
     def slack(self) -> float:
-        """Distance from the margin within which a gain counts as equal to it, because of rounding in
-        float32.
-        """
+        """Distance within which a gain counts as equal to the margin, because of rounding in float32."""
         return ROUNDING * max(1.0, self.margin)
 
     def p_value(self, gains: ArrayLike, most: ArrayLike | None = None) -> float:
         """Return the one-sided p-value of the relation; for "same" the larger of two tests (TOST).
 
         The null hypothesis is that the median gain violates the relation, so that a small p-value supports
-        it. Gains on the border of the relation, within rounding or the negligible difference, count against
-        it, since many ties keep the median at the border (`ties_against`). For censored gains it is the
-        largest p-value that they may have.
+        the relation. Gains that equal its border, up to rounding or a negligible difference, count against
+        the relation, since many ties keep the median at the border (`ties_against`). For censored gains, the
+        result is the largest p-value over all gains within the bounds.
 
         Args:
             gains: shape (pairs,), above 0 where the treated method is better; infinities allowed.
@@ -86,7 +89,10 @@ class Question:
         """Return the one-sided p-value against the relation; for "same" twice the smaller of two tests.
 
         The null hypothesis is that the median gain satisfies the relation, so that a small p-value refutes
-        it. Gains at the margin, within rounding, count for the relation. The arguments are as for `p_value`.
+        the relation. Gains that equal the margin up to rounding count for the relation.
+
+        Args:
+            gains, most: see `p_value`.
         """
         ends = _ends(gains, most)
         required = self.margin if self.relation == "better" else -self.margin
@@ -136,10 +142,10 @@ def decide(
 
 
 def tells_nothing(question: Question, gains: ArrayLike, most: ArrayLike) -> bool:
-    """Whether no number of pairs like these would lead to a finding.
+    """Whether further pairs like these would never lead to a finding, because too many are censored.
 
-    This is so where censoring is too strong: the median of the lower bounds violates the relation, while the
-    median of the upper bounds satisfies it.
+    This is the case if the median of the lower bounds violates the relation, while the median of the upper
+    bounds satisfies it.
 
     Args:
         gains, most: lower and upper bounds of the gains, shape (pairs,).
@@ -160,14 +166,14 @@ def seeds_needed(
 ) -> int | None:
     """Return about how many pairs would decide the relation, if further pairs were like the present ones.
 
-    Studies of each size are drawn from the gains with replacement. The result is the smallest size in `SEEDS`
-    at which at least the share `POWER` of them is decided. Refutations are corrected by the number of
-    relations, the most that Holm's method requires. The estimate assumes that the observed effect is the true
-    one, which few pairs may miss.
+    For each size in `SEEDS`, studies of this size are simulated by drawing gains with replacement. The result
+    is the smallest size at which at least the share `POWER` of the studies is decided. P-values of
+    refutations are multiplied by the number of relations, the largest correction of Holm's method. The
+    estimate assumes that the observed effect is the true effect, which may be wrong with few pairs.
 
     Args:
         gains: shape (pairs,).
-        relations: number of relations of the claim.
+        relations: number of relations that the claim requires.
         alpha: level of the tests.
         most: see `decide`.
 

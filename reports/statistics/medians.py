@@ -29,7 +29,7 @@ def medians(frame: pl.DataFrame, by: Sequence[str], value: str) -> pl.DataFrame:
 
 
 def quartile_bands(frame: pl.DataFrame, by: Sequence[str], value: str) -> pl.DataFrame:
-    """Return median and quartiles of every group: the spread over seeds, not an interval of the median.
+    """Return median and quartiles of every group; quartiles show the spread of the values.
 
     The quartiles are order statistics (the lower one rounded down, the upper one rounded up), since
     interpolation between infinite values is not defined.

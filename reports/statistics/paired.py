@@ -16,7 +16,7 @@ UNDECIDED = "say first which of the two is better; where both diverged they tie,
 
 
 def ordered_values(values: ArrayLike, name: str, remedy: str = DIVERGED) -> np.ndarray:
-    """Return values as floats, after checking that they can be ordered; the shape stays.
+    """Return values as floats of the same shape, after checking that they can be ordered.
 
     NaN is neither less nor more than any number, so that sorting would put it first or last by chance.
 
@@ -53,12 +53,11 @@ def sign_p_value(differences: ArrayLike) -> float:
 
 
 def ties_against(differences: ArrayLike, negligible: float) -> np.ndarray:
-    """Replace differences up to `negligible` by the smallest positive number, so that ties count as above
-    zero.
+    """Replace ties by the smallest positive number, so that they count as differences above zero.
 
-    With this replacement, a one-sided test that differences tend to be below zero is about their median. A
-    test that leaves ties out only compares how often differences are above and below zero, and may reject
-    although most of them are ties.
+    A tie is a difference of at most `negligible` in absolute value. With this replacement, a one-sided test
+    that differences tend to be below zero is a test of their median. A test that leaves ties out only
+    compares how often differences are above and below zero, and may reject although most pairs are ties.
 
     Args:
         differences: shape (pairs,), infinities allowed.
@@ -70,7 +69,7 @@ def ties_against(differences: ArrayLike, negligible: float) -> np.ndarray:
 
 @lru_cache(maxsize=256)
 def _patterns_up_to(count: int) -> tuple[int, ...]:
-    """Return how many of the 2^count patterns of signs have at most 0, 1, ..., count positive signs."""
+    """Return the numbers of patterns of `count` signs that have at most 0, 1, ..., `count` positive signs."""
     return tuple(accumulate(comb(count, number) for number in range(count + 1)))
 
 

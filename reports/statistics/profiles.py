@@ -1,4 +1,9 @@
-"""Performance profiles of times to target, their area as a score, and intervals of scores and ranks."""
+"""Performance profiles of times to target, their area as a score, and intervals of scores and ranks.
+
+A submission is one method of a table of runs. A study is one repetition of all its runs on a workload, such
+as a seed. A workload may be a variant of another workload, its base; a variant only decides whether the time
+on its base counts.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +20,8 @@ LIMIT = 4.0  # ratio to the fastest time above which a time counts as missed
 POINTS = 100  # ratios at which a profile is evaluated
 RESAMPLES = 1000
 TIER_RESAMPLES = 8000  # more than RESAMPLES, since with 1000 the tier of some methods depended on the seed
-RESAMPLED = ("low", "high", "rank_low", "rank_high", "tier")  # columns of scores that need resampling
+# Columns of the table of scores that are computed by resampling studies.
+RESAMPLED = ("low", "high", "rank_low", "rank_high", "tier")
 ROUNDING = 1e-12  # relative difference between ratios of times that counts as a rounding error
 
 Studies = Sequence[np.ndarray]  # seconds of shape (submissions, studies), one array per workload
@@ -23,11 +29,12 @@ Studies = Sequence[np.ndarray]  # seconds of shape (submissions, studies), one a
 
 @dataclass(frozen=True)
 class _Contest:
-    """Names along the axes of arrays of times, and the workloads that are variants of others.
+    """Names along the axes of arrays of times, and the workloads that are variants of other workloads.
 
     Args:
-        variants: pairs of columns: the variant's column and its base's column.
-        scored: columns that enter the profile.
+        submissions, workloads: names along the axes of an array of shape (submissions, workloads).
+        variants: for each variant, the index of its workload and the index of its base.
+        scored: indices of the workloads that enter the profile.
     """
 
     submissions: tuple[str, ...]
@@ -39,9 +46,12 @@ class _Contest:
 def time_ratios(runs: pl.DataFrame, variants: Mapping[str, str] = {}) -> pl.DataFrame:
     """Return each median time to target divided by the fastest one on its workload.
 
-    Steps, in this order: the time on a workload is the median over studies, where a missed target is
-    infinitely long; a time above `LIMIT` times the fastest one is void; a variant is void where its base is;
-    the base is void where one of its variants is; the remaining times are divided by the fastest of them.
+    The ratios are computed in these steps:
+
+    1. The time on a workload is the median over studies, where a missed target is infinitely long.
+    2. A time above `LIMIT` times the fastest time on the workload is void.
+    3. The time on a variant is void if the time on its base is void, and the other way round.
+    4. The remaining times are divided by the fastest of them on the workload.
 
     Args:
         runs: columns submission, workload, study, seconds, with one row per combination of the first three.
@@ -80,10 +90,11 @@ def score_intervals(runs: pl.DataFrame, variants: Mapping[str, str] = {}, *, pai
     one.
 
     For intervals, studies are drawn with replacement inside every workload. Workloads are not resampled: the
-    intervals are about these workloads, run again. The interval of a score extends to both sides as far as 95
-    % of the resampled scores are from the estimate (Hall, Journal of the Royal Statistical Society B 50,
-    1988), widened for small samples (Hesterberg, The American Statistician 69, 2015) and clipped to 0 and 1.
-    The interval of a rank consists of percentiles, and is extended to contain the estimate.
+    intervals say how scores would vary if the same workloads were run again. The interval of a score extends
+    to both sides as far as 95 % of the resampled scores are from the estimate (Hall, Journal of the Royal
+    Statistical Society B 50, 1988), widened for small samples (Hesterberg, The American Statistician 69,
+    2015) and clipped to 0 and 1. The interval of a rank consists of percentiles, and is extended to contain
+    the estimate.
 
     If several submissions are equally fast, one of them is the fastest by chance, which makes all their
     scores too low. Resampling cannot show this bias. Therefore a second upper end is computed from studies in
@@ -156,7 +167,7 @@ def _bounds(studies: Studies, contest: _Contest, resampled: np.ndarray) -> dict[
 
 
 def _widening(studies: Studies) -> float:
-    """Return the factor by which a bootstrap interval of n values is too narrow, for the smallest n."""
+    """Return the factor by which a bootstrap interval is too narrow, for the workload with fewest studies."""
     fewest = min(seconds.shape[1] for seconds in studies)
     return float(np.sqrt(fewest / max(fewest - 1, 1)))
 
@@ -171,7 +182,7 @@ def _tiers(studies: Studies, contest: _Contest, resampled: np.ndarray) -> np.nda
     off = _scores(resampled, contest) - estimate
     strays = off[:, :, None] - off[:, None, :]
     deviations = strays.std(axis=0)
-    moves = deviations > ROUNDING  # pairs that never vary are distinguished by any difference
+    moves = deviations > ROUNDING  # any difference distinguishes a pair that does not vary over resamples
     furthest = np.divide(strays, deviations, out=np.zeros_like(strays), where=moves).max(axis=(1, 2))
     critical = np.maximum(_widening(studies) * np.quantile(furthest, LEVEL) * deviations, ROUNDING)
     order = np.argsort(-estimate, kind="stable")
@@ -186,7 +197,7 @@ def _tiers(studies: Studies, contest: _Contest, resampled: np.ndarray) -> np.nda
 
 
 def _contest(frame: pl.DataFrame, variants: Mapping[str, str]) -> _Contest:
-    """Check a frame, and return the names in it.
+    """Check a frame of runs, and return the names of its submissions and workloads.
 
     Names are sorted, so that results do not depend on the order of rows.
     """
@@ -219,7 +230,10 @@ def _contest(frame: pl.DataFrame, variants: Mapping[str, str]) -> _Contest:
 
 
 def _studies(runs: pl.DataFrame, contest: _Contest, paired: bool) -> list[np.ndarray]:
-    """Return the seconds of each workload, shape (submissions, studies), infinite where missed or absent."""
+    """Return the seconds on each workload, as arrays of shape (submissions, studies).
+
+    Seconds are infinite if the target was missed or the study is absent.
+    """
     if "study" not in runs.columns:
         raise ValueError(f"no column study; there are {', '.join(runs.columns)}")
     key = runs.select("submission", "workload", "study")
@@ -295,7 +309,7 @@ def _ratios(times: np.ndarray, contest: _Contest) -> np.ndarray:
     counts = np.isfinite(within)
     ratios = np.full(within.shape, np.inf)
     np.divide(within, fastest, out=ratios, where=counts)
-    # A time at the limit stays in the profile even if rounding lifts its ratio above the limit.
+    # If rounding makes a ratio slightly larger than the limit, it is clipped so that it stays in the profile.
     return np.where(counts, np.minimum(ratios, LIMIT), np.inf)
 
 
@@ -308,8 +322,8 @@ def _scores(times: np.ndarray, contest: _Contest) -> np.ndarray:
     ratios = _ratios(times, contest)[..., list(contest.scored)]
     weights = np.full(POINTS, 1.0 / (POINTS - 1))
     weights[[0, -1]] /= 2
-    # A workload solved at ratio r adds the weights of all points from r on, and 0 if r is beyond the last
-    # point.
+    # A workload solved at a ratio adds the weights of all points of the profile that are at least this ratio.
+    # If the ratio is beyond the last point, the workload adds 0.
     area = np.append(np.cumsum(weights[::-1])[::-1], 0.0)
     # Within rounding, a ratio counts as equal to a point; otherwise processors would disagree about ties.
     first_point = np.searchsorted(np.linspace(1.0, LIMIT, POINTS), ratios * (1 - ROUNDING))

@@ -14,7 +14,7 @@ from curvebench.results.intervals import LEVEL
 # Relative difference up to which values tie: training amplifies rounding errors to about this size, so that
 # two runs of the same method differ by it.
 NEGLIGIBLE = 1e-3
-MIN_SEEDS = 5  # seeds that every stratum needs for an interval of the mean rank
+MIN_SEEDS = 5  # minimum number of seeds in each stratum (workload) for an interval of the mean rank
 
 
 def tied(first: ArrayLike, second: ArrayLike, negligible: float = NEGLIGIBLE) -> np.ndarray:
@@ -32,13 +32,15 @@ def tied(first: ArrayLike, second: ArrayLike, negligible: float = NEGLIGIBLE) ->
 
 
 def tolerant_ranks(values: ArrayLike, negligible: float = NEGLIGIBLE) -> np.ndarray:
-    """Return ranks from 1 (smallest value) on, in which near values tie.
+    """Return ranks from 1 (smallest value) on; values that are nearly equal tie (see `tied`).
 
-    A rank is 1 + the number of smaller values + half of the number of other values that tie. Every pair is
-    judged by itself, as in the paired test, so that the ranks of n values have the sum n (n + 1) / 2.
+    The rank of a value is 1 + the number of smaller values + half of the number of other values that tie with
+    it. Every pair of values is compared by itself, as in the paired test, so that the ranks of n values have
+    the sum n (n + 1) / 2.
 
     Args:
         values: shape (n,), infinities allowed.
+        negligible: relative difference up to which two values tie.
 
     Returns:
         Shape (n,).
@@ -97,7 +99,7 @@ def _whole_instances(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def wins(frame: pl.DataFrame, descending: bool = False) -> pl.DataFrame:
-    """Return the number of instances on which each method is the best, or ties with it (see `tied`).
+    """Return the number of instances on which each method is the best or ties with the best (see `tied`).
 
     An instance on which no value is finite has no winner. Instances on which a method has no value are left
     out, as in `instance_ranks`.
@@ -121,24 +123,28 @@ def wins(frame: pl.DataFrame, descending: bool = False) -> pl.DataFrame:
 def stratified_mean(
     strata: Sequence[ArrayLike], methods: Sequence[int], level: float = LEVEL
 ) -> tuple[float, float | None, float | None]:
-    """Return the mean over strata of the mean rank inside each, with an approximate t interval.
+    """Return the mean over strata of the mean rank inside each stratum, with an approximate t interval.
 
-    Assumes independent ranks inside a stratum and independent strata. The variance of the mean is sum(v_w /
-    n_w) / W^2 with W strata; the degrees of freedom are Satterthwaite's (Biometrics Bulletin 2, 1946). Few
-    ranks may agree by chance although more of them would not, and the ranks of a method that is nearly always
-    best or worst are skewed. Therefore the interval is the smallest one that contains two others, after
-    Agresti and Coull (The American Statistician 52, 1998):
+    A stratum has the ranks of one method on the instances of one workload. Let W be the number of strata, n_w
+    the number of ranks in stratum w, and v_w their variance. The variance of the mean is sum(v_w / n_w) /
+    W^2, and the degrees of freedom are Satterthwaite's (Biometrics Bulletin 2, 1946). Ranks are assumed to be
+    independent, inside a stratum and between strata.
 
-    - an interval about the mean, where v_w is the sample variance, but at least the variance of one rank step
-    in two of n_w + 4 instances, which is p (1 - p) with p = 2 / (n_w + 4); - an interval about the mean with
-    two ranks added to each stratum, one deviation (at least one step) better and one worse than its mean,
-    within the possible ranks: near the first or the last rank this moves the middle inwards.
+    A few ranks may be equal by chance, and the ranks of a method that is nearly always the best or the worst
+    are skewed. Therefore the result is the smallest interval that contains both of the following intervals,
+    after Agresti and Coull (The American Statistician 52, 1998):
+
+    - An interval about the mean. Here v_w is the sample variance, but at least p (1 - p) with
+      p = 2 / (n_w + 4): the variance if two of n_w + 4 ranks differed from the others by 1.
+    - An interval about the mean of the ranks with two ranks added to each stratum, one better and one worse
+      than the stratum's mean. They are one standard deviation (at least 1) away from it, but within the
+      possible ranks. Near the first or the last rank this moves the centre of the interval inwards.
 
     Measured coverage: `docs/statistics.md`. For methods whose rank never changes the interval is too wide.
 
     Args:
-        strata: ranks, arrays of shape (n_w,), each with at least one rank.
-        methods: number of methods of each stratum, which is the largest rank.
+        strata: ranks of one method, an array of shape (n_w,) for each stratum, with at least one rank.
+        methods: number of methods in each stratum, which is the largest possible rank.
         level: nominal coverage.
 
     Returns:
@@ -163,14 +169,22 @@ def stratified_mean(
 
 
 def _with_edges(ranks: np.ndarray, most: int) -> np.ndarray:
-    """Return the ranks of a stratum and two more, one on each side of their mean; shape (n + 2,)."""
+    """Return the ranks of a stratum and two added ranks, one on each side of their mean (`stratified_mean`).
+
+    Args:
+        ranks: shape (n,).
+        most: largest possible rank.
+
+    Returns:
+        Shape (n + 2,).
+    """
     mean, step = ranks.mean(), max(1.0, float(ranks.std(ddof=1)))
     return np.append(ranks, [max(1.0, mean - step), min(float(most), mean + step)])
 
 
 def _half_width(variances: np.ndarray, sizes: np.ndarray, level: float) -> float:
     """Return half of the t interval of a stratified mean, from the variances and sizes of its strata."""
-    from scipy.special import stdtrit  # same as scipy.stats.t.ppf without its slow checks of arguments
+    from scipy.special import stdtrit  # equals scipy.stats.t.ppf, which is slow because it checks arguments
 
     parts = variances / sizes
     if not parts.any():  # a single method always has rank 1

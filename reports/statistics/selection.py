@@ -1,4 +1,7 @@
-"""Methods that no other method beats: the methods that may be the best, and the methods on a Pareto front."""
+"""Methods that no other method beats: the methods that may be the best, and the methods on a Pareto front.
+
+An instance is a problem with one seed; two methods are compared on the instances on which both ran.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,9 @@ from curvebench.reports.statistics.ranks import present_values, tied
 
 
 def least_p_value(frame: pl.DataFrame) -> float:
-    """Return the smallest corrected p-value that `best_set` can reach with these shared seeds.
+    """Return the smallest corrected p-value that `best_set` can reach with the seeds that methods share.
 
-    It is 1 if there is only one method.
+    The p-value is 1 if there is only one method.
 
     Args:
         frame: columns method, seed, value; a row without a value counts as absent.

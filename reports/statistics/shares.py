@@ -16,10 +16,14 @@ from curvebench.results.intervals import LEVEL
 
 @dataclass(frozen=True)
 class Share:
-    """A share of `count` trials, where a tie counts half, with an interval of the underlying probability.
+    """Share of successes among trials, with a confidence interval of the probability of a success.
 
-    Without an exact interval, its ends are NaN: without trials, and over workloads with different
-    probabilities.
+    Args:
+        successes: number of successes; a tie counts half.
+        count: number of trials.
+        low, high: ends of the interval. They are NaN if there are no trials, or if the trials are on several
+            workloads with different probabilities, so that there is no exact interval.
+        level: coverage of the interval.
     """
 
     successes: float
@@ -48,9 +52,11 @@ def share_interval(successes: float, count: int, level: float = LEVEL) -> Share:
 
 
 def clopper_pearson(successes: float, count: float, level: float) -> tuple[float, float]:
-    """Return the ends of the interval of `share_interval`.
+    """Return the ends of Clopper and Pearson's interval (see `share_interval`).
 
-    Both numbers may be fractions, since ties count half.
+    Args:
+        successes, count: numbers of successes and trials; fractions are allowed, since ties count half.
+        level: coverage of the interval.
     """
     from scipy.special import betaincinv
 
@@ -132,7 +138,11 @@ def reached_shares(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _shares(group: pl.DataFrame) -> list[tuple[float, float, float, float]]:
-    """Return time, share and the ends of its interval, for every time of one group."""
+    """Return time, share and the ends of the share's interval, for every time in the runs of one method.
+
+    Args:
+        group: rows of the frame of `reached_shares` with one method.
+    """
     from scipy.stats import CensoredData, ecdf
 
     times, reached = group["time"].to_numpy().astype(float), group["reached"].to_numpy()
@@ -141,8 +151,8 @@ def _shares(group: pl.DataFrame) -> list[tuple[float, float, float, float]]:
     for time, surviving in zip(estimate.quantiles, estimate.probabilities, strict=True):
         at_risk, share = int((times >= time).sum()), float(1 - surviving)
         events = int((reached & (times == time)).sum())
-        # Greenwood's formula gives no variance for a share of 0 or 1. Then all runs count that were not
-        # censored before this time.
+        # Greenwood's formula gives no variance for a share of 0 or 1.
+        # The interval then uses the number of runs that were not censored before this time.
         if share in (0.0, 1.0):
             effective_count = float(len(times) - ((times < time) & ~reached).sum())
         else:

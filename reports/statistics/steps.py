@@ -1,4 +1,4 @@
-"""Steps of a history: where the level of a noisy series changes, and by how much."""
+"""Steps of a time series, such as benchmark times over commits: where its level changes, and by how much."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-MIN_VALUES = 3  # values that a step needs on each side
-# A step must improve the fit by PENALTY + PENALTY_GROWTH * log(number of values).
+MIN_VALUES = 3  # minimum number of values before and after a step
+# A step counts only if it improves the fit by at least PENALTY + PENALTY_GROWTH * log(number of values).
 PENALTY, PENALTY_GROWTH = 1.3, 0.52
 
 
 @dataclass(frozen=True)
 class Step:
-    """A change of level.
+    """A sudden change of the level of a series.
 
     Args:
         at: index of the first value after the change.
@@ -33,10 +33,10 @@ def find_steps(values: Sequence[float]) -> list[Step]:
 
     The series is divided into the segments that are most homogeneous, measured by a Gaussian kernel on
     logarithms (Arlot, Celisse and Harchaoui, Journal of Machine Learning Research 20, 2019; by `ruptures`).
-    The penalty for each segment is such that at most 1 % of histories of independent noise, normal or with
+    The penalty for each segment is chosen so that at most 1 % of series of independent noise, normal or with
     outliers, show a step (docs/decisions/0023-steps-over-commits.md). Levels are means of logarithms over the
     segments. If the interval of a ratio contains 1, only the noise changed, and the step is left out. Series
-    with fewer than 2 `MIN_VALUES` values have no step.
+    with fewer than 2 * `MIN_VALUES` values have no step.
     """
     import ruptures  # type: ignore[import-untyped]
 
@@ -54,7 +54,12 @@ def find_steps(values: Sequence[float]) -> list[Step]:
 
 
 def _step(earlier: np.ndarray, later: np.ndarray, at: int) -> Step:
-    """Return the change from one level to the next."""
+    """Return the step between two neighbouring segments.
+
+    Args:
+        earlier, later: logarithms of the values in the two segments.
+        at: index of the first value of the later segment.
+    """
     change = float(later.mean() - earlier.mean())
     if np.ptp(earlier) == np.ptp(later) == 0:
         return Step(at, *[math.exp(change)] * 3)

@@ -13,24 +13,12 @@ import numpy as np
 import pytest
 
 from curvebench import replay
+from curvebench.benchmarks.kernels import steps
 from curvebench.benchmarks.kernels.case import KernelCase, measured_error, relative_error
 from curvebench.benchmarks.kernels.cases import cases, timed
 from curvebench.benchmarks.kernels.networks import STEPS_A_CALL, curvlinops_steps, kfac_steps
 from curvebench.benchmarks.kernels.peers import OPTAX, TORCH, TORCH_MATRIX_PEERS, peers
 from curvebench.benchmarks.kernels.ratios import contests, main
-from curvebench.benchmarks.kernels.steps import (
-    LEARNING_RATE,
-    NETWORK,
-    SHAPE_SETS,
-    SMALL_PROBLEMS_ONLY,
-    STEPS,
-    TRACKED,
-    Shapes,
-    end_to_end,
-    initial,
-    optimizer_step,
-    sets_of,
-)
 from curvebench.optimizers import rules
 from curvebench.reports.pages.kernels import read_ratios
 from tests.optimizers.families.soap import qr_in_float64
@@ -81,15 +69,15 @@ def test_a_case_compiled_by_torch_as_it_is_timed_gives_it_too(case: KernelCase):
 
 
 def test_every_rule_is_timed_on_each_backend():
-    labels = {f"step.{rule}.{kind}" for rule in rules() for kind in sets_of(rule)}
-    assert {f"step.{rule}.{kind}" for rule in TRACKED for kind in SHAPE_SETS} < labels
-    assert {rule for rule in rules() if not sets_of(rule)} == set(SMALL_PROBLEMS_ONLY)
+    labels = {f"step.{rule}.{kind}" for rule in rules() for kind in steps.sets_of(rule)}
+    assert {f"step.{rule}.{kind}" for rule in steps.TRACKED for kind in steps.SHAPE_SETS} < labels
+    assert {rule for rule in rules() if not steps.sets_of(rule)} == set(steps.SMALL_PROBLEMS_ONLY)
     assert labels == {name for name in cases() if name.startswith("step.")}
     dtypes = {label: cases()[label].dtypes[0] for label in labels}
     assert {f"{label} {backend} {dtypes[label]}" for label in labels for backend in ("jax", "torch")} <= set(
         timed()
     )
-    assert {label for label, dtype in dtypes.items() if dtype == "float64"} == {f"step.symo.{NETWORK}"}
+    assert {label for label, dtype in dtypes.items() if dtype == "float64"} == {f"step.symo.{steps.NETWORK}"}
 
 
 # --- cadence -------------------------------------------------------------------------------------
@@ -98,7 +86,7 @@ def test_every_rule_is_timed_on_each_backend():
 def test_refreshes_come_as_often_as_in_a_run():
     """With roots every 2 steps and one gradient, steps come in pairs of equal length, each shorter."""
     rule = rules()["shampoo"].choose({"refresh_every": 2})
-    prepared = optimizer_step("torch", rule, {"matrix": (2, 2)}, "float64", steps=1)
+    prepared = steps.optimizer_step("torch", rule, {"matrix": (2, 2)}, "float64", steps=1)
     places = [prepared.result()]
     for _ in range(8):
         prepared.run()
@@ -118,16 +106,16 @@ def test_peers_take_the_same_step(rule: str, backend: str):
     found = peers(rule, backend)
     assert list(found) == (["optax"] if backend == "jax" else ["torch.optim fused", "torch.optim foreach"])
     for prepare in found.values():
-        ready = prepare(SHAPE_SETS["convolution_like"], "float64")
+        ready = prepare(steps.SHAPE_SETS["convolution_like"], "float64")
         with ready.context():
-            for _ in range(STEPS):
+            for _ in range(steps.STEPS):
                 ready.run()
             assert relative_error(ready.result(), reference) < PEER_TOLERANCE.get((rule, backend), 1e-12)
 
 
 # Full rank: the eigenbasis of a null space is arbitrary.
-SQUARES: Shapes = {"one": (6, 6), "other": (6, 6), "vector": (8,)}
-MATRICES: Shapes = {"tall": (8, 5), "wide": (4, 7), "convolution": (6, 3, 2, 2)}
+SQUARES: steps.Shapes = {"one": (6, 6), "other": (6, 6), "vector": (8,)}
+MATRICES: steps.Shapes = {"tall": (8, 5), "wide": (4, 7), "convolution": (6, 3, 2, 2)}
 EVERY_3 = {"refresh_every": 3}
 
 
@@ -144,20 +132,22 @@ EVERY_3 = {"refresh_every": 3}
     ],
 )
 def test_peers_of_matrix_rules_take_the_same_step(
-    label: str, backend: str, options: dict[str, int], shapes: Shapes, tolerance: float
+    label: str, backend: str, options: dict[str, int], shapes: steps.Shapes, tolerance: float
 ):
     rule = {"torch.optim": "muon", "optax": "muon", "pytorch_opt": "soap"}.get(label[:11], "shampoo")
-    params, grads = initial(shapes)
-    path = replay(rule, params, [grads] * 12, {"learning_rate": LEARNING_RATE}, "numpy", options=options)
+    params, grads = steps.initial(shapes)
+    path = replay(
+        rule, params, [grads] * 12, {"learning_rate": steps.LEARNING_RATE}, "numpy", options=options
+    )
     ready = peers(rule, backend, options)[label](shapes, "float64")
     with ready.context(), qr_in_float64():
         for expected in path:
             ready.run()
-            assert relative_error(ready.result(), end_to_end(expected)) < tolerance
+            assert relative_error(ready.result(), steps.end_to_end(expected)) < tolerance
 
 
 def test_a_peer_is_named_for_every_rule_of_matrices():
-    assert set(TORCH_MATRIX_PEERS) == set(TRACKED) - set(TORCH)
+    assert set(TORCH_MATRIX_PEERS) == set(steps.TRACKED) - set(TORCH)
 
 
 # --- imports -------------------------------------------------------------------------------------

@@ -12,19 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from curvebench.results.tuning import (
-    RESAMPLES,
-    TuningOutcome,
-    resamples,
-    settings_of,
-    shares_of_choices,
-    tuning_outcome,
-)
+from curvebench.results import tuning
 from tests.results.rows import judge, rows, tuning_run
 
 
-def of(*runs: dict[str, Any], **changes: Any) -> TuningOutcome:
-    found = tuning_outcome(rows("runs", *runs), ["learning_rate"], judge(**changes))
+def of(*runs: dict[str, Any], **changes: Any) -> tuning.TuningOutcome:
+    found = tuning.tuning_outcome(rows("runs", *runs), ["learning_rate"], judge(**changes))
     assert found is not None
     return found
 
@@ -98,7 +91,7 @@ def test_more_than_rounding_is_no_tie_and_a_floor_of_what_is_maximized_is_a_ceil
 def test_settings_that_tie_are_likely_whatever_is_drawn():
     """The second rate ties and is the larger one, so that no draw takes it."""
     found = of(*by_seed(0.1, 1.0, 1.0, 1.0), *by_seed(0.2, 1.0, 1.0, 1.0))
-    assert shares_of_choices([found]) == {((0.1,),): pytest.approx(1.0)}
+    assert tuning.shares_of_choices([found]) == {((0.1,),): pytest.approx(1.0)}
     assert found.candidate_settings == ((0.1,), (0.2,))
 
 
@@ -106,7 +99,7 @@ def test_what_other_seeds_would_choose():
     """Of three seeds one prefers the second rate: the median does where two of three draws are that one."""
     found = of(*by_seed(0.1, 1.0, 1.0, 1.0), *by_seed(0.2, 0.5, 2.0, 2.0), *by_seed(0.3, 3.0, 3.0, 3.0))
     assert found.chosen == (0.1,)
-    assert shares_of_choices([found]) == pytest.approx({((0.1,),): 20 / 27, ((0.2,),): 7 / 27})
+    assert tuning.shares_of_choices([found]) == pytest.approx({((0.1,),): 20 / 27, ((0.2,),): 7 / 27})
     assert found.candidate_settings == ((0.1,), (0.2,))
 
 
@@ -138,25 +131,27 @@ def test_shares_count_every_draw(data: st.DataObject, number: int, sizes: tuple[
         np.reshape(data.draw(st.lists(COSTS, min_size=count, max_size=count)), (2, number, seeds))
         for count in [2 * number * seeds] * 2
     ]
-    found = [TuningOutcome(tuple((float(at),) for at in range(number)), costs, least) for costs in both]
+    found = [
+        tuning.TuningOutcome(tuple((float(at),) for at in range(number)), costs, least) for costs in both
+    ]
     draws = np.array(list(product(range(seeds), repeat=size)))
     counts = Counter(zip(*(chosen_by(costs, least, draws) for costs in both), strict=True))
     right = {tuple((float(at),) for at in places): count / len(draws) for places, count in counts.items()}
     given_size = None if size == seeds else size
-    assert shares_of_choices(found, given_size) == pytest.approx(right, rel=1e-9)
+    assert tuning.shares_of_choices(found, given_size) == pytest.approx(right, rel=1e-9)
 
 
 @pytest.mark.parametrize(
     ("seeds", "size", "draws"),
-    [(1, 7, 1), (2, 300, 301), (10, 10, 92_378), (11, 10, RESAMPLES), (150, 150, RESAMPLES)],
+    [(1, 7, 1), (2, 300, 301), (10, 10, 92_378), (11, 10, tuning.RESAMPLES), (150, 150, tuning.RESAMPLES)],
 )
 def test_resamples_are_all_multisets_or_so_many_at_random(seeds: int, size: int, draws: int):
-    counts, weights = resamples(seeds, size)
+    counts, weights = tuning.resamples(seeds, size)
     assert counts.shape == (seeds, draws)
     assert (counts.sum(axis=0, dtype=np.int64) == size).all()
     assert weights.sum() == pytest.approx(1.0, abs=1e-9)
     assert (weights > 0).all()
-    if draws != RESAMPLES:
+    if draws != tuning.RESAMPLES:
         assert len(set(map(bytes, np.ascontiguousarray(counts.T)))) == draws, "each of them once"
 
 
@@ -164,12 +159,12 @@ def test_methods_with_other_numbers_of_seeds_are_drawn_independently():
     """One takes the second rate in 7 of 27 draws; the other, of two seeds, in one of four."""
     rates = ((0.1,), (0.2,))
     three, two = (
-        TuningOutcome(
+        tuning.TuningOutcome(
             rates, np.stack([np.array([[1.0] * len(own), own]), np.zeros((2, len(own)))]), -math.inf
         )
         for own in ([0.5, 2.0, 2.0], [0.5, 2.0])
     )
-    shares = shares_of_choices([three, two, three])
+    shares = tuning.shares_of_choices([three, two, three])
     assert shares == pytest.approx(
         {
             (a, b, a): p * q
@@ -186,7 +181,7 @@ def test_a_missing_run_says_nothing():
 
 
 def test_a_setting_that_lacks_a_hyperparameter_is_no_other_one():
-    (setting,) = settings_of(
+    (setting,) = tuning.settings_of(
         rows("runs", tuning_run("a", 1.0, hyperparameters=None)), ["learning_rate", "beta1"]
     )
     assert setting[0] == 0.1
@@ -199,7 +194,7 @@ def test_of_settings_that_tie_the_least_by_the_first_hyperparameter_is_taken():
         tuning_run(f"{rate} {beta}", loss, rate, hyperparameters=[{"name": "beta1", "value": beta}])
         for rate, beta, loss in ended
     ]
-    found = tuning_outcome(rows("runs", *every), ["learning_rate", "beta1"], judge())
+    found = tuning.tuning_outcome(rows("runs", *every), ["learning_rate", "beta1"], judge())
     assert found is not None
     assert found.tied == ((0.1, 0.5), (0.1, 0.9), (1.0, 0.4))
     assert found.chosen == (0.1, 0.5)

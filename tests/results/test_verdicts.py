@@ -8,14 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curvebench.results.verdicts import (
-    Relation,
-    Variant,
-    bound_shares,
-    least_tested,
-    share_of_limit,
-    verdicts,
-)
+from curvebench.results import verdicts
 
 
 @pytest.mark.parametrize(
@@ -44,7 +37,7 @@ from curvebench.results.verdicts import (
     ],
 )
 def test_one_part_that_does_not_hold_refutes_the_claim(holding, expected):
-    found = verdicts(holding)
+    found = verdicts.verdicts(holding)
     assert found == expected
     assert list(found) == list(expected), "as printed comes first"
 
@@ -53,10 +46,10 @@ def test_one_part_that_does_not_hold_refutes_the_claim(holding, expected):
     ("holds", "expected"), [((True, True), "partly"), ((True, False), "not"), ((False, False), "not")]
 )
 def test_what_cannot_be_fully_reproduced_is_reproduced_in_part_at_most(holds, expected):
-    variants: tuple[Variant, ...] = ("", "as corrected")
+    variants: tuple[verdicts.Variant, ...] = ("", "as corrected")
     for variant in variants:
         holding = {(part, variant): each for part, each in zip("ab", holds, strict=True)}
-        assert verdicts(holding, "the data are reduced") == {variant: f"{expected} reproduced"}
+        assert verdicts.verdicts(holding, "the data are reduced") == {variant: f"{expected} reproduced"}
 
 
 @pytest.mark.parametrize(
@@ -82,11 +75,11 @@ def test_what_cannot_be_fully_reproduced_is_reproduced_in_part_at_most(holds, ex
     ],
 )
 def test_the_share_of_the_limit(value, relation, limit, tolerance, share):
-    assert share_of_limit(value, relation, limit, tolerance) == pytest.approx(share)
+    assert verdicts.share_of_limit(value, relation, limit, tolerance) == pytest.approx(share)
 
 
 def test_each_bound_has_the_greatest_share_of_its_own_limit():
-    measures: list[tuple[str, float, Relation, float, float]] = [
+    measures: list[tuple[str, float, verdicts.Relation, float, float]] = [
         *(("near", 0.5, "<=", 1.0, 0.0), ("near", 1.8, "<=", 2.0, 0.0), ("far", 0.2, "<=", 4.0, 0.0)),
         *(
             ("an error", 0.0, "<=", 0.0, 1.0),
@@ -94,10 +87,10 @@ def test_each_bound_has_the_greatest_share_of_its_own_limit():
             ("a floor", 2.0, ">=", 1.0, 0.0),
         ),
     ]
-    shares = bound_shares(measures)
+    shares = verdicts.bound_shares(measures)
     assert shares == pytest.approx({"near": 0.9, "far": 0.05})
-    assert least_tested(shares) == ("far", shares["far"])
-    assert least_tested({}) == ("", 0.0), "what has no bound is not tested"
+    assert verdicts.least_tested(shares) == ("far", shares["far"])
+    assert verdicts.least_tested({}) == ("", 0.0), "what has no bound is not tested"
 
 
 NUMBERS = st.floats(-1e6, 1e6).filter(lambda number: number == 0 or abs(number) > 1e-6)
@@ -107,7 +100,7 @@ NUMBERS = st.floats(-1e6, 1e6).filter(lambda number: number == 0 or abs(number) 
 def test_a_share_above_1_is_a_miss_and_below_1_none(value, relation, limit, tolerance):
     from curvebench.property_checks.checks import Measure
 
-    share = share_of_limit(value, relation, limit, tolerance)
+    share = verdicts.share_of_limit(value, relation, limit, tolerance)
     assert share >= 0
     if abs(share - 1) > 1e-6:
         assert Measure("it", value, relation, limit, tolerance).holds == (share < 1)

@@ -11,13 +11,13 @@ from curvebench.spec.errors import InputError
 from curvebench.workloads.arguments import Array, Arrays, Ops
 
 MEANS = (0.485, 0.456, 0.406)  # means of ImageNet's red, green and blue pixels, which range from 0 to 1
-DEVIATIONS = (0.229, 0.224, 0.225)  # standard deviations, likewise
+DEVIATIONS = (0.229, 0.224, 0.225)  # standard deviations of the same pixels
 
 
 def normalized(
     ops: Ops, images: Array, means: Sequence[float] = MEANS, deviations: Sequence[float] = DEVIATIONS
 ) -> Array:
-    """Convert pixels (..., rows, columns, 3) from 0 to 255 to normalized ones (..., 3, rows, columns)."""
+    """Convert pixels (..., rows, columns, 3) from 0 to 255 to normalized pixels (..., 3, rows, columns)."""
     channels = [
         (ops.astype_float(images[..., channel]) - 255 * mean) / (255 * deviation)
         for channel, (mean, deviation) in enumerate(zip(means, deviations, strict=True))
@@ -31,8 +31,9 @@ class Augmentation:
 
     A random half of the images is mirrored. MixUp averages two images, and CutMix pastes a box of one image
     into another; the labels get weights in the same proportion. Each minibatch has one of the two, and the
-    same proportion and box for all examples, as in the authors' programs. Examples 2 k and 2 k + 1 are mixed
-    with each other: the order of examples is random anyway, and a microbatch of even size contains both.
+    same proportion and box for all examples, as in the authors' programs. Neighbours in the minibatch
+    (examples 2 k and 2 k + 1) are mixed with each other: their order is random anyway, and a microbatch of
+    even size contains both.
 
     Args:
         mixup: alpha of the Beta distribution of MixUp's proportions (Zhang et al. 2018, Alg. 1); 0 for no
@@ -135,7 +136,9 @@ def partners(ops: Ops, values: Array) -> Array:
 
 
 def _box(generator: np.random.Generator, share: float, side: int) -> tuple[int, int, int, int]:
-    """Draw first row, end row, first and end column of a box with 1 - share of the area, cut at edges."""
+    """Draw a random box with 1 - share of the area: first row, end row, first and end column, cut at the
+    edges.
+    """
     half = int(side * np.sqrt(1 - share)) // 2
     row, column = generator.integers(side, size=2)
     edges = (row - half, row + half, column - half, column + half)

@@ -19,7 +19,7 @@ class ImageClassifier(Classifier):
             split.
         augmentation: augmentation in training; the workload's `noise` must draw its random numbers.
         means: means of the channels, from 0 to 1, for the normalization of images.
-        deviations: standard deviations of the channels, likewise.
+        deviations: standard deviations of the channels, in the same units.
     """
 
     augmentation: Augmentation
@@ -27,7 +27,7 @@ class ImageClassifier(Classifier):
     deviations: Sequence[float] = DEVIATIONS
 
     def log_likelihoods(self, ops: Ops, log_probabilities: Array, labels: Array, noise: Arrays) -> Array:
-        """Return the log-likelihood of each example; for mixed images, the weighted mean of two labels'."""
+        """Return the log-likelihood of each example; for mixed images, the weighted mean over both labels."""
         own_terms = log_likelihoods(ops, log_probabilities, labels)
         if self.augmentation.mixes:
             other_terms = log_likelihoods(ops, log_probabilities, partners(ops, labels))
@@ -51,7 +51,7 @@ class ImageClassifier(Classifier):
         scores = ops.log_softmax(logits, axis=-1)
         if crops > 1:
             scores = ops.reshape(scores, (-1, crops, scores.shape[-1]))
-            # Subtracting the maximum avoids that probabilities which are small in all crops become 0.
+            # The maximum is subtracted so that probabilities that are small in all crops do not become 0.
             largest = ops.max(scores, axis=1, keepdims=True)
             scores = largest[:, 0] + ops.log(ops.mean(ops.exp(scores - largest), axis=1))
         return loss_and_accuracy(ops, scores, split["labels"])

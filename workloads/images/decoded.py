@@ -1,4 +1,6 @@
-"""A cache of decoded images: one file with the pixels of all images of a folder, one after the other."""
+"""A cache of decoded images: one file with the pixels of all images of a folder, in the order of the
+index.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Decoding of images, and the crops of them that training and evaluation use."""
+"""Decoding of images, and the crops of them that training and evaluation use.
+
+In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
+Reparameterization" (docs/sources.md).
+"""
 
 from __future__ import annotations
 
@@ -13,12 +17,12 @@ if TYPE_CHECKING:
 
 MIN_AREA = 0.08  # smallest area of a random crop as a share of the image's area
 ASPECTS = (3 / 4, 4 / 3)  # smallest and largest ratio of width to height of a random crop
-ATTEMPTS = 10  # number of random boxes that are tried
+ATTEMPTS = 10  # maximum number of random boxes that are tried per crop
 FIVE_CROPS = 5  # number of crops at the four corners and the centre
 
 
 def decode(content: bytes) -> Image:
-    """Decode an image to 8-bit RGB, whatever the colours of the file and the suffix of its name are.
+    """Decode an image to 8-bit RGB, whatever the file's format and colour mode are.
 
     The orientation tag is ignored, as in torchvision, timm and TensorFlow.
 
@@ -101,12 +105,14 @@ def centre_crop(image: Image, shorter: int, side: int) -> np.ndarray:
 
 
 def _centre(pixels: np.ndarray, side: int) -> tuple[int, int]:
-    """Return the top and left edge of the crop at the centre."""
+    """Return the top and left edge, in pixels, of the square crop at the centre."""
     return round((pixels.shape[0] - side) / 2), round((pixels.shape[1] - side) / 2)
 
 
 def _with_shorter_side(image: Image, shorter: int) -> Image:
-    """Resize an image by the length of its shorter side; the longer is rounded down as in torchvision."""
+    """Resize an image to a shorter side of this length; the longer side is rounded down, as in
+    torchvision.
+    """
     from PIL.Image import Resampling
 
     longer = int(shorter * max(image.size) / min(image.size))

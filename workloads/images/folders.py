@@ -18,19 +18,18 @@ from curvebench.workloads.data import FOLDER_VARIABLE, DataDamaged
 from curvebench.workloads.images.decoding import decode
 from curvebench.workloads.workload import DataMissing
 
-# Names that the folder of each split may have.
+# For each split, the names that its folder may have.
 PARTS: Mapping[str, tuple[str, ...]] = {
     "train": ("train",),
     "validation": ("val", "validation"),
     "test": ("test",),
 }
 SUFFIXES = (".jpeg", ".jpg", ".png")
-# File with the labels of ImageNet-1k's validation images at Kaggle: one line per image, which starts with the
-# class.
+# File with the labels of ImageNet-1k's validation images at Kaggle, one line per image.
 KAGGLE = "LOC_val_solution.csv"
-# File with the same labels in ImageNet's development kit: one number per image.
+# File with the labels of the validation images in ImageNet's development kit: one class number per image.
 TRUTH = "ILSVRC2012_validation_ground_truth.txt"
-META = "meta.mat"  # file next to it with the class of each number
+META = "meta.mat"  # file in the same folder with the class of each number
 
 
 class IndexedImage(NamedTuple):
@@ -43,7 +42,7 @@ class IndexedImage(NamedTuple):
     checksum: str  # first 16 digits of the SHA-256 of the file
     height: int
     width: int
-    damage: str  # why the image cannot be decoded; empty if it can
+    damage: str  # reason why the image cannot be decoded; empty if it can be decoded
 
 
 def images_folder(name: str) -> Path | None:
@@ -59,7 +58,7 @@ def index_file(folder: Path) -> Path:
 
 
 def missing_images(name: str, remedy: str) -> str | None:
-    """Return a text on a missing folder or index, and how to get it; None if folder and index exist.
+    """Return a text on which of folder and index is missing, and how to get it; None if both exist.
 
     Args:
         name: name of the folder.
@@ -75,7 +74,10 @@ def missing_images(name: str, remedy: str) -> str | None:
 
 
 def index_files(name: str) -> tuple[Path, ...]:
-    """Return the path of a folder's index if it exists. It represents all images in a job's hash."""
+    """Return the path of a folder's index if it exists.
+
+    In a job's hash, the index stands for the content of all images.
+    """
     folder = images_folder(name)
     return () if folder is None or not index_file(folder).is_file() else (index_file(folder),)
 
@@ -132,7 +134,9 @@ def _is_image(path: Path) -> bool:
 
 
 def _validation_labels(folder: Path) -> dict[str, str]:
-    """Return the class of each validation image of ImageNet-1k by its name without suffix; may be {}."""
+    """Return the class of each validation image of ImageNet-1k by file name without suffix; {} without
+    labels.
+    """
     kaggle = next(folder.rglob(KAGGLE), None)
     if kaggle is not None:
         with kaggle.open(newline="") as file:
@@ -195,7 +199,7 @@ def reason(error: Exception) -> str:
 
 
 def checksum(content: bytes) -> str:
-    """Return the first 16 digits of the SHA-256."""
+    """Return the first 16 digits of the SHA-256 of `content`."""
     return hashlib.sha256(content).hexdigest()[:16]
 
 
@@ -230,13 +234,13 @@ def read_index(path: Path) -> list[IndexedImage]:
 
 
 def _line(row: Sequence[str]) -> IndexedImage:
-    """Convert a row of the CSV file."""
+    """Convert a row of the index's CSV file to an `IndexedImage`."""
     split, category, path, size, digits, height, width, damage = row
     return IndexedImage(split, category, path, int(size), digits, int(height), int(width), damage)
 
 
 def drawn_classes(names: Sequence[str], count: int, generator: np.random.Generator) -> tuple[str, ...]:
-    """Draw `count` of the names of classes; names and result are sorted.
+    """Draw `count` class names at random; `names` and the result are sorted.
 
     Raises:
         DataDamaged: if there are fewer names.

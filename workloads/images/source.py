@@ -23,7 +23,8 @@ SHOWN = 5  # largest number of images that a note names
 
 @dataclass
 class ImageSource:
-    """The images of a split. Training uses random resized crops, evaluation crops of the whole image.
+    """The images of a split: random resized crops for training, fixed crops of the whole image for
+    evaluation.
 
     The fields are `images`, uint8 with channels last, (side, side, 3), or (5, side, side, 3) if evaluation
     uses five crops; and `labels`, the index of the class in `classes`.
@@ -31,7 +32,7 @@ class ImageSource:
     Args:
         folder: folder of the images.
         lines: lines of the index; they must belong to one split.
-        classes: classes to use, sorted; images of others are left out.
+        classes: classes to use, sorted; images of all other classes are left out.
         side: height and width of the crops in pixels.
         shorter: length in pixels to which evaluation resizes an image's shorter side.
         crops: crops that evaluation uses: the centre only, or centre and corners.
@@ -59,7 +60,7 @@ class ImageSource:
         self._indexed = len(chosen)
         self._damaged = {line.path: line.damage for line in chosen if line.damage}
         self._known = len(self._damaged)
-        # Paths are stored as bytes, which takes a tenth of the memory of the lines.
+        # Paths are stored as bytes, which need a tenth of the memory of the index lines.
         self._paths = np.array([line.path.encode() for line in usable])
         self._sizes = np.array([line.size for line in usable], np.int64)
         self._labels = np.array([labels[line.category] for line in usable], np.int64)
@@ -101,7 +102,9 @@ class ImageSource:
 
     @property
     def notes(self) -> list[str]:
-        """Notes on the classes that were drawn, damaged images in the index, and images lost since."""
+        """Return notes on the classes that were drawn, images damaged in the index, and images lost since
+        then.
+        """
         damaged = self._damaged_so_far()
         listed, since = damaged[: self._known], damaged[self._known :]
         left_out = f"{self._known} of {self._indexed} images are left out: {_some(listed)}" if listed else ""
@@ -109,7 +112,7 @@ class ImageSource:
         return [note for note in (self.drawn, left_out, *lost) if note]
 
     def _read(self, number: int) -> tuple[int, Image]:
-        """Return number and pixels of the first image from `number` that can be read."""
+        """Return number and pixels of the first readable image, starting at image `number`."""
         while True:
             path = self._paths[number].decode()
             try:
@@ -130,12 +133,12 @@ class ImageSource:
         return decoding.decode(content)
 
     def _damaged_so_far(self) -> list[str]:
-        """Return paths of damaged images with reasons."""
+        """Return the paths of the images that could not be read so far, each with the reason."""
         with self._lock:
             return [f"{path} ({why})" for path, why in self._damaged.items()]
 
     def _require_few(self) -> None:
-        """Check that no more images are damaged than allowed."""
+        """Raise DataDamaged if more images than `damaged_share` could not be read."""
         damaged = self._damaged_so_far()
         if len(damaged) > self.damaged_share * self._indexed or not len(self):
             raise DataDamaged(
@@ -173,5 +176,5 @@ def image_sources(
 
 
 def _some(names: Sequence[str]) -> str:
-    """Return the first names, and how many more there are."""
+    """Return the first names as a text, with the number of names left out."""
     return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")

@@ -1,1 +1,1 @@
-"""Networks of more than one workload: residual networks and transformers."""
+"""Networks that more than one workload uses: residual networks and transformers."""

@@ -92,7 +92,9 @@ class HieraViT(Transformer):
 
     @property
     def blocks(self) -> tuple[tuple[int, int], ...]:
-        """Units of a token before and after each block; they differ at the beginning of a stage."""
+        """Numbers of units of a token before and after each block; they differ at the beginning of a
+        stage.
+        """
         widths = [self.width * 2**stage for stage, count in enumerate(self.stages) for _ in range(count)]
         return tuple(pairwise((self.width, *widths)))
 
@@ -107,7 +109,7 @@ class HieraViT(Transformer):
         return super().parameters | {"positions": Parameter(shape, Role("embedding", 0), draw)}
 
     def sample(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
-        """Draw initial parameters; the positions are drawn first."""
+        """Draw initial parameters; the position embeddings are drawn first."""
         parameters = self.parameters
         values = {name: parameters[name].draw(generator) for name in ("positions", *super().parameters)}
         return {name: values[name] for name in parameters}

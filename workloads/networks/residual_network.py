@@ -1,6 +1,9 @@
 """Residual networks of basic blocks: two 3x3 convolutions with batch norm, and a shortcut around them.
 
 He et al. 2016, "Deep residual learning for image recognition"; 000 C.2 uses the network of 34 layers.
+
+In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
+Reparameterization" (docs/sources.md).
 """
 
 from __future__ import annotations
@@ -138,14 +141,14 @@ def residual_logits(
             return ops.batch_norm(x, *statistics, scale, shift, EPSILON)
         normal, mean, variance = ops.batch_norm_in_training(x, scale, shift, EPSILON)
         count = x.shape[0] * math.prod(x.shape[2:])
-        unbiased = variance * (count / max(count - 1, 1))  # if there is a single value, its variance is 0
+        unbiased = variance * (count / max(count - 1, 1))  # a single value has variance 0
         for part, value in {"mean": mean, "variance": unbiased}.items():
             running[f"{name}_{part}"] = (1 - MOMENTUM) * state[f"{name}_{part}"] + MOMENTUM * value
         return normal
 
     is_large = params["stem_weight"].shape[-1] == LARGE_STEM
     x = ops.relu(convolved(images, "stem", stride=2 if is_large else 1))
-    if is_large:  # padding with zeros is harmless, because relu gives no smaller values
+    if is_large:  # the maximum ignores padding with zeros, because no value is below 0 after relu
         x = ops.max_pool2d(ops.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), 3, 2)
     block = 1
     while f"block{block}_first_weight" in params:

@@ -17,8 +17,7 @@ from curvebench.workloads.matrices import xavier_normal
 from curvebench.workloads.workload import Role, Setting
 
 EPSILON = 1e-6  # added to variances
-# Names of the linear layers of a block that compute query, key and value; or of the one that computes all
-# three.
+# Names of a block's linear layers for query, key and value: three layers or one joint layer.
 QKV = ("query", "key", "value")
 JOINT_QKV = "query_key_value"
 QKV_MATRICES = Setting(
@@ -33,7 +32,7 @@ class Transformer(SizedNetwork):
     Args:
         classes: number of outputs.
         mlp_ratio: ratio of an MLP's hidden units to its outputs.
-        qkv_matrices: number of weight matrices for query, key and value of a block: 3, or 1 for all of them.
+        qkv_matrices: number of weight matrices for query, key and value of a block: 3, or 1 joint matrix.
     """
 
     classes: int
@@ -43,12 +42,15 @@ class Transformer(SizedNetwork):
     @property
     @abstractmethod
     def patch(self) -> tuple[int, ...]:
-        """Shape of the weight that makes tokens of patches, outputs first."""
+        """Shape of the weight that turns patches into tokens, outputs first."""
 
     @property
     @abstractmethod
     def blocks(self) -> tuple[tuple[int, int], ...]:
-        """Units of a token before and after each block. If they differ, the shortcut is a projection."""
+        """Numbers of units of a token before and after each block.
+
+        If they differ, the shortcut is a projection.
+        """
 
     @property
     def linear(self) -> dict[str, tuple[tuple[int, ...], Role]]:
@@ -147,7 +149,7 @@ class TransformerLayers:
                 return x
             return ops.max(ops.reshape(x, (x.shape[0], pooled, -1, x.shape[-1])), axis=1)
 
-        # A head in one window is treated like a separate head with fewer tokens.
+        # A head within one window is computed like a separate head with fewer tokens.
         def heads(x: Array) -> Array:
             return ops.swapaxes(
                 ops.reshape(x, (x.shape[0], x.shape[1] // windows, -1, self.head_width)), 1, 2

@@ -34,12 +34,12 @@ class PlainViT(Transformer):
 
     @property
     def patch(self) -> tuple[int, ...]:
-        """Shape of the weight that makes tokens of patches."""
+        """Shape of the weight that turns patches into tokens."""
         return self.width, self.inputs
 
     @property
     def blocks(self) -> tuple[tuple[int, int], ...]:
-        """Units of a token before and after each block, which are all equal."""
+        """Numbers of units of a token before and after each block, which are all equal."""
         return ((self.width, self.width),) * self.depth
 
 

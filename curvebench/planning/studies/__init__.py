@@ -1,1 +1,1 @@
-"""Studies: study files whose names are resolved and whose defaults are filled in."""
+"""Studies: study files in which all names have been looked up and all defaults are filled in."""

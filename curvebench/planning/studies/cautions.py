@@ -1,4 +1,8 @@
-"""Warnings of `check` and `plan` about valid studies: claims with too few seeds, and averages that stall."""
+"""Warnings of `curvebench check` and `plan` about valid studies: too few seeds, moving averages that stall.
+
+A claim is a sentence of a paper, which is decided by comparing pairs of runs of two methods on the same
+seeds.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +18,8 @@ from curvebench.spec.conditions.condition import Condition
 from curvebench.spec.method import OptimizerSpec
 from curvebench.spec.plan import StudyPlan
 
-# With this number of pairs, the one-sided p-value of pairs that all favour the same method, 2^-pairs, reaches
-# ALPHA.
+# Smallest number of pairs with which a claim can be decided: if all pairs favour the same method, the
+# one-sided p-value is 2^-pairs, which must be at most ALPHA.
 MIN_PAIRS = ceil(-log2(ALPHA))
 # Largest decay rate of an exponential moving average that half precision can store: with a larger one, each
 # update moves the average by less than 1/256 of its value and is rounded away.
@@ -23,10 +27,15 @@ MAX_DECAY = 0.99
 
 
 def cautions(studies: Iterable[Study], scale: str) -> Iterator[str]:
-    """Yield a sentence for each problem that does not make a study invalid.
+    """Yield a sentence for each choice in a study that is valid but likely to disappoint.
 
-    These are: a claim that is not decided at this scale, a claim that has too few pairs of runs for a p-value
-    below the significance level, and a method whose exponential moving averages stall in half precision.
+    There is a sentence for a claim that is not decided at this scale, for a claim that has too few pairs of
+    runs for a p-value below the significance level, and for a method whose exponential moving averages stall
+    in half precision.
+
+    Args:
+        studies: the studies.
+        scale: name of the scale, a size of the studies.
     """
     for study in (study for study in studies if scale in study.scales):
         plan, path = study.at(scale), study.path
@@ -52,7 +61,9 @@ def cautions(studies: Iterable[Study], scale: str) -> Iterator[str]:
 
 
 def _slow_means(study: StudyPlan, optimizer: OptimizerSpec) -> Iterator[tuple[str, float]]:
-    """Yield name and value of each decay rate that is too large for an optimizer state in half precision."""
+    """Yield name and value of each decay rate of an optimizer that is too large for moving averages in half
+    precision (`MAX_DECAY`).
+    """
     state_precision = optimizer.options.get("state_precision")
     if state_precision == HALF or (study.training.precision == HALF and state_precision != "computed"):
         tuned = study.tuning.for_optimizer(optimizer).bounds
@@ -63,7 +74,11 @@ def _slow_means(study: StudyPlan, optimizer: OptimizerSpec) -> Iterator[tuple[st
 
 
 def _pairs(study: StudyPlan, condition: Condition, backend: str) -> int:
-    """Return the number of pairs of runs that a condition compares, 0 if a backend has no tuning runs."""
+    """Return the number of pairs of runs in a comparison of a claim on one backend.
+
+    It is the number of final seeds. If the condition compares tuning runs, it is the number of tuning seeds,
+    or 0 if the backend uses hyperparameters that were tuned on another backend.
+    """
     if not condition.of_tuning:
         return study.runs_on[backend].final_seeds
     return study.seeds.tuning if study.tuned_on[backend] == backend else 0

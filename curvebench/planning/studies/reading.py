@@ -1,4 +1,4 @@
-"""Reading of all studies of a folder."""
+"""Function that reads all studies of a folder."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ def read_studies(folder: Path = STUDY_FOLDER, names: Sequence[str] = ()) -> tupl
 
     Args:
         folder: folder of the study files.
-        names: study names and claim ids that the user requested. If all of them are names of study files,
-            only these files are read and validated, so that an error in another file does not get in the way.
-            A claim id can be in any file, therefore all files are read if there is one. Default: read all.
+        names: names of studies and ids of claims that the user requested. If all of them are names of study
+            files, only these files are read, so that an error in another file does not matter. If an id of a
+            claim is among them, all files are read, because any file may contain the claim. If `names` is
+            empty, all files are read.
 
     Raises:
-        InputError: with a line for each problem of each file. Also raised if a claim id occurs twice, or
-            equals the name of a study: both are used in the same list, `--config studies=...`.
+        InputError: with a line for each problem of each file. Also raised if the id of a claim occurs twice
+            or equals the name of a study, because users give both in one list, `--config studies=...`.
     """
     paths = sorted(folder.glob("*.yaml"))
     unread: list[Path] = []
@@ -56,9 +57,12 @@ def read_studies(folder: Path = STUDY_FOLDER, names: Sequence[str] = ()) -> tupl
 
 
 def _ids_in(path: Path, ids: Iterable[str]) -> list[str]:
-    """Return which of `ids` are claims of a study file that is not validated; none if the file is broken."""
+    """Return those of `ids` that are claims of a study file; none if the file is not valid YAML.
+
+    Only the ids are read from the file; it is not validated.
+    """
     text = path.read_text(encoding="utf-8", errors="replace")
-    # A search in the text excludes most files, and takes a small part of the time that parsing YAML takes.
+    # Searching for the ids in the text is much faster than parsing YAML, and excludes most files.
     candidates = [name for name in ids if name in text]
     if not candidates:
         return []

@@ -1,4 +1,8 @@
-"""The first tuning seed and the first final seed of a study."""
+"""The first tuning seed and the first final seed of a study.
+
+Runs with tuning seeds choose the hyperparameters of a method; runs with final seeds judge it. A study with
+claims gets final seeds from a hash of everything that decides the claims.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +22,8 @@ from curvebench.spec.plan import StudyPlan
 from curvebench.spec.study import FIRST_FINAL_SEED, FinalSeeds
 from curvebench.spec.values import Readable
 
-# Number of different first final seeds that a study with claims can get. Consecutive ones are
-# FIRST_FINAL_SEED apart.
+# The first final seed of a study with claims is a multiple of FIRST_FINAL_SEED; the hash chooses one of this
+# many multiples.
 BLOCKS = 1_000_000
 
 
@@ -35,19 +39,20 @@ def first_seeds(
 ) -> FirstSeeds:
     """Return the first tuning seed and the first final seed of a study.
 
-    Tuning seeds start at 0. If a claim compares tuning runs, they end just below the first final seed
-    instead: then these runs, too, get new seeds when a decision rule or a setting changes.
+    Tuning seeds start at 0. If a claim compares tuning runs, the last tuning seed is instead the number
+    before the first final seed, so that tuning runs also get new seeds when a decision rule or a workload's
+    setting changes.
 
     Args:
-        of_backends: final seeds of each backend of the scale; None for a backend that uses the seeds of
-            the scale.
-        published_seeds: first seeds of the published set that is reproduced, or None.
+        study: plan of the study at a scale.
+        of_backends: number of final seeds by backend; None for a backend that uses the number of the scale.
+        published_seeds: first seeds of the published set that is reproduced; None if no set is reproduced.
     """
     count = study.seeds.tuning
     if published_seeds is not None:
         tuning, final = published_seeds
-        # If there are more tuning seeds now than when the set was published, none of them may be a final
-        # seed.
+        # There may be more tuning seeds now than when the set was published: start them earlier if they would
+        # otherwise reach the final seeds.
         return FirstSeeds(min(tuning, final - count), final)
     final = _first_final_seed(study, of_backends)
     compares_tuning = any(claim.of_tuning for claim in study.claims)
@@ -55,12 +60,12 @@ def first_seeds(
 
 
 def _first_final_seed(study: StudyPlan, of_backends: Mapping[str, FinalSeeds | None]) -> int:
-    """Return the first final seed: a constant, or a hash for a study with claims.
+    """Return the first final seed: a constant, or for a study with claims a number computed from a hash.
 
-    The hash is over everything that decides the claims: their decision rules, the methods compared, the
-    problems and the number of seeds. Whoever changes one of these after having seen results is judged on
-    seeds that nobody has seen. Values that equal their defaults are left out of the hash, so that a new
-    option of an optimizer changes no seeds.
+    The hash is computed from everything that decides the claims: their decision rules, the compared methods,
+    the workloads and the number of seeds. If one of these is changed after results were seen, the claims are
+    judged on seeds whose results nobody has seen. Values that equal their defaults are left out of the hash,
+    so that adding an option to an optimizer changes no seeds.
     """
     claims, training, kinds = study.claims, study.training, bases()
     if not claims:
@@ -87,14 +92,15 @@ def _first_final_seed(study: StudyPlan, of_backends: Mapping[str, FinalSeeds | N
                 **vars(spec),
                 "options": _set(spec.options, rule_of(spec).options),
                 "hyperparameters": _set(spec.hyperparameters, rule_of(spec).hyperparameters),
-                # Removing this key, which no longer means anything, would change the seeds of all studies.
+                # This key has no meaning any more, but without it all studies would get other seeds.
                 "factors": {},
             }
             for spec in study.optimizers
             if spec.label in compared
         ],
         "tuning": study.tuning,
-        # The first published sets were made when these keys were hashed even where a study did not give them.
+        # These keys are in the hash even if a study does not give them, since they were when the first sets
+        # were published.
         "schedule": {},
         "stop": {},
         "precision": None,

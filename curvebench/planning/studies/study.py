@@ -1,4 +1,9 @@
-"""A study, which is a question with the grid of runs that answers it, and its plan at one scale."""
+"""A study, which is a question with the grid of runs that answers it, and its plan at one scale.
+
+A scale is a size in which a study can be run, such as `quick` or `paper`. A claim is a sentence of a paper
+that the study decides by comparing methods. A study can also repeat a claim of another study, that is, test
+it once more under changed circumstances, which decides nothing.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +22,14 @@ from curvebench.spec.study import Scale, StudyFile
 
 
 class Study(Document):
-    """A study file whose names are resolved. The study's name is the file name without its suffix.
+    """A study file in which all names have been looked up and all defaults are filled in.
 
     Args:
+        path: path of the study file. The name of the study is the file name without its suffix.
         file: the parsed study file.
         workloads: workloads with all their settings, by scale.
-        first_seeds: first seeds of the published set that is reproduced; None to choose them by
-            `first_seeds`.
+        first_seeds: first seeds of the published set that is reproduced; if it is None, the function
+            `first_seeds` chooses the seeds.
     """
 
     path: Path
@@ -50,7 +56,7 @@ class Study(Document):
 
     @property
     def repeated(self) -> frozenset[str]:
-        """Ids of the claims of other studies that this study tests once more."""
+        """Ids of the claims of other studies that this study repeats."""
         return frozenset(claim.repeats for claim in self.claims if claim.repeats)
 
     @property
@@ -60,21 +66,26 @@ class Study(Document):
 
     @property
     def cost(self) -> str:
-        """Cost of the runs at each scale as text, for the scales that give it; may be empty."""
+        """Cost of the study as text, with a part for each scale whose definition gives a cost."""
         return "; ".join(f"at scale {name} {scale.cost}" for name, scale in self.scales.items() if scale.cost)
 
     def optimizers_at(self, scale: str) -> tuple[OptimizerSpec, ...]:
-        """Return the optimizers that are run at a scale."""
+        """Return the optimizers that run at a scale."""
         labels = self.scales[scale].optimizers
         return tuple(spec for spec in self.optimizers if labels is None or spec.label in labels)
 
     def claims_at(self, scale: str) -> tuple[Claim, ...]:
-        """Return the claims whose methods are run at a scale."""
+        """Return the claims all of whose methods run at a scale."""
         labels = set(methods(self.optimizers_at(scale), self.bases))
         return tuple(claim for claim in self.claims if claim.methods <= labels)
 
     def backends_at(self, scale: str, among: Sequence[str] = ()) -> tuple[str, ...]:
-        """Return the backends that can run methods of the study at a scale; with `among`, only these."""
+        """Return the backends that can run methods of the study at a scale.
+
+        Args:
+            scale: name of the scale.
+            among: names of backends; others are left out. Empty for all backends.
+        """
         names = (name for name in self.scales[scale].backends if not among or name in among)
         return tuple(name for name in names if any(spec.runs_on(name) for spec in self.optimizers_at(scale)))
 
@@ -87,14 +98,21 @@ class Study(Document):
         return next((name for name in (preferred, "paper", *deciding) if name in deciding), preferred)
 
     def skipped(self, scale: str, reason: str) -> SkippedStudy:
-        """Return the entry that the report shows for the study if it is not run at a scale."""
+        """Return the entry of the study in the report plan if the study is not run at a scale.
+
+        Args:
+            scale: name of the scale.
+            reason: why the study is not run.
+        """
         return SkippedStudy(reason=reason, cost=self.cost, **self._deciding(scale, self.claims))
 
     def at(self, scale: str, backends: Sequence[str] = ()) -> StudyPlan:
         """Return the plan of the study at a scale. The folders of its tables and figures are filled in later.
 
         Args:
-            backends: backends to run on; empty for all that the scale lists and that can run a method.
+            scale: name of the scale.
+            backends: names of the backends to run on; empty for all backends that the scale lists and that
+                can run a method of the study.
         """
         file, size, optimizers = self.file, self.scales[scale], self.optimizers_at(scale)
         used = {name: size.backends[name] for name in self.backends_at(scale, backends)}
@@ -124,7 +142,7 @@ class Study(Document):
         return plan.model_copy(update={"first_tuning_seed": first.tuning, "first_final_seed": first.final})
 
     def _deciding(self, scale: str, claims: Sequence[Claim]) -> dict[str, Any]:
-        """Return the fields of `curvebench.spec.plan.StudyClaims` for some of the study's claims."""
+        """Return the fields of `curvebench.spec.plan.StudyClaims` by name, for some of the study's claims."""
         decided = StudyClaims(
             name=self.name,
             claims=tuple(claim for claim in claims if not claim.repeats),

@@ -1,4 +1,8 @@
-"""Validation of one study file: its names are resolved, and its entries are checked against each other."""
+"""Validation of one study file: names are looked up, and entries are checked against each other.
+
+A basis is a change of coordinates of the parameters in which an optimizer makes its steps. A scale is a size
+in which the study can be run. Tuning tries settings, that is values of the tuned hyperparameters.
+"""
 
 from __future__ import annotations
 
@@ -35,11 +39,12 @@ from curvebench.steps.update import Update
 from curvebench.workloads import Metric, Workload
 from curvebench.workloads.workload import split_of
 
-FEWEST_RATES = 3  # minimum number of learning rates that a gain over learning rates is computed from
+# Smallest number of learning rates with which a claim about gains at several learning rates makes sense
+FEWEST_RATES = 3
 
 
 def read_study(path: Path) -> Study:
-    """Read and validate a study file, and resolve the names of its workloads, optimizers, bases and backends.
+    """Read and validate a study file, and look up its workloads, optimizers, bases and backends by name.
 
     Raises:
         InputError: with a line for each problem.
@@ -48,7 +53,13 @@ def read_study(path: Path) -> Study:
 
 
 class StudyWorkload(NamedTuple):
-    """A workload of a study: its entry in the study file, its locator, and the object that it names."""
+    """A workload of a study.
+
+    Args:
+        entry: its entry in the study file.
+        locator: text by which `curvebench.registry.find_workload` finds the workload.
+        workload: the workload.
+    """
 
     entry: NamedItem
     locator: str
@@ -61,8 +72,8 @@ class _Reader:
 
     Args:
         file: the parsed study file.
-        path: its path. Relative paths in it are relative to its folder.
-        problems: collects all problems, so that the user sees all of them at once.
+        path: path of the file. Relative paths in the file are relative to its folder.
+        problems: problems found so far, which are reported together.
     """
 
     file: StudyFile
@@ -70,7 +81,7 @@ class _Reader:
     problems: Problems
 
     def study(self) -> Study:
-        """Return the study with all names resolved and all defaults filled in.
+        """Return the study after all checks, with all defaults filled in.
 
         Raises:
             InputError: with a line for each problem.
@@ -81,7 +92,7 @@ class _Reader:
         ids = [claim.id for claim in file.claims]
         problems.once("claims", ids, "the id {!r} is given twice; ids must differ")
         resolved = self.workloads, self.optimizers, self.bases
-        # If a workload, optimizer or basis is unknown, every claim about it would give a second message.
+        # If a workload, optimizer or basis is unknown, each claim that names it would cause another message.
         if not problems:
             self._check_metrics()
             self._check_ties()
@@ -141,10 +152,12 @@ class _Reader:
         return tuple(specs)
 
     def _check_tuned(self, own_space: str, optimizer: OptimizerSpec) -> None:
-        """Check both ends of each tuned range, so that no job fails on a setting that tuning proposes.
+        """Check that the optimizer accepts both ends of the interval of each tuned hyperparameter, so that no
+        job fails on a setting that tuning tries.
 
         Args:
-            own_space: the key of the optimizer's search space, for messages; not used if it has none.
+            own_space: key of the optimizer's own search space, for messages.
+            optimizer: the optimizer.
         """
         rule, tuning = rule_of(optimizer, self.file.schedule.name), self.file.tuning
         bounds = tuning.for_optimizer(optimizer).bounds
@@ -186,7 +199,9 @@ class _Reader:
         return tuple(specs)
 
     def _workloads(self, scale: str) -> tuple[WorkloadSpec, ...]:
-        """Return the workloads with all their settings at a scale, whose settings override the study's."""
+        """Return the workloads with all their settings at a scale. Settings of the scale replace those of the
+        study.
+        """
         changed, specs = self.file.scales[scale].settings, []
         self.problems.known(f"scales.{scale}.settings", "the study", "workload", changed, self.workloads)
         for name, (entry, locator, workload) in self.workloads.items():
@@ -199,7 +214,7 @@ class _Reader:
 
     @property
     def _named_metrics(self) -> dict[str, str]:
-        """Metrics named in the study, by the key that names them; keys are as in messages."""
+        """Metrics that the study names, by the key of the study file that names the metric."""
         file = self.file
         used = {"tuning.choose": file.tuning.choose.metric, "compare.metric": file.compare.metric.metric}
         if file.tuning.tie_break is not None:
@@ -215,8 +230,8 @@ class _Reader:
     def _check_ties(self) -> None:
         """Check that `tuning.tie_break` can decide between settings that are equal by the tuning criterion.
 
-        If runs stop when they reach a value of the criterion's metric, all settings that reach it are equal,
-        and a tie break is required.
+        If runs stop when they reach a value of the criterion's metric, all settings that reach the value are
+        equal by the criterion, so that `tuning.tie_break` is required.
         """
         choose, ties, stop = self.file.tuning.choose, self.file.tuning.tie_break, self.file.stop
         message = None
@@ -251,7 +266,8 @@ class _Reader:
         file = self.file
         check_known = partial(self.problems.known, owner="the study", kind="workload", valid=self.workloads)
         for metric, values in file.targets.items():
-            # A submission may leave out workloads of the study that it joins, but copies the targets of all.
+            # A submission takes the targets of all workloads from the study that it joins, although it may
+            # leave out workloads.
             if isinstance(values, dict) and not file.joins:
                 check_known(f"targets.{metric}", names=sorted(values))
         for key, condition in _conditions(claim for claim in file.claims if not claim.repeats):
@@ -261,7 +277,7 @@ class _Reader:
     def _check_costs(self) -> None:
         """Reject bases that are estimated again during a run if the study compares costs.
 
-        Only gradients for a basis that is estimated before the run are added to its cost.
+        The cost of a run includes only gradients for a basis that is estimated before the run.
         """
         charged = any(condition.charges_bases for _, condition in _conditions(self.file.claims))
         for basis in self.bases if self.file.targets or charged else ():
@@ -274,13 +290,15 @@ class _Reader:
     # --- scales ----------------------------------------------------------------------------------
 
     def _check_backends(self, key: str, scale: Scale) -> None:
-        """Check the names of backends, whose tuning each uses, and their numbers of final seeds."""
+        """Check the names of a scale's backends, the backend whose tuning each of them uses, and their
+        numbers of final seeds.
+        """
         tuners = [name for name, use in scale.backends.items() if use.tuned_on is None]
         problems, misspelt = self.problems, scale.backends.keys() - {*BACKENDS}
         problems.known(f"{key}.backends", "curvebench", "backend", scale.backends, BACKENDS)
         for name, use in scale.backends.items():
             entry = f"{key}.backends.{name}"
-            # A misspelt backend is missing in `tuners`; a second message about that would only confuse.
+            # A misspelt backend is missing in `tuners` too, but one message about it is enough.
             if use.tuned_on is not None and not misspelt:
                 kind = "backend with its own tuning"
                 problems.known(f"{entry}.tuned_on", "this scale", kind, [use.tuned_on], tuners)
@@ -289,7 +307,13 @@ class _Reader:
                 problems.add(f"{entry}.seeds.final: {message}; use at most {scale.seeds.final}")
 
     def _check_splits(self, key: str, evaluated: tuple[str, ...] | None) -> None:
-        """Check that a workload evaluates each of these splits, and that no metric of another one is used."""
+        """Check that each split to evaluate belongs to a workload, and that the study names no metric of a
+        split that is not evaluated.
+
+        Args:
+            key: key of the scale, for messages.
+            evaluated: splits of the data to evaluate; None for all splits.
+        """
         if evaluated is None:
             return
         workloads = [entry.workload for entry in self.workloads.values()]
@@ -345,8 +369,8 @@ class _Reader:
                 with self.problems.caught(f"bases.{basis.label}: {spec.name}: "):
                     groups = bases()[basis.name].groups(basis.options, shapes, kinds)
                     check_inputs(workload, ((group.names, group.change) for group in groups))
-                    # A projected basis has V with a number of columns that is known only after its
-                    # estimation. No check here depends on it, therefore it is 1.
+                    # The number of columns of a projected basis is known only after its estimation. None of
+                    # the checks depends on it, so that 1 can stand for it.
                     changes = {group.names: (group.change, 1) for group in groups}
                     layout_in_basis = layout(shapes, roles, [group.names for group in groups], changes)
                     carried_in = policy if bases()[basis.name].reestimation(basis.options) else None
@@ -357,10 +381,11 @@ class _Reader:
     def _check_accumulation(
         self, key: str, training: TrainingProtocol, specs: Iterable[WorkloadSpec]
     ) -> None:
-        """Check that gradients can be accumulated over microbatches.
+        """Check that gradients can be accumulated over microbatches, the equal parts of a minibatch.
 
-        The batch size must be a multiple of their number, the workload must accept a batch of the smaller
-        size, and every rule must need only statistics that can be averaged over microbatches.
+        The batch size must be a multiple of the number of microbatches, the workload must accept a batch of
+        the size of a microbatch, and every rule must need only statistics that can be averaged over
+        microbatches.
         """
         problems, microbatches = self.problems, training.gradient_accumulation
         if microbatches == 1:
@@ -376,7 +401,8 @@ class _Reader:
                 problems.add(f"{key}: {message}; {remedy}")
             else:
                 cut = f"{key}: {microbatches} cuts the batch_size of {spec.name}, {batch_size}, into parts: "
-                # The workload sees each microbatch as a batch, so that its rules for batch sizes apply to it.
+                # The workload computes each microbatch as if it were a batch, so that the requirements of the
+                # workload on batch sizes apply to microbatches.
                 with problems.caught(cut):
                     part = {**spec.settings, "batch_size": batch_size // microbatches}
                     find_workload(spec.locator).check(part)
@@ -386,7 +412,7 @@ class _Reader:
 
 
 def _conditions(claims: Iterable[Claim]) -> list[tuple[str, Condition]]:
-    """Return the conditions of claims, each with its key as messages name it."""
+    """Return the conditions of claims, each with its key in the study file, for messages."""
     return [
         (f"claims.{claim.id}.supported_if[{index}]", condition)
         for claim in claims
@@ -395,7 +421,12 @@ def _conditions(claims: Iterable[Claim]) -> list[tuple[str, Condition]]:
 
 
 def _optimizer(file: StudyFile, entry: NamedOptimizer, locator: str) -> OptimizerSpec:
-    """Resolve one entry of a study's optimizers: separate its options, and fill in defaults.
+    """Return the optimizer of an entry of a study, with its options, hyperparameters and defaults.
+
+    Args:
+        file: the study file.
+        entry: the entry.
+        locator: text by which `curvebench.registry.find_rule` finds the update rule.
 
     Raises:
         ValueError: for an unknown option, an option that is tuned as well, or a value out of its range.
@@ -439,9 +470,11 @@ def _check_leaves(
     """Check that an optimizer supports the parameters and the loss of a workload in a basis.
 
     Args:
+        optimizer: the optimizer.
+        workload: the workload.
         layout_in_basis: groups of the workload's parameters in the coordinates of the basis.
         carried_in: precision of the runs if the basis changes during a run, so that the rule has to transform
-            its state to new coordinates; None if it does not change.
+            its state to new coordinates; None if the basis does not change.
 
     Raises:
         OptionError: if the rule does not support them.

@@ -1,1 +1,5 @@
-"""Conditions of claims, with a class for each quantity by which methods are compared."""
+"""Conditions of claims, with a class for each quantity by which methods are compared.
+
+A condition is a comparison that a claim makes, such as: the final loss of one method is lower than that of
+another one. A claim (a sentence of a paper) is supported if runs satisfy all of its conditions.
+"""

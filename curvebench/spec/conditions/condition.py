@@ -1,4 +1,9 @@
-"""Base class of conditions: the compared methods, their controls, and the interface of a quantity."""
+"""Base class of conditions: the compared methods, their controls, and the interface of a quantity.
+
+A condition compares treated methods, about which a claim says something, with control methods. A method is
+an optimizer in a basis (a change of coordinates of the parameters). The two methods of a comparison are its
+arms.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +41,7 @@ class ComparisonKey(NamedTuple):
 
     @property
     def arms(self) -> tuple[tuple[str, str], ...]:
-        """Workload and method of the treated arm, and of the control arm unless the control is a number."""
+        """Workload and method of the treated arm and, unless it is a number, of the control arm."""
         treated = (self.workload, self.treated)
         if self.control is None or self.control_workload is None:
             return (treated,)
@@ -60,7 +65,7 @@ def _methods(value: Any) -> Any:
 
 
 Methods = Annotated[tuple[str, ...], Field(strict=False, min_length=1), BeforeValidator(_methods)]
-# Control methods, or a number instead
+# Value of `compared_to`: labels of control methods, or a number with which the treated methods are compared
 Controls = Annotated[
     Annotated[Methods, Tag("methods")] | Annotated[float, Tag("number")],
     Discriminator(lambda value: "number" if type(value) in (int, float) else "methods"),
@@ -68,10 +73,10 @@ Controls = Annotated[
 
 
 def refuse(*rules: tuple[bool, str]) -> None:
-    """Raise a ValueError with the message of the first rule that is broken, if any is.
+    """Raise a ValueError with the message of the first rule that is broken; do nothing if none is broken.
 
     Args:
-        rules: pairs of whether the rule is broken, and the message.
+        rules: pairs of a flag that is true if the rule is broken, and the message about that rule.
     """
     if message := next((message for broken, message in rules if broken), None):
         raise ValueError(message)
@@ -81,9 +86,10 @@ class Condition(Document):
     """A relation between methods that a claim asserts about a quantity: a metric, a cost, a rate.
 
     One of `better`, `no_worse` and `same` lists the treated methods, and `compared_to` lists their controls.
-    They are compared pair by pair, or each method with each control where `pairs` is `all`. Both run on the
-    same workload, unless `control_workload` names another one for the controls. For some quantities
-    `compared_to` may be a number, with which each method is compared.
+    The first treated method is compared with the first control, the second with the second, and so on; if
+    `pairs` is `all`, each treated method is compared with each control. Treated method and control run on
+    the same workload, unless `control_workload` names another workload for the controls. For some quantities
+    `compared_to` may be a number, with which each treated method is compared.
 
     Each quantity is a subclass, which adds its own keys and restricts the types of keys. A new subclass joins
     `curvebench.spec.claim.OfQuantity`; `curvebench.reports.claims.quantities.QUANTITIES` computes the
@@ -92,17 +98,20 @@ class Condition(Document):
     Args:
         quantity: name of the quantity in study files and tables.
         judged: the metric, and whether its final or its best value counts; the key `metric` of study files.
-        workload: label of the only workload that the condition is about; None for all that have the metric.
-        smallest_effect: smallest effect that matters, as a fraction; None where the study gives none.
+        workload: label of the only workload that the condition is about; None if the condition is about all
+            workloads that have the metric.
+        smallest_effect: smallest effect that matters, as a fraction; None if the study sets no such limit.
         positive_control: a sentence that the source takes for granted. The claim is decided only if the runs
             support this condition too. None for a condition of the claim itself.
         at_equal: the cost at which two methods are compared.
 
     Attributes:
-        direction: whether less or more of the quantity is better; None where that depends on the metric.
-        judges: the value of the metric, final or best, that the quantity is defined for; None for both.
-        of_tuning: whether tuning runs are compared, instead of final runs.
-        undecided: words for a median effect that no pair of runs determines.
+        direction: whether less or more of the quantity is better; None if that depends on the metric.
+        judges: the value of the metric, final or best, for which the quantity is defined; None if it is
+            defined for both values.
+        of_tuning: whether runs that tune a method are compared, instead of final runs (runs with the tuned
+            setting).
+        undecided: words for a median effect that no pair of runs determines, because both runs are censored.
     """
 
     quantity: str
@@ -146,8 +155,9 @@ class Condition(Document):
         """Yield the reasons why a study cannot decide the condition, each after the key that must change.
 
         Args:
-            stop: value of the metric at which runs of the study stop; None where they do not.
-            has_target: whether the study has a target of the metric.
+            stop: value of the metric at which runs of the study stop; None if they run for their full length.
+            has_target: whether the study has a target (a threshold whose first step is recorded) for the
+                metric.
             direction: whether less or more of the metric is better; None for an unknown metric.
         """
         if self.meets_targets and not has_target:
@@ -160,12 +170,14 @@ class Condition(Document):
 
     @property
     def charges_bases(self) -> bool:
-        """Whether the quantity includes the cost of bases; then no basis may be estimated during a run."""
+        """Whether the quantity includes the cost of estimating bases. If so, the study may not have bases
+        that are estimated again during a run, because only estimates before a run are charged.
+        """
         return False
 
     @property
     def of_curves(self) -> bool:
-        """Whether the quantity needs the whole curves of final runs."""
+        """Whether the quantity is computed from the metric at every evaluation of the final runs."""
         return False
 
     def effect_on(self, direction: Direction) -> Effect:
@@ -194,12 +206,12 @@ class Condition(Document):
 
     @property
     def controls(self) -> tuple[str, ...]:
-        """Labels of the control methods; empty where methods are compared with a number."""
+        """Labels of the control methods; empty if the treated methods are compared with a number."""
         return self.compared_to if isinstance(self.compared_to, tuple) else ()
 
     @property
     def number(self) -> float | None:
-        """The number that methods are compared with; None where they are compared with methods."""
+        """The number with which treated methods are compared; None if they are compared with methods."""
         return None if isinstance(self.compared_to, tuple) else self.compared_to
 
     @property
@@ -209,7 +221,7 @@ class Condition(Document):
 
     @property
     def compared_pairs(self) -> tuple[tuple[str, str | None], ...]:
-        """Treated method and control of each comparison on a workload; the control is None for a number."""
+        """Labels of treated method and control of each comparison; the control is None if it is a number."""
         if self.pairs == "all" or self.number is not None:
             return tuple(product(self.methods, self.controls or (None,)))
         return tuple(zip(self.methods, self.controls, strict=True))
@@ -223,7 +235,7 @@ class Condition(Document):
         return self.metric in metrics and self.workload in (None, workload)
 
     def arms(self, key: ComparisonKey) -> tuple[tuple[str, str], ...]:
-        """Return workload and method of all runs that a comparison uses."""
+        """Return the pairs (workload, method) whose runs a comparison uses."""
         return key.arms
 
     def keys(self, claim: str, index: int, workload: str) -> tuple[ComparisonKey, ...]:

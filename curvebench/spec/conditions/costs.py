@@ -8,7 +8,8 @@ from typing import ClassVar, Literal
 from curvebench.spec.conditions.condition import Condition, Methods
 from curvebench.spec.document import Direction
 
-# A run counts as converged at this fraction of its best value (000 App. B, Fig. 16).
+# A run has converged when its accuracy reaches this fraction of its best accuracy (EGOP paper, 000 App. B and
+# Fig. 16).
 NEARLY_BEST = 0.995
 
 
@@ -22,8 +23,8 @@ class CostOfRuns(Condition):
 class CostToStop(CostOfRuns):
     """Steps or gradient evaluations until a run stopped at a threshold.
 
-    The cost of a run that did not stop is censored: it is at least the length of the run. Gradient
-    evaluations include those of the basis.
+    The cost of a run that did not stop is censored: it is known only to be at least the length of the run.
+    Gradient evaluations include the evaluations from which the basis was estimated.
     """
 
     quantity: Literal["steps_to_stop", "gradients_to_stop"]
@@ -37,12 +38,13 @@ class CostToStop(CostOfRuns):
 
 
 class StepsToTarget(CostOfRuns):
-    """Steps until an evaluation first met a target.
+    """Steps until an evaluation first met a target, a threshold of the metric.
 
-    The number of a run that never met it is censored: it is at least the length of the run.
+    For a run that never met the target, the number of steps is censored: it is known only to be at least the
+    length of the run.
 
     Args:
-        target: threshold of the metric; None for the study's target.
+        target: the threshold; None to use the target that the study gives for the metric.
     """
 
     quantity: Literal["steps_to_target"]
@@ -57,12 +59,18 @@ class StepsToTarget(CostOfRuns):
 
     @property
     def of_curves(self) -> bool:
-        """Whether curves are needed: for a threshold of the condition, since runs record only targets."""
+        """Whether the values at every evaluation are needed: runs record when they met the study's targets,
+        but not when they met a threshold that only the condition gives.
+        """
         return not self.meets_targets
 
 
 class SecondsToNearlyBest(CostOfRuns):
-    """Seconds until a run is first near its own best value, with or without the seconds of the basis."""
+    """Seconds until a run first comes near its own best value (`NEARLY_BEST`).
+
+    `seconds_to_nearly_best` includes the seconds in which the basis was estimated;
+    `training_seconds_to_nearly_best` does not.
+    """
 
     quantity: Literal["seconds_to_nearly_best", "training_seconds_to_nearly_best"]
     judges = "best"
@@ -75,7 +83,7 @@ class SecondsToNearlyBest(CostOfRuns):
 
 
 class RunSeconds(CostOfRuns):
-    """Seconds that a run trained for."""
+    """Seconds of training in a run."""
 
     quantity: Literal["run_seconds"]
     judges = "final"

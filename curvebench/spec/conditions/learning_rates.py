@@ -10,10 +10,12 @@ from curvebench.spec.document import Direction
 
 
 class OverRates(Condition):
-    """Base class of quantities of the learning rates that both methods tried, for each tuning seed.
+    """Base class of quantities that are computed, for each tuning seed, from the learning rates that both
+    methods tried.
 
     Args:
-        floor: value of the metric that rounding errors leave; learning rates with values beyond it tie.
+        floor: value below which a metric consists of rounding errors; learning rates whose values are below
+            it tie. None if there is no such value.
     """
 
     compared_to: Methods

@@ -1,4 +1,7 @@
-"""Log-linearity: how straight a metric falls on a logarithmic axis. 1 is linear convergence."""
+"""Log-linearity: how close the curve of a metric on a logarithmic axis is to a straight line.
+
+Its value is 1 for linear convergence, in which each step multiplies the metric by the same factor.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,10 @@ from curvebench.spec.document import Direction
 
 
 class LogLinearity(Condition):
-    """Coefficient of determination of a line through the logarithm of a metric over steps.
+    """Coefficient of determination of a straight line fitted to the logarithm of a metric over steps.
 
     Args:
-        until: value of the metric at which curves end; later evaluations are ignored.
+        until: value of the metric; evaluations after the metric has fallen to this value are ignored.
     """
 
     quantity: Literal["log_linearity"]

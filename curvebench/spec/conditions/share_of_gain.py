@@ -15,15 +15,17 @@ from curvebench.spec.document import Direction
 class ShareOfGain(Condition):
     """Fraction of a gain that a method keeps, for each seed, on a logarithmic scale.
 
-    The gain is that of the reference method over the baseline method, so that the fraction is
-    log(baseline / method) / log(baseline / reference): 1 for the whole gain, 0 for none.
+    The gain is the improvement of the reference method over the baseline method. The fraction is
+    log(baseline / method) / log(baseline / reference), in terms of the three methods' values: 1 if the method
+    keeps the whole gain, 0 if it keeps nothing.
 
     Args:
-        compared_to: the fraction that each method is compared with.
+        compared_to: the fraction with which each treated method is compared.
         baseline, reference: for each treated method, the method without the gain, and the method with the
             whole gain.
-        gain_metric: whether the gain is in the metric's value or in the steps to its target.
-        floor: value of the metric that rounding errors leave; only a bound is known for values beyond it.
+        gain_metric: whether the gain is in the metric's value or in the number of steps to its target.
+        floor: value below which a metric consists of rounding errors. A smaller value counts as censored: it
+            is known only to be at most the floor. None if there is no such value.
     """
 
     quantity: Literal["share_of_gain"]
@@ -70,7 +72,7 @@ class ShareOfGain(Condition):
         return (*self.methods, *self.baseline, *self.reference)
 
     def arms(self, key: ComparisonKey) -> tuple[tuple[str, str], ...]:
-        """Return workload and method of all runs that a comparison uses, with baseline and reference."""
+        """Return the pairs (workload, method) whose runs a comparison uses, with baseline and reference."""
         index = self.methods.index(key.treated)
         gains = (self.baseline[index], self.reference[index])
         return (*key.arms, *((key.workload, method) for method in gains))

@@ -17,8 +17,10 @@ class Value(Condition):
     """The value of a metric, compared by ratio if the metric is minimized, otherwise by difference.
 
     Args:
-        effect: `difference` to compare by difference even if the metric is minimized.
-        floor: value of the metric that rounding errors leave; only a bound is known for values beyond it.
+        effect: `difference` to compare by difference even if the metric is minimized; None for the usual
+            comparison.
+        floor: value below which a metric consists of rounding errors. A smaller value counts as censored: it
+            is known only to be at most the floor. None if there is no such value.
     """
 
     quantity: Literal["value"] = "value"
@@ -45,7 +47,10 @@ class Value(Condition):
 
 
 class ValueAtEqualCost(Value):
-    """The value of a metric at the cost of the cheaper method's run, including the cost of bases."""
+    """The value of a metric when both runs have cost as much as the cheaper of the two whole runs.
+
+    The cost is in gradient evaluations or in seconds. It includes the cost of estimating bases.
+    """
 
     compared_to: Methods
     control_workload: None = None
@@ -55,9 +60,9 @@ class ValueAtEqualCost(Value):
 
     @property
     def of_curves(self) -> bool:
-        """Whether whole curves are needed.
+        """Whether the values at every evaluation are needed.
 
-        Final values at equal gradients need only one step of each run, the last that the budget pays for. It
-        is nearly the same for all seeds, so that a thinned curve contains it.
+        Final values at equal gradients need only one step of each run: the last step within the common cost.
+        That step is nearly the same for all seeds, so that a curve with fewer points contains it.
         """
         return self.at_equal == "seconds" or self.which == "best"

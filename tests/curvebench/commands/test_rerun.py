@@ -11,18 +11,7 @@ import polars as pl
 import pytest
 
 from curvebench.__main__ import main
-from curvebench.commands.rerun import (
-    RunRecord,
-    compute,
-    detectable_share,
-    differences,
-    excess,
-    moved,
-    not_chosen,
-    record,
-    run_cell,
-    sample,
-)
+from curvebench.commands import rerun
 from curvebench.engine.bundle import Bundle, Trajectories
 from curvebench.engine.execution import execute
 from curvebench.planning.plan import prepare
@@ -78,7 +67,7 @@ def scaled(items: list[dict[str, Any]], factor: float) -> list[dict[str, Any]]:
 
 def test_runs_as_they_were_agree_with_or_without_a_basis(plan: ReportPlan):
     for named in ({"basis": "egop"}, {"basis": "identity"}):
-        cell = compute(plan.studies[0], plan.scale, row(plan, **named))
+        cell = rerun.compute(plan.studies[0], plan.scale, row(plan, **named))
         assert (cell.differences, cell.missing) == ((), "")
         assert cell.largest <= 1.0
         assert "tiny: " in cell.name
@@ -93,15 +82,15 @@ def test_a_basis_has_its_runs_precision(plan: ReportPlan, tmp_path: Path, monkey
 
     monkeypatch.setattr("curvebench.commands.rerun.estimate_bases", estimated)
     own = {**row(plan, basis="egop"), "dtype": "float32"}  # which is not the workload's
-    run_cell(plan.studies[0], plan.scale, own, tmp_path)
+    rerun.run_cell(plan.studies[0], plan.scale, own, tmp_path)
     assert asked == ["float32"]
 
 
 @pytest.fixture(scope="module")
-def anew(plan: ReportPlan, tmp_path_factory: pytest.TempPathFactory) -> list[RunRecord]:
+def anew(plan: ReportPlan, tmp_path_factory: pytest.TempPathFactory) -> list[rerun.RunRecord]:
     """A run of Adam in its basis computed anew, and its twins."""
     own = row(plan, optimizer="adam", basis="egop")
-    return run_cell(plan.studies[0], plan.scale, own, tmp_path_factory.mktemp("cell"))
+    return rerun.run_cell(plan.studies[0], plan.scale, own, tmp_path_factory.mktemp("cell"))
 
 
 @pytest.mark.parametrize(
@@ -116,10 +105,12 @@ def anew(plan: ReportPlan, tmp_path_factory: pytest.TempPathFactory) -> list[Run
         ("basis_gradient_evaluations", lambda _: 0, "basis_gradient_evaluations is 0"),
     ],
 )
-def test_changed_runs_are_found(plan: ReportPlan, anew: list[RunRecord], column: str, change: Any, told: str):
+def test_changed_runs_are_found(
+    plan: ReportPlan, anew: list[rerun.RunRecord], column: str, change: Any, told: str
+):
     own = row(plan, optimizer="adam", basis="egop")
     curve = pl.read_parquet(plan.studies[0].tables / "curves.parquet").filter(run=own["run"])
-    found, _ = differences(record({**own, column: change(own[column])}, curve), anew)
+    found, _ = rerun.differences(rerun.record({**own, column: change(own[column])}, curve), anew)
     assert any(each.startswith(told) for each in found), found
 
 
@@ -132,7 +123,7 @@ def test_changed_runs_are_found(plan: ReportPlan, anew: list[RunRecord], column:
 )
 def test_a_run_at_another_setting_is_found(plan: ReportPlan, column: str, change: Any, told: str):
     own = row(plan, optimizer="adam", basis="egop")
-    cell = compute(plan.studies[0], plan.scale, {**own, column: change(own[column])})
+    cell = rerun.compute(plan.studies[0], plan.scale, {**own, column: change(own[column])})
     assert any(each.startswith(told) for each in cell.differences), cell.differences
 
 
@@ -145,15 +136,15 @@ def test_a_final_run_at_another_setting_is_found(published: Path, plan: ReportPl
 
     other = read_set(changed(published, tmp_path / "set", "tiny/runs.parquet", moved_finals))
     for named in ({"basis": "egop"}, {"basis": "identity"}):
-        assert not_chosen(plan.studies[0], row(plan, **named)) == []
-        (found,) = not_chosen(other.studies[0], row(other, **named))
+        assert rerun.not_chosen(plan.studies[0], row(plan, **named)) == []
+        (found,) = rerun.not_chosen(other.studies[0], row(other, **named))
         assert found.startswith("learning_rate are (")
-    (tuned,) = [own for _, own in sample(other, 10**6, 0) if own["stage"] != "final"][:1]
-    assert not_chosen(other.studies[0], tuned) == []
+    (tuned,) = [own for _, own in rerun.sample(other, 10**6, 0) if own["stage"] != "final"][:1]
+    assert rerun.not_chosen(other.studies[0], tuned) == []
 
 
 def test_what_differs_is_told_with_the_options_that_the_plan_does_not_name(
-    plan: ReportPlan, anew: list[RunRecord], monkeypatch: pytest.MonkeyPatch
+    plan: ReportPlan, anew: list[rerun.RunRecord], monkeypatch: pytest.MonkeyPatch
 ):
     """Which a rule, a basis or a workload has had since: where runs agree nothing is said of them."""
     monkeypatch.setattr("curvebench.commands.rerun.run_cell", lambda *_: anew)
@@ -162,16 +153,16 @@ def test_what_differs_is_told_with_the_options_that_the_plan_does_not_name(
     options = {name: value for name, value in adam.options.items() if name != "nesterov"}
     older = study.model_copy(update={"optimizers": (replace(adam, options=options), *others)})
     said = "the plan names no nesterov, option of adam: recomputed with its present default, False"
-    assert compute(older, plan.scale, own).differences == ()
-    assert compute(older, plan.scale, {**own, "steps": 19}).differences[1:] == (said,)
-    assert len(compute(study, plan.scale, {**own, "steps": 19}).differences) == 1
+    assert rerun.compute(older, plan.scale, own).differences == ()
+    assert rerun.compute(older, plan.scale, {**own, "steps": 19}).differences[1:] == (said,)
+    assert len(rerun.compute(study, plan.scale, {**own, "steps": 19}).differences) == 1
 
 
 def test_what_cannot_be_computed_is_told_and_is_no_difference(plan: ReportPlan):
     study = plan.studies[0]
     named = (replace(study.optimizers[0], locator="elsewhere:nothing"),)
     lost = study.model_copy(update={"optimizers": named})
-    cell = compute(lost, plan.scale, row(plan, optimizer="adam"))
+    cell = rerun.compute(lost, plan.scale, row(plan, optimizer="adam"))
     assert cell.differences == ()
     assert "elsewhere" in cell.missing
 
@@ -193,7 +184,7 @@ def test_a_machine_that_cannot_compute_accuses_nobody(
 
     monkeypatch.setattr(f"curvebench.stages.{stage}.{function}", fails)
     plan = read_set(published)
-    cell = compute(plan.studies[0], plan.scale, row(plan, basis="egop"))
+    cell = rerun.compute(plan.studies[0], plan.scale, row(plan, basis="egop"))
     assert cell.differences == ()
     assert str(error) in cell.missing
     if function == "execute":
@@ -217,13 +208,13 @@ def test_a_method_that_always_fails_is_never_drawn(tmp_path: Path, monkeypatch: 
     made = publish(shown, "tiny.quick", tmp_path, ["dirty", "failures"], code=CODE)
     assert main(["sets", "check", str(made)]) == 0
     assert "1 of 2 jobs failed" in (made / "README.md").read_text()
-    assert {own["optimizer"] for _, own in sample(read_set(made), 10**6, 0)} == {"adam"}
+    assert {own["optimizer"] for _, own in rerun.sample(read_set(made), 10**6, 0)} == {"adam"}
 
 
 def test_the_same_seed_draws_the_same_runs_and_none_twice(plan: ReportPlan):
-    drawn = [[own["run"] for _, own in sample(plan, 5, seed)] for seed in (1, 1, 2)]
+    drawn = [[own["run"] for _, own in rerun.sample(plan, 5, seed)] for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]
-    every = [own["run"] for _, own in sample(plan, 10**6, 0)]
+    every = [own["run"] for _, own in rerun.sample(plan, 10**6, 0)]
     assert sorted(every) == sorted(pl.read_parquet(plan.studies[0].tables / "runs.parquet")["run"])
 
 
@@ -248,8 +239,8 @@ def test_a_rerun_finds_invented_tuning(published: Path, tmp_path: Path, capsys: 
 
 @pytest.mark.parametrize(("count", "share"), [(0, 1.0), (1, 0.95), (29, 0.098)])
 def test_the_share_of_invented_runs_that_a_sample_finds(count: int, share: float):
-    assert detectable_share(count) == pytest.approx(share, rel=0.01)
-    assert (1 - detectable_share(count)) ** count <= 0.05 + 1e-12 or count == 0
+    assert rerun.detectable_share(count) == pytest.approx(share, rel=0.01)
+    assert (1 - rerun.detectable_share(count)) ** count <= 0.05 + 1e-12 or count == 0
 
 
 @pytest.mark.parametrize(
@@ -271,21 +262,21 @@ def test_the_share_of_invented_runs_that_a_sample_finds(count: int, share: float
     ],
 )
 def test_what_rounding_may_change(said: float, values: list[float], growth: float, dtype: str, right: bool):
-    assert (excess(said, values, 1.0, growth, dtype) <= 1.0) is right
+    assert (rerun.excess(said, values, 1.0, growth, dtype) <= 1.0) is right
 
 
 def test_a_stop_between_those_of_the_twins_is_right():
-    def lane(steps: int) -> RunRecord:
+    def lane(steps: int) -> rerun.RunRecord:
         row = {"outcome": "reached", "outcome_step": steps, "steps": steps, "dtype": "float64"}
         row |= {"gradient_evaluations": 9, "examples": 9, "basis_gradient_evaluations": 0}
-        return RunRecord(row | {"hyperparameters": [], "final_metrics": [], "best_metrics": []}, {})
+        return rerun.RunRecord(row | {"hyperparameters": [], "final_metrics": [], "best_metrics": []}, {})
 
-    assert differences(lane(101), [lane(100), lane(102)]) == ([], 0.0)
-    found, _ = differences(lane(103), [lane(100), lane(102)])
+    assert rerun.differences(lane(101), [lane(100), lane(102)]) == ([], 0.0)
+    found, _ = rerun.differences(lane(103), [lane(100), lane(102)])
     assert found[0] == "outcome_step is 103, and recomputed 100"
 
 
 def test_twins_differ_by_units_in_the_last_place():
-    assert moved(0.1, 0, "float64") == 0.1
-    assert 0 < moved(0.1, 1, "float64") - 0.1 < 1e-16
-    assert moved(0.1, -4, "float32") == pytest.approx(0.1, rel=1e-6)
+    assert rerun.moved(0.1, 0, "float64") == 0.1
+    assert 0 < rerun.moved(0.1, 1, "float64") - 0.1 < 1e-16
+    assert rerun.moved(0.1, -4, "float32") == pytest.approx(0.1, rel=1e-6)

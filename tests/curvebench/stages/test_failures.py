@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -200,16 +200,29 @@ def test_what_failed_cost_its_steps_and_its_basis(tmp_path: Path, monkeypatch: p
 
 
 def test_a_sigterm_ends_a_job_with_what_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    before = signal.getsignal(signal.SIGTERM)
     with monkeypatch.context() as patch:
         executed = failing(lambda: os.kill(os.getpid(), signal.SIGTERM), patch)
         folder = run(SWEEP, tmp_path)
-    assert signal.getsignal(signal.SIGTERM) == before
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, "for the next job of a worker"
     assert executed == [(2, 3)]
     assert set(read(folder, "runs")["outcome"]) == {"interrupted"}
     assert "SIGTERM" in read(folder, "runs")["reason"][0]
     run(SWEEP, tmp_path)
     assert not (folder / "failed.json").exists()
+
+
+def test_a_failure_before_a_sigterm_is_recorded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def execute_some(bundle: Bundle, *others: Any) -> Any:
+        rates = set(bundle.hyperparameters["learning_rate"])
+        if RATE in rates:
+            raise ArithmeticError("broken")
+        if 10.0 in rates:
+            raise Interrupted("SIGTERM")
+        return execute(bundle, *others)
+
+    monkeypatch.setattr(run_jobs, "execute", execute_some)
+    failures = json.loads((run(SWEEP, tmp_path) / "failed.json").read_text())
+    assert [failure["outcome"] for failure in failures] == ["error", "interrupted"]
 
 
 def test_a_run_that_ended_its_process_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -277,6 +290,9 @@ def test_of_several_jobs_of_bases_the_one_that_failed_is_named_and_no_other_is_b
     assert set(missing["outcome"]) == {"interrupted"}
     folders = [job_folder(tmp_path, one) for one in (first, second)]
     assert f"delete {folders[0]} and {folders[1]} and run" in missing["reason"][0]
+
+    run(second, tmp_path)
+    assert set(of_basis()["outcome"]) <= {*FINISHED, "diverged"}, "each seed's basis is in one of the jobs"
 
 
 def test_a_rule_that_raises_at_its_start_always_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -403,6 +419,39 @@ def test_what_is_late_is_what_was_under_way_when_it_was_killed(monkeypatch: pyte
             since.append(supervisor.journal.read()[2])
         assert since[0] == since[1] < since[2], "the lanes of a cell share its time"
     assert supervisor.lost == {Lanes(0): Failure("out_of_time", "took more than 0 minutes")}
+
+
+def test_a_cell_that_is_late_in_a_worker_fails_and_the_rest_is_for_a_child(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    late, commands = Lanes(0, 0, 1, 0, 1), list[str]()
+    with tempfile.TemporaryFile() as file:
+        file.truncate(Journal.FORM.size)
+        supervisor = supervision._Supervisor(
+            ["python", "-m", "curvebench", "run"], 0.0, file.fileno(), tmp_path
+        )
+
+        class Killed:
+            """A worker that begins lanes and is killed, as no supervisor can wait for it."""
+
+            found_in = classmethod(lambda cls, folder: cls())
+            begin = send_signal = kill = poll = lambda *unused: None
+
+            def wait(self) -> None:
+                supervisor.journal.begin(late)
+                supervisor._look()
+
+        class Child:
+            def __init__(self, command: Sequence[str], **options: object) -> None:
+                commands.append(command[-1])
+
+            poll = wait = lambda self: 0
+
+        monkeypatch.setattr(supervision, "Worker", Killed)
+        monkeypatch.setattr(subprocess, "Popen", Child)
+        assert supervisor.run() == 0
+    assert supervisor.lost == {Lanes(0): Failure("out_of_time", "took more than 0 minutes")}
+    assert ["out_of_time" in command for command in commands] == [True]
 
 
 # --- with a process of its own -------------------------------------------------------------------

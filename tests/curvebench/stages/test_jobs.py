@@ -362,6 +362,24 @@ def test_a_source_edited_while_the_job_runs_leaves_no_result(tmp_path: Path, mon
     assert not (job_folder(tmp_path, spec) / "jobs.parquet").exists()
 
 
+@pytest.mark.parametrize(("stage", "files"), [("runs", "parts/*/*.parquet"), ("bases", "*.npz")])
+def test_a_source_edited_while_the_job_runs_leaves_no_part_for_the_next_call(
+    stage: str, files: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The edit may be undone before the next call, which would find the hash of the plan again."""
+
+    def changed(spec: JobSpec) -> None:
+        raise InputError("changed")
+
+    spec = SWEEP.changed(backend="torch", bases=SWEEP.bases[:1]) if stage == "runs" else of_stage(stage)
+    module = {"runs": "run_jobs", "bases": "basis_jobs"}[stage]
+    with monkeypatch.context() as patch:
+        patch.setattr(f"curvebench.stages.{module}.check_unchanged", changed)
+        folder = run(spec, tmp_path)
+    assert not list(folder.glob(files))
+    assert "changed" in read(folder, "jobs")["failures"][0][0]["reason"]
+
+
 @pytest.mark.parametrize("damage", ["truncated", "missing"])
 def test_a_damaged_basis_names_a_remedy(chain: tuple[Path, dict[str, JobSpec]], tmp_path: Path, damage: str):
     bases_spec = chain[1]["bases"]

@@ -26,9 +26,9 @@ from curvebench.paths import WORKERS
 from curvebench.results.reading import read
 from curvebench.spec.job import job_folder
 from curvebench.stages import jobs, workers
-from curvebench.stages.supervision import Failure, Journal, Lanes, supervise
+from curvebench.stages.supervision import Failure, Journal, Lanes, Supervision, supervise
 from curvebench.stages.workers import Worker, folder_of_workers, is_for_workers
-from tests.curvebench.stages.test_jobs import SWEEP, of_stage, written
+from tests.curvebench.stages.test_jobs import SWEEP, of_stage, run, written
 
 SHORT = SWEEP.changed(
     backend="torch", bases=SWEEP.bases[:1], budget={"steps": 8}, settings=({"learning_rate": 0.01},)
@@ -130,6 +130,27 @@ def test_a_worker_gets_no_signal_for_a_job_that_has_ended():
             ours.close()
 
 
+def test_a_worker_that_died_before_it_read_its_job_has_no_status():
+    ours, of_worker = socket.socketpair()
+    ours.send(b"a job")
+    of_worker.close()  # with unread data: the connection is reset
+    assert Worker(ours, os.getpid()).wait() is None
+
+
+@pytest.mark.slow
+def test_the_output_of_a_job_ends_before_its_worker(tmp_path: Path, folder: Path):
+    """Otherwise `tee`, which writes the log, would wait until the worker ends."""
+    spec = written(SHORT, tmp_path)
+    command = [*(sys.executable, "-m", "curvebench.stages.supervision", "run"), spec, "--results", tmp_path]
+    environment = os.environ | {WORKERS: str(folder)}
+    done = subprocess.run(command, env=environment, text=True, capture_output=True, check=True)
+    assert str(job_folder(tmp_path, SHORT)) in done.stdout
+    assert waited_for(lambda: list(folder.glob("*/*.idle")))
+    (idle,) = folder.glob("*/*.idle")
+    time.sleep(0.2)
+    assert not has_ended(int(idle.stem)), "it outlives its first supervisor"
+
+
 def test_a_worker_with_an_edited_module_takes_no_job(folder: Path, monkeypatch: pytest.MonkeyPatch):
     assert not workers._has_old_sources(time.time())
     monkeypatch.setattr(workers, "_has_old_sources", lambda started: True)
@@ -175,12 +196,12 @@ def test_a_worker_ends_if_the_supervisor_that_claimed_it_never_comes(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak is reset on Linux only")
-def test_the_peak_of_memory_is_of_one_job():
-    memory = bytearray(500 << 20)
+def test_the_peak_of_memory_is_of_one_job(tmp_path: Path):
+    memory = bytearray(1 << 30)
     before = jobs._peak_memory_bytes()
     del memory
-    jobs._forget_peak_memory()
-    assert jobs._peak_memory_bytes() < before - (400 << 20)
+    done = run(SHORT, tmp_path, Supervision(since=time.monotonic()))
+    assert read(done, "jobs")["peak_memory_bytes"][0] < before - (1 << 29)
 
 
 @pytest.mark.slow

@@ -9,28 +9,21 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from curvebench.reports.claims.censoring import (
-    Bounds,
-    PairedEffect,
-    bounds_of,
-    censored_at,
-    paired_effect,
-    paired_effects,
-    unknown_words,
-)
+from curvebench.reports.claims import censoring
 from curvebench.reports.statistics.ranks import NEGLIGIBLE
 
 STOP = 1e-8
 
 
-def compared(treated, control, direction, effect, stop, negligible=0.0) -> PairedEffect:
+def compared(treated, control, direction, effect, stop, negligible=0.0) -> censoring.PairedEffect:
     left, right = (
-        censored_at(np.asarray(values, dtype=float), direction, stop) for values in (treated, control)
+        censoring.censored_at(np.asarray(values, dtype=float), direction, stop)
+        for values in (treated, control)
     )
-    return paired_effect(left, right, direction, effect, unknown_words(stop), negligible)
+    return censoring.paired_effect(left, right, direction, effect, censoring.unknown_words(stop), negligible)
 
 
-def ratios(treated: list[float], control: list[float], stop: float | None = STOP) -> PairedEffect:
+def ratios(treated: list[float], control: list[float], stop: float | None = STOP) -> censoring.PairedEffect:
     return compared(treated, control, "minimize", "ratio", stop)
 
 
@@ -75,9 +68,9 @@ def test_ties_count_against_the_treated():
 
 def test_steps_of_runs_that_ended_without_their_stop_are_bounds():
     """Treated: 50 steps, more than 100, never; the control 100 steps, more than 100, more than 100."""
-    treated = Bounds(np.array([50.0, 101.0, inf]), np.array([50.0, inf, inf]))
-    control = Bounds(np.array([100.0, 101.0, 101.0]), np.array([100.0, inf, inf]))
-    found = paired_effects(treated, control, "ratio")
+    treated = censoring.Bounds(np.array([50.0, 101.0, inf]), np.array([50.0, inf, inf]))
+    control = censoring.Bounds(np.array([100.0, 101.0, 101.0]), np.array([100.0, inf, inf]))
+    found = censoring.paired_effects(treated, control, "ratio")
     assert np.exp(found.low).tolist() == pytest.approx([0.5, 0.0, 1.0])
     assert np.exp(found.high).tolist() == pytest.approx([0.5, inf, inf])
     assert (found.unknown, found.bounded) == (1, 2)
@@ -85,8 +78,8 @@ def test_steps_of_runs_that_ended_without_their_stop_are_bounds():
 
 
 def test_the_median_of_bounds_is_known_where_the_bounds_do_not_matter():
-    effects = Bounds(np.array([-inf, 0.1, 0.2, 0.3, 0.4]), np.array([0.0, 0.1, 0.2, 0.3, inf]))
-    found = bounds_of(effects, "difference", float, ("both stopped", "somewhere"))
+    effects = censoring.Bounds(np.array([-inf, 0.1, 0.2, 0.3, 0.4]), np.array([0.0, 0.1, 0.2, 0.3, inf]))
+    found = censoring.bounds_of(effects, "difference", float, ("both stopped", "somewhere"))
     assert (found.median, found.low, found.high) == (0.2, -inf, inf)
     assert (found.words[0], found.exact, found.is_unknown) == ("+0.200", False, False)
 
@@ -130,8 +123,8 @@ NEVER = ((8.0, inf), (inf, inf), inf, inf)
 KINDS = (WON, WON, WON_BY_A_BOUND, WON_BY_A_BOUND, TIED, LOST, CUT_OFF, CUT_OFF_AND_WORSE, MISSED, NEVER)
 
 
-def within(treated: Bounds, control: Bounds) -> PairedEffect:
-    return paired_effect(treated, control, "minimize", "ratio", ("both missed", ""), NEGLIGIBLE)
+def within(treated: censoring.Bounds, control: censoring.Bounds) -> censoring.PairedEffect:
+    return censoring.paired_effect(treated, control, "minimize", "ratio", ("both missed", ""), NEGLIGIBLE)
 
 
 @given(
@@ -144,10 +137,10 @@ def within(treated: Bounds, control: Bounds) -> PairedEffect:
 @example([WON] * 9 + [MISSED])
 @example([WON] * 8 + [CUT_OFF] * 2)
 def test_no_small_p_value_stands_beside_an_interval_that_unknown_pairs_leave_open(pairs: list[tuple]):
-    treated, control = (Bounds(*np.array([pair[side] for pair in pairs]).T) for side in (0, 1))
+    treated, control = (censoring.Bounds(*np.array([pair[side] for pair in pairs]).T) for side in (0, 1))
     left, right = (np.array([pair[side] for pair in pairs]) for side in (2, 3))
     found = within(treated, control)
-    true = within(Bounds(left, left), Bounds(right, right))
+    true = within(censoring.Bounds(left, left), censoring.Bounds(right, right))
     if found.p_value <= 0.05:
         assert found.high < 1
     assert found.p_value >= true.p_value

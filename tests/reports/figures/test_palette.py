@@ -11,21 +11,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from curvebench.optimizers import rules
-from curvebench.reports.figures.palette import (
-    BROWN,
-    GHOST,
-    GRID,
-    INKS,
-    LOOKS,
-    MUTED,
-    PAPER,
-    SLATE,
-    TEXT,
-    dark_style,
-    dashes_of,
-    look_of,
-    looks_of,
-)
+from curvebench.reports.figures import palette
 from curvebench.reports.pages.site import STATIC
 
 COLOURS = YAML(typ="safe").load(Path(__file__).with_name("sights.yaml"))
@@ -65,46 +51,55 @@ def seen(colour: str, sight: str) -> np.ndarray:
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_lines_and_texts_stand_out_from_the_page(theme: str):
-    paper = getattr(PAPER, theme)
-    for ink in (*INKS, BROWN, SLATE):
+    paper = getattr(palette.PAPER, theme)
+    for ink in (*palette.INKS, palette.BROWN, palette.SLATE):
         assert contrast(getattr(ink, theme), paper) >= 3  # graphics, WCAG 1.4.11
-    for ink in (TEXT, MUTED):
+    for ink in (palette.TEXT, palette.MUTED):
         assert contrast(getattr(ink, theme), paper) >= 4.5  # text, WCAG 1.4.3
 
 
 @pytest.mark.parametrize("sight", SIGHTS)
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_every_kind_of_sight_tells_the_colours_of_optimizers_apart(theme: str, sight: str):
-    colours = [seen(getattr(ink, theme), sight) for ink in INKS]
+    colours = [seen(getattr(ink, theme), sight) for ink in palette.INKS]
     nearest = min(np.linalg.norm(left - right) for left, right in combinations(colours, 2))
     assert nearest > 0.085  # 0.02 is about what eyes can tell side by side
 
 
 def test_every_registered_optimizer_has_a_look_of_its_own():
-    looks = [look_of(name) for name in rules()]
-    assert set(rules()) <= set(LOOKS), "add it to OPTIMIZERS in reports/figures/palette.py"
+    looks = [palette.look_of(name) for name in rules()]
+    assert set(rules()) <= set(palette.LOOKS), "add it to OPTIMIZERS in reports/figures/palette.py"
     assert len(set(looks)) == len(looks)
-    assert look_of("nesterov").ink != look_of("adam").ink
+    assert palette.look_of("nesterov").ink != palette.look_of("adam").ink
 
 
 def test_the_look_of_a_name_that_is_not_known_stays_and_is_no_known_one():
-    looks = {name: look_of(name) for name in ("my own optimizer", "torch:torch.optim.Rprop", "lion")}
-    assert looks == {name: look_of(name) for name in looks}
-    assert not set(looks.values()) & set(LOOKS.values())
+    looks = {name: palette.look_of(name) for name in ("my own optimizer", "torch:torch.optim.Rprop", "lion")}
+    assert looks == {name: palette.look_of(name) for name in looks}
+    assert not set(looks.values()) & set(palette.LOOKS.values())
 
 
 def test_dark_pages_replace_each_colour_once():
-    inks = {TEXT, MUTED, GRID, GHOST, PAPER, BROWN, SLATE, *INKS}
+    inks = {
+        palette.TEXT,
+        palette.MUTED,
+        palette.GRID,
+        palette.GHOST,
+        palette.PAPER,
+        palette.BROWN,
+        palette.SLATE,
+        *palette.INKS,
+    }
     assert len({ink.light for ink in inks}) == len(inks)
     assert not {ink.light for ink in inks} & {ink.dark for ink in inks}
-    style = dark_style(" ".join(f"stroke: {ink.light}" for ink in INKS))
+    style = palette.dark_style(" ".join(f"stroke: {ink.light}" for ink in palette.INKS))
     assert re.findall(r'"stroke: (#\w+)"\] {stroke: (#\w+) ', style) == [
-        (ink.light, ink.dark) for ink in INKS
+        (ink.light, ink.dark) for ink in palette.INKS
     ]
 
 
 def test_the_identity_is_solid_and_every_basis_has_its_own_dashes():
-    dashes = dashes_of(["adam @ egop", "adam", "sgd @ block", "sgd @ egop"])
+    dashes = palette.dashes_of(["adam @ egop", "adam", "sgd @ block", "sgd @ egop"])
     assert list(dashes) == ["identity", "egop", "block"]
     assert dashes["identity"] == ()
     assert len(set(dashes.values())) == 3
@@ -139,13 +134,13 @@ def mixed(ink: str, paper: str, opacity: float) -> str:
 
 
 def test_no_two_optimizers_of_a_study_share_an_ink_while_others_are_left():
-    assert look_of("rmsprop").ink == look_of("adagrad").ink
-    looks = looks_of(["adagrad", "rmsprop", "adagrad @ egop", "adam", "lion", "soap"])
+    assert palette.look_of("rmsprop").ink == palette.look_of("adagrad").ink
+    looks = palette.looks_of(["adagrad", "rmsprop", "adagrad @ egop", "adam", "lion", "soap"])
     assert list(looks) == ["adagrad", "rmsprop", "adam", "lion", "soap"]
     assert len({look.ink for look in looks.values()}) == 5
     assert {name: looks[name] for name in ("adagrad", "adam")} == {
-        name: look_of(name) for name in ("adagrad", "adam")
+        name: palette.look_of(name) for name in ("adagrad", "adam")
     }
-    again = looks_of(["soap", "lion", "adam", "rmsprop", "adagrad"])
+    again = palette.looks_of(["soap", "lion", "adam", "rmsprop", "adagrad"])
     assert again == looks, "in whatever order they come"
-    assert len(looks_of([*LOOKS])) == len(LOOKS)
+    assert len(palette.looks_of([*palette.LOOKS])) == len(palette.LOOKS)

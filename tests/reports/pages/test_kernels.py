@@ -10,13 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from curvebench.reports.pages.kernels import (
-    kernels_page,
-    machine_parts,
-    ratio_tables,
-    read_ratios,
-    read_stored,
-)
+from curvebench.reports.pages import kernels
 from curvebench.spec.errors import InputError
 from tests.reports.stored_kernels import write_stored
 
@@ -28,7 +22,7 @@ def hashes() -> list[str]:
 
 def test_a_change_is_that_from_the_measured_commit_before(tmp_path: Path, hashes: list[str]):
     seconds = [[first, 0.0, 1.0] for first in (1.0, None, 3.0)]
-    (part,) = machine_parts(read_stored(write_stored(tmp_path, hashes, seconds=seconds)))
+    (part,) = kernels.machine_parts(kernels.read_stored(write_stored(tmp_path, hashes, seconds=seconds)))
     rotation, step, zero = (list(row["cells"].values()) for row in part["tables"]["seconds"])
     assert [cell["change"] for cell in step] == [None, None, 3.0]
     assert {cell["change"] for cell in zero} == {None}, "a ratio to 0 says nothing"
@@ -39,7 +33,7 @@ def test_another_version_of_a_benchmark_is_not_compared(tmp_path: Path, hashes: 
     write_stored(tmp_path, hashes)
     path = tmp_path / "one" / f"{hashes[0][:8]}-existing-py.json"
     path.write_text(path.read_text().replace('"1", 1000', '"0", 1000'))
-    stored = read_stored(tmp_path)
+    stored = kernels.read_stored(tmp_path)
     assert set(stored.frame["commit"]) == set(hashes[1:])
     assert "9 values of an older version" in stored.notes[0]
 
@@ -57,14 +51,14 @@ def test_a_damaged_file_hides_no_other(tmp_path: Path, hashes: list[str], wrong:
         (tmp_path / "one" / "machine.json").write_text(wrong or "3")
     else:
         damaged.write_text(json.dumps(json.loads(damaged.read_text()) | wrong))
-    page = kernels_page(tmp_path)
+    page = kernels.kernels_page(tmp_path)
     assert f"{damaged}: not a result of asv" in page["notes"][0]
     assert {row["commit"] for row in page["commits"]} == {hashes[0], hashes[2]}
 
 
 def test_a_folder_of_a_plan_that_is_not_there_is_said(tmp_path: Path):
     with pytest.raises(InputError, match="the plan's folder of kernel speed is not there; run snakemake"):
-        kernels_page(tmp_path / "gone")
+        kernels.kernels_page(tmp_path / "gone")
 
 
 PERFORMANCE = Path(__file__).parents[3] / "docs/performance.md"
@@ -87,7 +81,7 @@ def test_the_fastest_library_counts_and_another_computation_stays_out_of_the_mea
             row("step.muon.one_large beside bfloat16", "in bfloat16", 8.0),
         ]
     )
-    [table] = ratio_tables(stored)
+    [table] = kernels.ratio_tables(stored)
     assert table["shapes"] == ["many_tiny", "one_large"]
     assert table["mean"] == pytest.approx(1.0)
     assert table["worst"]["ratio"] == 8.0, "the worst of the rows that are shown"
@@ -97,7 +91,7 @@ def test_the_fastest_library_counts_and_another_computation_stays_out_of_the_mea
 
 
 def test_every_stored_ratio_is_that_of_its_times_inside_its_interval():
-    stored = read_ratios()
+    stored = kernels.read_ratios()
     assert not stored.is_empty()
     assert stored.select(~pl.col("ratio").is_between("low", "high")).sum().item() == 0
     assert not any(stored.null_count().row(0))
@@ -113,7 +107,7 @@ def test_the_document_has_the_ratios_that_are_stored():
     }
     kept = {
         (each["rule"], of["backend"]): [cell["ratio"] for cell in each["cells"] if cell]
-        for of in ratio_tables(read_ratios())
+        for of in kernels.ratio_tables(kernels.read_ratios())
         for each in of["rows"]
     }
     assert len(told) == 10

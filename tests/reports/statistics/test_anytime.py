@@ -26,16 +26,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from curvebench.reports.statistics.anytime import (
-    SHARES_LEFT,
-    ecdf_bands,
-    expected_running_time,
-    first_times,
-    log_ratio_profile,
-    performance_ratios,
-    share_reached,
-    target_values,
-)
+from curvebench.reports.statistics import anytime
 from tests.reports.statistics.simulated import assert_between
 
 REFERENCE = json.loads((Path(__file__).parent / "anytime_reference.json").read_text())
@@ -64,9 +55,9 @@ def times() -> np.ndarray:
     """Of each run of the reference to each target."""
     runs = [(np.array(run["evaluations"], float), np.array(run["values"])) for run in COCOPP["runs"]]
     start, least = np.array([100.0]), np.array([min(values.min() for _, values in runs)])
-    targets = target_values(start, least, np.logspace(0, -4, 51)[1:])[0]
+    targets = anytime.target_values(start, least, np.logspace(0, -4, 51)[1:])[0]
     assert_near(targets, COCOPP["targets"])
-    return np.stack([first_times(*run, np.array(COCOPP["targets"])) for run in runs])
+    return np.stack([anytime.first_times(*run, np.array(COCOPP["targets"])) for run in runs])
 
 
 def test_times_to_targets_are_those_of_cocopp(times: np.ndarray):
@@ -77,14 +68,14 @@ def test_times_to_targets_are_those_of_cocopp(times: np.ndarray):
 
 def test_expected_running_times_are_those_of_cocopp(times: np.ndarray):
     lengths = np.array([run["evaluations"][-1] for run in COCOPP["runs"]], dtype=float)
-    assert_near(expected_running_time(times, lengths), missed(COCOPP["ert"]))
+    assert_near(anytime.expected_running_time(times, lengths), missed(COCOPP["ert"]))
 
 
 def test_the_share_reached_is_the_ecdf_of_cocopp(times: np.ndarray):
     x, below = (np.array(COCOPP["ecdf"][name]) for name in ("evaluations", "share"))
     jumps = np.unique(x)  # below holds the share before each of several equal times
     after = [below[np.searchsorted(x, at, side="right")] if at < x[-1] else below[-1] for at in jumps]
-    assert_near(share_reached(times, jumps), after)
+    assert_near(anytime.share_reached(times, jumps), after)
 
 
 # --- OptiProfiler --------------------------------------------------------------------------------
@@ -96,14 +87,14 @@ def test_profiles_are_those_of_optiprofiler(kind: str):
     units = np.array(OPTIPROFILER["dimensions"])[:, None, None] + 1
     flat = np.moveaxis(work, 1, 0).reshape(work.shape[1], -1)
     costs = {
-        "perf": performance_ratios(flat),
+        "perf": anytime.performance_ratios(flat),
         "data": np.moveaxis(work / units, 1, 0).reshape(flat.shape),
     }[kind]
     for own, curve in zip(costs, OPTIPROFILER[kind], strict=True):
         x, share = np.array(curve["x"]), np.array(curve["share"])
         at = np.unique(x)
         highest = [share[x == place].max() for place in at]
-        found = share_reached(
+        found = anytime.share_reached(
             own[:, None], at * (1 + 1e-14)
         )  # a ratio and a grid point may differ by rounding
         assert_near(found, highest)
@@ -112,34 +103,34 @@ def test_profiles_are_those_of_optiprofiler(kind: str):
 def test_the_log_ratio_profile_is_that_of_optiprofiler():
     first, second = (np.array(missed(OPTIPROFILER["work"]))[:, place].ravel() for place in (0, 1))
     assert (np.isinf(first) & np.isinf(second)).sum() == OPTIPROFILER["both_failed"] > 0
-    assert_near(log_ratio_profile(first, second), OPTIPROFILER["log_ratio"])
+    assert_near(anytime.log_ratio_profile(first, second), OPTIPROFILER["log_ratio"])
 
 
 # --- definitions ---------------------------------------------------------------------------------
 
 
 def test_targets_are_fifty_from_the_start_to_the_least_value():
-    assert len(SHARES_LEFT) == 50
-    assert SHARES_LEFT.max() < 1
-    assert np.allclose([SHARES_LEFT[9], SHARES_LEFT[-1]], [0.1, 1e-5])
-    found = target_values(np.array([10.0, -3.0]), np.array([0.0, -5.0]), np.array([0.5, 0.1]))
+    assert len(anytime.SHARES_LEFT) == 50
+    assert anytime.SHARES_LEFT.max() < 1
+    assert np.allclose([anytime.SHARES_LEFT[9], anytime.SHARES_LEFT[-1]], [0.1, 1e-5])
+    found = anytime.target_values(np.array([10.0, -3.0]), np.array([0.0, -5.0]), np.array([0.5, 0.1]))
     np.testing.assert_allclose(found, [[5.0, 1.0], [-4.0, -4.8]])
 
 
 def test_a_value_that_is_lost_again_counts_and_one_that_is_no_number_does_not():
     evaluations, values = np.array([0.0, 3.0, 6.0, 9.0]), np.array([5.0, 1.0, np.nan, 0.5])
     np.testing.assert_array_equal(
-        first_times(evaluations, values, np.array([5.0, 2.0, 0.5, 0.1])), [0.0, 3.0, 9.0, np.inf]
+        anytime.first_times(evaluations, values, np.array([5.0, 2.0, 0.5, 0.1])), [0.0, 3.0, 9.0, np.inf]
     )
 
 
 @given(TIMES)
 def test_shares_rise_within_bands_and_are_what_their_definition_says(times: np.ndarray):
-    bands = ecdf_bands(times, PROBLEMS, AT)
+    bands = anytime.ecdf_bands(times, PROBLEMS, AT)
     for method, own in enumerate(times):
         each = [[(own[place == PROBLEMS] <= at).mean() for at in AT] for place in (0, 1)]
         assert_near(bands.share[method], np.mean(each, axis=0))
-        assert_near(share_reached(own, AT), [(own <= at).mean() for at in AT])
+        assert_near(anytime.share_reached(own, AT), [(own <= at).mean() for at in AT])
     assert (np.diff(bands.share, axis=1) >= -1e-15).all()
     assert ((bands.low >= 0) & (bands.low <= bands.share) & (bands.share <= bands.high)).all()
     assert (bands.high <= 1).all()
@@ -147,32 +138,34 @@ def test_shares_rise_within_bands_and_are_what_their_definition_says(times: np.n
 
 @given(TIMES, st.permutations(range(3)))
 def test_nothing_depends_on_the_order_of_methods(times: np.ndarray, order: list[int]):
-    here, there = ecdf_bands(times, PROBLEMS, AT), ecdf_bands(times[order], PROBLEMS, AT)
+    here, there = anytime.ecdf_bands(times, PROBLEMS, AT), anytime.ecdf_bands(times[order], PROBLEMS, AT)
     for name in ("share", "low", "high"):
         assert_near(getattr(here, name)[order], getattr(there, name))
     np.testing.assert_array_equal(
-        performance_ratios(times[:, :, 0])[order], performance_ratios(times[order, :, 0])
+        anytime.performance_ratios(times[:, :, 0])[order], anytime.performance_ratios(times[order, :, 0])
     )
 
 
 @given(TIMES)
 def test_a_log_ratio_profile_of_the_same_methods_turned_round_is_its_mirror(times: np.ndarray):
     first, second = times[0].ravel(), times[1].ravel()
-    np.testing.assert_array_equal(log_ratio_profile(first, second), -log_ratio_profile(second, first)[::-1])
+    np.testing.assert_array_equal(
+        anytime.log_ratio_profile(first, second), -anytime.log_ratio_profile(second, first)[::-1]
+    )
 
 
 def test_runs_that_missed_count_with_their_whole_length():
     times = np.array([[4.0, np.inf], [np.inf, np.inf]])
-    np.testing.assert_array_equal(expected_running_time(times, np.array([10.0, 7.0])), [11.0, np.inf])
+    np.testing.assert_array_equal(anytime.expected_running_time(times, np.array([10.0, 7.0])), [11.0, np.inf])
 
 
 @pytest.mark.parametrize(("problems", "seeds"), [(1, 5), (1, 10), (3, 5), (8, 10)])
 def test_a_band_holds_the_share_of_further_seeds(problems: int, seeds: int):
-    truth = share_reached(drawn(np.random.default_rng(1), problems, 4000), POINTS)[0]
+    truth = anytime.share_reached(drawn(np.random.default_rng(1), problems, 4000), POINTS)[0]
     random, problem = np.random.default_rng(2), np.repeat(np.arange(problems), seeds)
     held = []
     for _ in range(250):
-        bands = ecdf_bands(drawn(random, problems, seeds), problem, POINTS)
+        bands = anytime.ecdf_bands(drawn(random, problems, seeds), problem, POINTS)
         held.append((bands.low[0] <= truth) & (truth <= bands.high[0]))
     for at_point in np.array(held).T:
         assert_between(0.91, at_point.tolist(), 1.0)

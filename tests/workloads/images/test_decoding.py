@@ -14,16 +14,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from curvebench.benchmarks import peer_networks
-from curvebench.workloads.images.decoding import (
-    ASPECTS,
-    MIN_AREA,
-    Box,
-    centre_crop,
-    decode,
-    five_crops,
-    random_box,
-    resized_crop,
-)
+from curvebench.workloads.images import decoding
 from tests.workloads.images.photographs import damaged, encoded, photographs, piece, unusual
 
 # Beside a torch without its accelerator torchvision can be imported once `peer_networks` is.
@@ -38,7 +29,7 @@ BILINEAR = theirs.InterpolationMode.BILINEAR
 
 @pytest.mark.parametrize("name", unusual())
 def test_every_file_with_an_image_becomes_rgb(name: str):
-    image = decode(unusual()[name])
+    image = decoding.decode(unusual()[name])
     assert image.mode == "RGB"
     assert image.size == ((1, 1) if name == "one_pixel" else piece(0).size)
     if name not in ("one_pixel", "palette"):
@@ -49,12 +40,12 @@ def test_every_file_with_an_image_becomes_rgb(name: str):
 @pytest.mark.parametrize("name", damaged())
 def test_a_damaged_file_is_an_error(name: str):
     with pytest.raises((OSError, ValueError, SyntaxError)):
-        decode(damaged()[name])
+        decoding.decode(damaged()[name])
 
 
 def test_pixels_are_those_that_pillow_decodes():
     content = encoded(piece(3))
-    assert np.array_equal(np.asarray(decode(content)), np.asarray(Image.open(BytesIO(content))))
+    assert np.array_equal(np.asarray(decoding.decode(content)), np.asarray(Image.open(BytesIO(content))))
 
 
 # --- crops ---------------------------------------------------------------------------------------
@@ -66,7 +57,7 @@ def test_pixels_are_those_that_pillow_decodes():
 )
 def test_a_resized_crop_is_torchvisions(box: tuple[int, int, int, int], side: int):
     image = photographs()[0]
-    ours = resized_crop(image, Box(*box), side)
+    ours = decoding.resized_crop(image, decoding.Box(*box), side)
     assert np.array_equal(ours, np.asarray(theirs.resized_crop(image, *box, [side, side], BILINEAR)))
 
 
@@ -81,13 +72,13 @@ def test_crops_of_evaluation_are_torchvisions(height: int, width: int, sizes: tu
     image, (shorter, side) = photographs()[1].crop((0, 0, width, height)), sizes
     resized = theirs.resize(image, shorter, BILINEAR)
     ten = [np.asarray(crop) for crop in theirs.ten_crop(resized, side)]
-    five = five_crops(image, shorter, side)
+    five = decoding.five_crops(image, shorter, side)
     assert np.array_equal(five, ten[:5])
     mirrored = five[[1, 0, 3, 2, 4], :, ::-1]  # theirs are the crops of the mirrored image
     assert np.array_equal(mirrored[:4], ten[5:9])
     if (resized.width - side) % 2 == 0:  # else their tenth crop is a pixel beside the centre
         assert np.array_equal(mirrored[4], ten[9])
-    assert np.array_equal(centre_crop(image, shorter, side), ten[4])
+    assert np.array_equal(decoding.centre_crop(image, shorter, side), ten[4])
 
 
 class Script:
@@ -108,14 +99,14 @@ def test_from_equal_numbers_the_box_is_torchvisions(height: int, width: int, see
     image = torch.empty(3, height, width)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        expected = RandomResizedCrop.get_params(image, [MIN_AREA, 1.0], list(ASPECTS))
+        expected = RandomResizedCrop.get_params(image, [decoding.MIN_AREA, 1.0], list(decoding.ASPECTS))
     script: Any = Script(seed)
-    assert random_box(height, width, script) == tuple(expected)
+    assert decoding.random_box(height, width, script) == tuple(expected)
 
 
 @given(height=st.integers(1, 700), width=st.integers(1, 700), seed=st.integers(0, 2**31))
 def test_a_random_box_lies_in_the_image(height: int, width: int, seed: int):
-    box = random_box(height, width, np.random.default_rng(seed))
+    box = decoding.random_box(height, width, np.random.default_rng(seed))
     assert 0 <= box.top <= height - box.height
     assert 0 <= box.left <= width - box.width
     assert box.height > 0
