@@ -123,7 +123,11 @@ class _KFAC:
     def update(
         self, ops: Ops, grad: Mapping[str, Array], state: KFACState, param: Mapping[str, Array], hyper: Hyper
     ) -> tuple[dict[str, Array], KFACState]:
-        """[W b] <- [W b] - eta v with v <- mu v + G^-1 [dW db] A^-1 (Martens and Grosse 2015, Sec. 6)."""
+        """Do a step of K-FAC for each layer, and of the fallback rule for all other parameters.
+
+        v <- mu v + G^-1 [dW db] A^-1, then [W b] <- [W b] - eta v, where dW and db are the gradients (Martens
+        and Grosse 2015, Sec. 6).
+        """
         rate = hyper["learning_rate"]
         gradients = [self.joined(ops, layer, grad) for layer in self.layers]
         velocities = tuple(

@@ -281,7 +281,7 @@ def layers_need(fisher: str) -> Need:
         amortized=True,
         draw=draw_targets if fisher == "sampled" else None,
         of_likelihood="" if fisher.startswith("empirical") else f"fisher: {fisher} (empirical does without)",
-        # With empirical_of_mean, G has a factor 1 / N^2 for N examples, and is not a mean over them.
+        # With `empirical_of_mean`, G has a factor 1 / N^2 for N examples: it is not a mean over them.
         is_mean=fisher != "empirical_of_mean",
     )
 

@@ -245,7 +245,10 @@ class _WeightNormalization:
     def update(
         self, ops: Ops, grad: Array, state: DirectionAndScale, param: Array, hyper: Hyper
     ) -> tuple[Array, DirectionAndScale]:
-        """v <- v - eta g_v and s <- s - eta g_s, w = s v / |v| (002 eq. 74)."""
+        """Do a step of weight normalization, w = s v / |v|, for the direction v and length s (002 eq. 74).
+
+        v <- v - eta g_v and s <- s - eta g_s, where g_v and g_s are the gradients with respect to v and s.
+        """
         rate = hyper["learning_rate"]
         unit, length = normalized(ops, state.direction, -1)
         factor = safe_divide(ops, state.scale, length)

@@ -148,7 +148,7 @@ class _Stiefel:
         return Point(self.polar(ops, self.tall(ops, param)))
 
     def update(self, ops: Ops, grad: Array, state: Point, param: Array, hyper: Hyper) -> tuple[Array, Point]:
-        """W <- Orth(W - eta Z) (002 eq. 77)."""
+        """Do a step of manifold Muon: W becomes the polar factor of W - eta Z (002 eq. 77)."""
         tolerance = hyper["tangency_tolerance"]
         direction = tangential_direction(
             ops, self.tall(ops, grad), state.point, tolerance, self.dual_steps, self.polar, self.clipped

@@ -308,8 +308,8 @@ def two_sample_p_value(random: Random, one: np.ndarray, other: np.ndarray, draws
 def _moved(
     random: Random, law: Law, group: SymmetryGroup, layered: bool, count: int, draws: int, shift: float = 0.0
 ) -> float:
-    """Return the p-value of the hypothesis that parameters and mapped parameters have the same
-    distribution.
+    """Return the p-value of a test that initial parameters and their images under random maps have the same
+    law.
     """
     one, other = (draw_initial(random, law, layered, count, shift) for _ in range(2))
     turn = draw_matrix(random, WIDTHS, True, group)
