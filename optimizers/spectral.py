@@ -350,9 +350,7 @@ OPTIONS_OF_DIAGONALS = {
 OPTIONS_OF_MATRICES = {
     **OPTIONS_OF_DIAGONALS,
     "cayley": Option(
-        "exact",
-        "the map of a basis: exact, one solve, or truncated, products alone",
-        choice(*CAYLEYS),
+        "exact", "the map of a basis: exact, one solve, or truncated, products alone", choice(*CAYLEYS)
     ),
     "normalized": Option(
         True, "whether a basis turns by rotation_rate, or by what curvature_rate gives it", flag

@@ -323,8 +323,7 @@ CIFAR10 = Workload(
         "shift": Setting(2, "pixels that training moves images by at most, in rows and columns", whole(0)),
     },
     **of_network(
-        _cifar,
-        ImageClassifier(residual_outputs, Augmentation(shift=2), CIFAR_MEANS, CIFAR_DEVIATIONS),
+        _cifar, ImageClassifier(residual_outputs, Augmentation(shift=2), CIFAR_MEANS, CIFAR_DEVIATIONS)
     ),
     problem=_cifar_problem,
     noise=lambda settings, generator, count: Augmentation(shift=settings["shift"]).draw(

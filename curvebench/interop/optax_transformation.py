@@ -43,7 +43,7 @@ def as_optax(rule: str | Rule, options: Options | None = None, kinds: Any = None
     inputs).
 
     A hyperparameter is a number, an array, or a schedule, which is a function of the number of updates so
-    far. For `optax.inject_hyperparams`, write a function that takes the hyperparameters by name and calls
+    far. For `optax.inject_hyperparams`, write a function that takes the numbers by name and calls
     this one.
 
     Args:
@@ -54,7 +54,7 @@ def as_optax(rule: str | Rule, options: Options | None = None, kinds: Any = None
             `layers/0/w`. For a parameter whose kind is None, the number of axes decides. Rules that use
             layers, such as symo, assume that the weights in the tree are in the order of the layers, and
             require the kind of each bias.
-        hyper: hyperparameters by full name. Those with a default may be omitted.
+        hyper: numbers by full name. Those with a default may be omitted.
 
     Returns:
         The transformation. Its `update` requires the parameters as the third argument.
@@ -82,7 +82,7 @@ def as_optax(rule: str | Rule, options: Options | None = None, kinds: Any = None
         raise ImportError("as_optax needs Optax, which is not installed: pip install optax") from error
     rule = chosen(rule, options)
     _refuse(rule)
-    hyperparameters = _checked(rule, hyper)
+    numbers = _checked(rule, hyper)
 
     def init(params: Any) -> RuleState:
         bound = _bound(rule, kinds, params)
@@ -93,9 +93,7 @@ def as_optax(rule: str | Rule, options: Options | None = None, kinds: Any = None
         if params is None:
             raise InputError(f"{rule.name} needs the parameters: update(gradients, state, parameters)")
         bound = _bound(rule, kinds, params)
-        values = {
-            name: value(state.count) if callable(value) else value for name, value in hyperparameters.items()
-        }
+        values = {name: value(state.count) if callable(value) else value for name, value in numbers.items()}
         values |= {"schedule": 1.0, "step": state.count + 1}
         arrays = (bound.arrays(grads), bound.states(state.rule), bound.arrays(params))
         changes, states = bound.updates(*arrays, values)
@@ -152,9 +150,8 @@ class _Leaf:
 
     def init(self, array: Array) -> Any:
         """Return the first state of the rule, without the leading axis that counts leaves."""
-        return jax.tree.map(
-            lambda value: value[0], self.update.groups[0].rule.init(self.ops, self._as_lane(array))
-        )
+        state = self.update.groups[0].rule.init(self.ops, self._as_lane(array))
+        return jax.tree.map(lambda value: value[0], state)
 
     def update_of(
         self, grad: Array, state: Any, param: Array, values: Mapping[str, Any], work: Work

@@ -70,10 +70,7 @@ def truncated_cayley(ops: Any, basis: Any, skew: Any) -> Any:
     return basis + basis @ (2 * (low + fourth) + fourth @ (2 * low + fourth))
 
 
-CAYLEYS: Mapping[str, Callable[[Any, Any, Any], Any]] = {
-    "exact": exact_cayley,
-    "truncated": truncated_cayley,
-}
+CAYLEYS: Mapping[str, Callable[[Any, Any, Any], Any]] = {"exact": exact_cayley, "truncated": truncated_cayley}
 
 
 @dataclass(frozen=True)
