@@ -1,5 +1,6 @@
-"""The median of a sample with its distribution-free interval: pure functions without imports of the
-project.
+"""The median of a sample with a distribution-free confidence interval.
+
+The functions are pure, and this module imports no other module of the project.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ LEVEL = 0.95  # nominal coverage of all intervals
 
 @dataclass(frozen=True)
 class MedianInterval:
-    """Median of a sample, with an interval for the median of the population.
+    """Median of a sample, with a confidence interval for the median of the population.
 
     Args:
-        median, low, high: in the unit of the values; infinite where values are.
-        level: coverage for continuous values: the nominal one, or the coverage of the whole range of the
-            values where this is lower.
+        median: median of the sample.
+        low, high: ends of the interval. They and the median are infinite if the values there are.
+        level: coverage of the interval for values with a continuous distribution. It is less than the nominal
+            level if there are so few values that even their whole range has a lower coverage.
         count: number of values.
     """
 
@@ -34,21 +36,20 @@ class MedianInterval:
 
 @lru_cache(maxsize=1024)  # every median of samples of one size needs the same result
 def interval_order(count: int, level: float = LEVEL) -> tuple[int, float]:
-    """Return which order statistics bound the median, the k-th smallest and the k-th largest, and their
-    coverage.
+    """Return the k for which the k-th smallest and the k-th largest value bound the median, and the coverage.
 
-    The number of values below the median has the distribution binomial(count, 1/2). Therefore [x_(k),
-    x_(count+1-k)] covers the median with probability 1 - 2 P(B <= k - 1), for every continuous distribution
-    (David and Nagaraja, Order Statistics, 3rd ed., section 7.1). The result is the largest k whose coverage
-    is at least `level`. If even the whole range does not reach it (fewer than 6 values for 0.95), k is 1 and
-    the coverage is lower.
+    The number B of values below the median has the distribution binomial(count, 1/2). Therefore the interval
+    between these two values covers the median with probability 1 - 2 P(B <= k - 1), for every continuous
+    distribution (David and Nagaraja, Order Statistics, 3rd ed., section 7.1). The result is the largest k
+    whose coverage is at least `level`. If the coverage of the whole range is less than `level` (for 0.95, if
+    there are fewer than 6 values), k is 1.
 
     Args:
         count: number of independent values, at least 1.
         level: nominal coverage, between 0 and 1.
 
     Returns:
-        k from 1 on, and the exact coverage.
+        k, which is at least 1, and the exact coverage.
 
     Raises:
         ValueError: for no values.
@@ -67,19 +68,19 @@ def interval_order(count: int, level: float = LEVEL) -> tuple[int, float]:
 def median_interval(values: ArrayLike, level: float = LEVEL) -> MedianInterval:
     """Return the median of independent values with an interval between order statistics.
 
-    Order statistics allow only certain coverages: of 10 values, the second and the ninth cover the median
-    with 97.9 %, the third and the eighth with 89.1 %. Therefore each end is interpolated between its two
-    neighbours, so that the coverage is about `level` for every distribution (Hettmansperger and Sheather,
-    Statistics and Probability Letters 4, 1986; measured in `docs/statistics.md`). If a neighbour is infinite,
-    the end is the outer one. If even the whole range does not reach `level`, the interval is the range (see
-    `interval_order`).
+    Intervals between two values of the sample have only certain coverages: of 10 sorted values, the second
+    and the ninth cover the median with 97.9 %, the third and the eighth with 89.1 %. Therefore each end of
+    the interval is interpolated between two neighbouring values, so that the coverage is about `level` for
+    every distribution (Hettmansperger and Sheather, Statistics and Probability Letters 4, 1986; measured in
+    `docs/statistics.md`). If one of the two values is infinite, the end is the outer value. If the coverage
+    of the whole range is less than `level`, the interval is the whole range (see `interval_order`).
 
     Args:
-        values: shape (count,); infinite values are ordered like others.
-        level: nominal coverage; the result contains the actual one.
+        values: the sample, of shape (count,); infinite values are sorted like finite values.
+        level: nominal coverage; the result contains the actual coverage.
 
     Raises:
-        ValueError: for no values, or for NaN, which must first be replaced by infinity or left out.
+        ValueError: for an empty sample, or for NaN, which must first be replaced by infinity or left out.
     """
     ordered = _ordered(values)
     order, coverage = interval_order(len(ordered), level)
@@ -94,7 +95,7 @@ def median_interval(values: ArrayLike, level: float = LEVEL) -> MedianInterval:
 
 
 def median(values: ArrayLike) -> float:
-    """Return the median as `median_interval` does, without the interval."""
+    """Return the median of a sample, as `median_interval` computes it."""
     return _middle(_ordered(values))
 
 
@@ -111,10 +112,15 @@ def _ordered(values: ArrayLike) -> np.ndarray:
 
 
 def _inward(count: int, order: int, outer: float, level: float) -> float:
-    """Return how far an end lies from one order statistic to the next inner one, from 0 to 1.
+    """Return the position of an end of the interval between two neighbouring values of the sorted sample.
 
     Args:
-        order, outer: order and coverage, as `interval_order` returns them.
+        count: number of values.
+        order, outer: the k of the outer value and the coverage, as `interval_order` returns them.
+        level: nominal coverage.
+
+    Returns:
+        Fraction of the way from the outer to the inner value, from 0 to 1.
     """
     if outer <= level or order >= count // 2:
         return 0.0
@@ -124,26 +130,26 @@ def _inward(count: int, order: int, outer: float, level: float) -> float:
 
 
 def _between(ordered: np.ndarray, outer: int, inner: int, weight: float) -> float:
-    """Return the value at a fraction of the way from the outer to the inner order statistic.
-
-    If one of them is infinite, the outer one is returned.
+    """Interpolate between two neighbouring values of a sorted sample.
 
     Args:
-        ordered: sorted values.
-        outer, inner: indices of the two order statistics.
-        weight: fraction of the way, from 0 to 1.
+        ordered: the sorted sample.
+        outer, inner: indices of the two values. If one of the values is infinite, the outer value is
+            returned.
+        weight: fraction of the way from the outer to the inner value, from 0 to 1.
     """
     if weight == 0 or not np.isfinite(ordered[[outer, inner]]).all():
         return float(ordered[outer])
     ends = ordered[[outer, inner]]
     between = (1 - weight) * ends[0] + weight * ends[1]
-    return float(np.clip(between, ends.min(), ends.max()))  # rounding could exceed an end
+    return float(np.clip(between, ends.min(), ends.max()))  # by rounding, `between` may exceed an end
 
 
 def _middle(ordered: np.ndarray) -> float:
     """Return the median of sorted values.
 
-    Two middle values are averaged, unless they are equal; opposite infinities have the average 0.
+    If the number of values is even, the result is the average of the two middle values, which is 0 for
+    opposite infinities.
     """
     low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
     if low == high:

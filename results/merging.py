@@ -1,4 +1,4 @@
-"""Merging the tables of a study's jobs, and finding out which machines measured them."""
+"""Functions that merge the tables of a study's jobs, and that list the machines which made them."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ KEYS = {
     "memory": [*CELL, "spec_hash"],
     "jobs": ["spec_hash", "machine", "started"],
 }
-# Order in which merged tables are written. If `runs` exists, all other tables do.
+# Order in which merged tables are written. `runs` is the last one: if it exists, all other tables exist too.
 ORDER = ("curves", "timings", "memory", "jobs", "runs")
 
 
 def merge(jobs: Sequence[Path], out: Path) -> None:
     """Merge the tables in the folders of jobs, and add modelled seconds to the targets of runs.
 
-    Each folder contains `jobs` and some of the other tables. The merged folder contains all tables, some
-    perhaps without rows. A row that occurs in several folders is kept once.
+    The folder of a job contains the table `jobs` and some of the other tables. The merged folder contains all
+    tables; a table that no job has is without rows. A row that occurs in several folders is kept once.
 
     Args:
         jobs: folders of jobs.
@@ -40,7 +40,8 @@ def merge(jobs: Sequence[Path], out: Path) -> None:
             the same key differ.
     """
     for job in jobs:
-        if not (job / "jobs.parquet").is_file():  # a finished job has it, since it is written last
+        # A job writes this table last, so that a job without it has not finished.
+        if not (job / "jobs.parquet").is_file():
             raise InputError(f"{job}: holds no jobs.parquet; run snakemake again, which finishes the job")
     files = {name: [file for job in jobs if (file := job / f"{name}.parquet").is_file()] for name in KEYS}
     frames = {table: without_repeats(scan(files[table], table), table, files[table]) for table in KEYS}
@@ -50,9 +51,11 @@ def merge(jobs: Sequence[Path], out: Path) -> None:
 
 
 def without_repeats(frame: pl.LazyFrame, table: str, files: Sequence[Path]) -> pl.LazyFrame:
-    """Return the table without repeated rows.
+    """Return a table without repeated rows.
 
     Args:
+        frame: the table.
+        table: name of the table, which decides the columns that identify a row (its key).
         files: files from which the rows come, for error messages.
 
     Raises:
@@ -60,7 +63,8 @@ def without_repeats(frame: pl.LazyFrame, table: str, files: Sequence[Path]) -> p
     """
     key = KEYS[table]
     with naming_damage(files):
-        # Hashes of keys are compared, since the keys themselves take five times as long and twice the memory.
+        # Count hashes of the keys: counting the keys themselves takes five times as long and twice the
+        # memory.
         counts = frame.select(pl.len(), pl.struct(key).hash().n_unique().alias("distinct"))
         rows, distinct = counts.collect(engine="streaming").row(0)
         if rows == distinct:
@@ -79,11 +83,15 @@ def without_repeats(frame: pl.LazyFrame, table: str, files: Sequence[Path]) -> p
 
 
 def model_seconds(runs: pl.DataFrame, timings: pl.DataFrame) -> pl.DataFrame:
-    """Return the runs with modelled seconds to the targets whose seconds were not measured.
+    """Return the runs with modelled seconds to targets (thresholds of metrics) that have no measured seconds.
 
-    The modelled seconds are the steps to the target times the median seconds of a step. The median is over
-    the repetitions of the timing job of the same cell (study, scale, workload, optimizer, basis, backend,
-    device and machine). Targets that were measured, were not reached or have no timing are not changed.
+    The modelled seconds are the number of steps to the target times the median seconds per step. The median
+    is over the repetitions of a timing job with the same study, scale, workload, optimizer, basis, backend,
+    device and machine. Targets that have measured seconds, were not reached, or have no timing stay the same.
+
+    Args:
+        runs: the table `runs`.
+        timings: the table `timings`.
     """
     pace = (pl.col("seconds") / pl.col("steps")).median()
     paces = timings.filter(phase="step").group_by(CELL).agg(pace=pace)
@@ -116,7 +124,11 @@ def machines(jobs: pl.DataFrame) -> pl.DataFrame:
 
 
 def several_machines(rows: pl.DataFrame) -> list[tuple[str, str, str, list[str]]]:
-    """Return study, scale, backend and machines wherever rows come from more than one machine."""
+    """Return the studies, scales and backends whose rows come from several machines.
+
+    Returns:
+        Tuples of study, scale, backend, and the list of machines.
+    """
     part, names = ["study", "scale", "backend"], pl.col("machine").fill_null("unknown").unique().sort()
     return rows.group_by(part).agg(names).filter(pl.col("machine").list.len() > 1).sort(part).rows()
 
@@ -130,13 +142,19 @@ def mixed_hardware(rows: pl.DataFrame) -> list[str]:
 
 
 def _write(out: Path, frames: Mapping[str, pl.LazyFrame], files: Mapping[str, Sequence[Path]]) -> None:
-    """Write the tables; long tables are streamed from their files."""
+    """Write the merged tables; long tables are streamed from the files of the jobs.
+
+    Args:
+        out: folder of the merged tables.
+        frames: merged tables, by name.
+        files: files of the jobs' tables, by name of the table.
+    """
     for table in ORDER:
         with naming_damage(files[table]):
             write_table(out / f"{table}.parquet", frames[table], TABLES[table])
 
 
 def _holding(files: Sequence[Path], table: str, key: Mapping[str, object]) -> list[Path]:
-    """Return the files that contain a row with this key."""
+    """Return the files that contain a row with the values of `key`, which are given by column."""
     same = [pl.col(name).eq_missing(pl.lit(value)) for name, value in key.items()]
     return [file for file in files if scan([file], table).filter(same).head(1).collect().height]

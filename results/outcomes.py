@@ -1,4 +1,8 @@
-"""Classes of outcomes of a run: finished, failed (counts as the worst value) or missing."""
+"""Outcomes of runs in three classes.
+
+A finished run has a result. A failed run counts as the worst value of its method. A missing run says nothing
+about its method.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +12,25 @@ FINISHED = ("reached", "budget")
 FAILED = ("diverged", "error", "out_of_memory", "out_of_time")  # failures count against the method
 MISSING = ("interrupted",)  # a signal or a scheduler ended the run, which says nothing about the method
 OUTCOMES = (*FINISHED, *FAILED, *MISSING)
-# Outcome that no table contains. Reports assign it to failed runs on a workload on which every method fails.
+# Outcome that reports assign to failed runs on a workload on which every method fails; no table contains it.
 WORKLOAD_FAULT = "workload_fault"
 
 
 def finished() -> pl.Expr:
-    """Whether a run ended at its budget, its stop or its target."""
+    """Return an expression on a table of runs: whether the run reached its full length or its goal."""
     return pl.col("outcome").is_in(FINISHED)
 
 
 def failed() -> pl.Expr:
-    """Whether a run counts as the worst: its method diverged, raised, or exceeded memory or time."""
+    """Return an expression on a table of runs: whether the method diverged, raised an exception, or exceeded
+    memory or time, so that the run counts as the worst value.
+    """
     return pl.col("outcome").is_in(FAILED)
 
 
 def missing() -> pl.Expr:
-    """Whether a run says nothing about its method; such runs are counted, and left out otherwise."""
+    """Return an expression on a table of runs: whether the run says nothing about its method.
+
+    Reports give the number of such runs, and leave them out of all other results.
+    """
     return pl.col("outcome").is_in((*MISSING, WORKLOAD_FAULT))

@@ -1,6 +1,9 @@
-"""Verdicts, the hash of a decision rule, and the distance of measures from limits: pure functions.
+"""Verdicts on claims, the hash of a decision rule, and values as shares of their limits: pure functions.
 
-The planning, the property checks and the reports all use them.
+Planning, property checks and reports use them. A claim is a sentence of a paper. It is decided by runs, or by
+property checks, which measure numbers on random instances and compare them with limits; a bound is a limit
+that a number must not exceed. A claim on properties consists of subclaims. If the source has a misprint,
+subclaims have variants, as printed and as corrected.
 """
 
 from __future__ import annotations
@@ -19,14 +22,16 @@ Variant = Literal["", "as printed", "as corrected"]
 SeriesKind = Literal["line", "fit", "reference", "contour", "path"]
 LogAxes = Literal["", "x", "y", "x y"]
 Verdict = Literal["reproduced", "partly reproduced", "not reproduced", "underpowered", "not run"]
-ALPHA = 0.05  # one-sided level of each comparison of a claim, and of all refutations of a claim together
-# A finding must be the same for at least this share of the settings that resampled tuning seeds choose.
+# One-sided significance level of each comparison of a claim, and of all refutations of a claim together
+ALPHA = 0.05
+# A finding (the result of a comparison) must be the same for at least this share of the resamples of tuning
+# seeds, which may choose other settings of the methods.
 MIN_AGREEMENT = 0.95
-# A bound is tested if some instance takes at least this share of its limit. A claim whose bounds hold without
-# being tested is reproduced only partly.
+# A bound is tested if the value of some instance is at least this share of the limit. A claim whose bounds
+# are satisfied but not tested is reproduced only partly.
 TESTED = 0.3
-# Version of the way from runs to a verdict. It is a part of every hash, so that raising it changes the rule
-# hash of all claims (tests/reports/claims/test_verdicts.py).
+# Version of the code that computes verdicts from runs. The hashes of the decision rules of all claims contain
+# it, so that increasing it changes all of them (tests/reports/claims/test_verdicts.py).
 RULE_VERSION = 5
 
 
@@ -37,7 +42,8 @@ def rule_hash(claim: Mapping[str, Any], at_most_partly: str) -> str:
 
     Args:
         claim: `id` and `supported_if` as the study file has them, in plain JSON types.
-        at_most_partly: reason of the scale why claims cannot be fully reproduced; only its presence counts.
+        at_most_partly: reason why claims cannot be fully reproduced at the scale, or empty. The hash depends
+            only on whether there is a reason.
     """
     first = under_first_names(claim)
     rule = {
@@ -63,9 +69,11 @@ def reason(
     value: float | None = None,
     names: Sequence[str] = (),
 ) -> dict[str, object]:
-    """Return a reason of a claim's verdict, as the column `reasons` lists them.
+    """Return a reason of a claim's verdict, an item of the column `reasons` of the table `claims`.
 
-    `curvebench.results.schema.REASONS` explains the codes and their numbers.
+    Args:
+        code: one of `curvebench.results.schema.REASONS`, where comments explain the numbers of each code.
+        count, of, value, names: numbers and names of the reason; None or empty if the code has none.
     """
     return {"code": code, "count": count, "of": of, "value": value, "names": list(names)}
 
@@ -77,16 +85,16 @@ def _order(condition: Mapping[str, Any]) -> str:
 
 
 def satisfies(value: float, relation: Relation, limit: float, tolerance: float, sampled: bool) -> bool | None:
-    """Return whether a measure satisfies its limit; None where an estimate is too inaccurate to tell.
+    """Return whether a measured value satisfies its limit; None if an estimate is too inaccurate to decide.
 
     Args:
-        value: the measure; infinite and NaN values never satisfy a limit.
+        value: the measured value; infinite and NaN values never satisfy a limit.
         relation: relation that the claim asserts between value and limit.
-        limit: number that the claim sets.
-        tolerance: distance by which the value may miss the limit, for rounding; for an estimate half of the
-            length of its interval.
-        sampled: whether the value is an estimate. If the limit lies in its interval, an inequality is
-            undecided, while an equality is satisfied.
+        limit: number that the claim gives.
+        tolerance: distance by which the value may miss the limit because of rounding; for an estimate, half
+            of the length of its confidence interval.
+        sampled: whether the value is an estimate from random samples. If the limit is in its confidence
+            interval, an inequality is undecided, while an equality is satisfied.
     """
     if not math.isfinite(value):
         return False
@@ -98,12 +106,12 @@ def satisfies(value: float, relation: Relation, limit: float, tolerance: float, 
 
 
 def bound_shares(measures: Iterable[tuple[str, float, Relation, float, float]]) -> dict[str, float]:
-    """Return the largest share of its limit that each bound of a subclaim takes, by quantity.
+    """Return, for each quantity with an upper bound, the largest measured value as a share of its limit.
 
-    A bound is a measure that must stay below a positive limit.
+    Only measures with the relation `<=` and a positive limit count as bounds.
 
     Args:
-        measures: quantity, value, relation, limit and tolerance of each measure.
+        measures: quantity, value, relation, limit and tolerance of each measure of a subclaim.
     """
     shares: dict[str, float] = {}
     for quantity, value, relation, limit, tolerance in measures:
@@ -114,9 +122,11 @@ def bound_shares(measures: Iterable[tuple[str, float, Relation, float, float]]) 
 
 
 def least_tested(shares: Mapping[str, float]) -> tuple[str, float]:
-    """Return the bound of a subclaim that takes the smallest share of its limit, with this share.
+    """Return the quantity whose values stay farthest below their limit, with its share of the limit.
 
-    A subclaim without bounds has an empty name and the share 0.
+    Args:
+        shares: largest value as a share of its limit, by quantity. If there are no quantities, the result is
+            an empty name and the share 0.
     """
     return min(shares.items(), key=lambda bound: bound[1], default=("", 0.0))
 
@@ -126,18 +136,23 @@ def verdicts(
     at_most_partly: str = "",
     untested: Collection[tuple[str, str]] = (),
 ) -> dict[Variant, Verdict]:
-    """Return the verdict of property checks by variant; the variant is empty where the source has no
-    misprint.
+    """Return the verdict of property checks on each variant of a claim.
 
-    A claim is reproduced if all its subclaims hold, only partly if some of them are not tested. It is not
-    reproduced if one misses. Otherwise sampling leaves some undecided, and the claim is underpowered. As
-    printed, only the misprinted subclaims are judged, so that true statements next to a false one do not save
-    it. As corrected, the corrected subclaims and the well-printed ones are judged.
+    A claim is reproduced if all its subclaims are satisfied, and only partly reproduced if a satisfied
+    subclaim is untested. It is not reproduced if one subclaim is violated. Otherwise some subclaims are
+    undecided because of sampling, and the claim is underpowered. The variant `as printed` depends only on the
+    misprinted subclaims, so that correct statements next to a misprinted one do not count for it. The variant
+    `as corrected` depends on the corrected subclaims and on those without a misprint.
 
     Args:
-        holding: whether each subclaim holds, by subclaim and variant; None where an estimate is undecided.
-        at_most_partly: reason why the claim cannot be fully reproduced; empty where it can.
-        untested: subclaims that hold and have a bound that no instance came near, by subclaim and variant.
+        holding: whether each subclaim is satisfied, by subclaim and variant; None if it is undecided. The
+            variant is empty for a subclaim without a misprint.
+        at_most_partly: reason why the claim cannot be fully reproduced; empty if there is no such reason.
+        untested: subclaims, with their variants, that are satisfied and have a bound that no instance came
+            near.
+
+    Returns:
+        Verdict by variant; if the source has no misprint, the only variant is "".
     """
     if not any(variant for _, variant in holding):
         return {"": _verdict(list(holding.values()), bool(at_most_partly or untested))}
@@ -155,24 +170,34 @@ def verdicts(
 
 
 def choices_flip(finding: Mapping[str, Any]) -> bool:
-    """Whether a finding depends on the choice of settings too much to be stated.
+    """Return whether a finding depends so much on tuning's choice of settings that it decides nothing.
 
     Args:
-        finding: row of the table `findings`, or its columns `ties`, `ties_agree` and `choices_agree`.
+        finding: row of the table `findings`; the columns `ties`, `ties_agree` and `choices_agree` are used.
     """
     agree = finding.get("ties_agree")
     return agree is not None and (agree < finding["ties"] or finding["choices_agree"] < MIN_AGREEMENT)
 
 
 def all_hold(holding: Collection[bool | None]) -> bool | None:
-    """Return whether all subclaims hold and there are any; None if none misses and some are undecided."""
+    """Return whether all subclaims are satisfied; None if some are undecided and the others are satisfied.
+
+    Args:
+        holding: whether each subclaim is satisfied, None if it is undecided. Without subclaims the result is
+            False.
+    """
     if not holding or False in holding:
         return False
     return None if None in holding else True
 
 
 def _verdict(parts: list[bool | None], at_most_partly: bool) -> Verdict:
-    """Return the verdict on subclaims that must all hold."""
+    """Return the verdict on a claim.
+
+    Args:
+        parts: whether each subclaim is satisfied; None if it is undecided.
+        at_most_partly: whether the claim can be reproduced only partly.
+    """
     outcome = all_hold(parts)
     if not outcome:
         return "not reproduced" if outcome is False else "underpowered"
@@ -180,12 +205,12 @@ def _verdict(parts: list[bool | None], at_most_partly: bool) -> Verdict:
 
 
 def share_of_limit(value: float, relation: Relation, limit: float, tolerance: float) -> float:
-    """Return the share of the accepted range that a measure takes: at most 1 if it holds, otherwise above 1.
+    """Return a measured value as a share of its limit: at most 1 if it satisfies the relation, else more.
 
-    The tolerance belongs to the accepted range. For `<=` the share is value / (limit + tolerance), for `>=`
-    the inverse with limit - tolerance, where both are positive. For `==` it is the distance from the limit
-    divided by the tolerance. It is infinite for infinite and undefined values, and for a measure that misses
-    a limit of the other sign or 0.
+    For `<=` the share is value / (limit + tolerance), for `>=` it is (limit - tolerance) / value, if
+    numerator and denominator are positive. For `==` it is the distance from the limit divided by the
+    tolerance. The share is infinite for infinite and undefined values, and for a value that violates a limit
+    of 0 or of the other sign.
     """
     if not math.isfinite(value):
         return math.inf

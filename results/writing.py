@@ -1,4 +1,4 @@
-"""Writing typed tables atomically: a reader sees either the old file or the new one."""
+"""Functions that write typed tables atomically: a reader sees either the old file or the new file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from polars.exceptions import InvalidOperationError, PolarsError
 from curvebench.results.temporary import taking_place, temporary_beside
 from curvebench.spec.errors import InputError
 
-DataType = Any  # a polars.DataType, or its class: polars returns classes for types inside of other types
+# A polars.DataType, or its class, since polars returns classes for the types inside of other types
+DataType = Any
 
 NOT_WRITABLE = "make it writable for you, or choose another results folder"
 REMEDIES = {
@@ -41,12 +42,12 @@ def write_table(path: Path, frame: pl.DataFrame | pl.LazyFrame, schema: pl.Schem
 
     Raises:
         InputError: when a column is missing, unknown or has a type whose conversion would lose values, or
-            when the file cannot be written; an old file at `path` is then unchanged.
+            when the file cannot be written. An old file at `path` then stays.
     """
     checked = typed(frame.lazy(), schema, path.stem)
     with replacing(path) as temporary:
         try:
-            # Given a path, polars may still open the file after an error, when it was already deleted.
+            # Pass an open file: given a path, polars may open the file after an error has deleted it.
             with temporary.open("wb") as file:
                 checked.sink_parquet(file)
         except InvalidOperationError as error:
@@ -78,10 +79,10 @@ def typed(frame: pl.LazyFrame, schema: pl.Schema, table: str) -> pl.LazyFrame:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary name whose file durably replaces `path` when the block ends without an error.
+    """Yield a temporary path; when the block ends without an error, its file replaces the file at `path`.
 
     Raises:
-        NotWritten: when the system refuses, with the folder, the reason and the remedy.
+        NotWritten: when the system refuses to write; the message names the folder, the reason and the remedy.
     """
     try:
         with taking_place(path) as temporary:
@@ -97,7 +98,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def _fits(source: DataType, target: DataType) -> bool:
-    """Whether a cast between two types keeps every value that it accepts."""
+    """Return whether converting values from one type to another keeps every value that it does not refuse."""
     if source in (target, pl.Null):
         return True
     if isinstance(source, pl.List) and isinstance(target, pl.List):
@@ -113,8 +114,9 @@ def _fits(source: DataType, target: DataType) -> bool:
 
 
 def _error_number(error: BaseException) -> int | None:
-    """Return the system's error number; polars' own errors, and its OSErrors, contain it only in their
-    text.
+    """Return the system's error number of an exception; None if it has none.
+
+    Exceptions of polars contain the number only in their text.
     """
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno
@@ -123,9 +125,9 @@ def _error_number(error: BaseException) -> int | None:
 
 
 def _refusal(path: Path) -> int | None:
-    """Return the error number with which the system refuses to write a small file now.
+    """Return the error number with which the system refuses to write a small file; None if it can be written.
 
-    It is used where an error does not contain the number. None if the file can be written.
+    This test finds the number if an exception does not contain it.
     """
     try:
         with temporary_beside(path) as temporary, temporary.open("wb") as file:

@@ -68,9 +68,8 @@ def completed(rule: Rule, given: Mapping[str, Any], later: Sequence[str] = ()) -
     """
     if "lr" in given:
         raise InputError(f"{rule.name}: the learning rate is called learning_rate, not lr")
-    numbers = {
-        name: value for name, value in given.items() if not (name in later and name in rule.hyperparameters)
-    }
+    unchecked = {*later} & {*rule.hyperparameters}
+    numbers = {name: value for name, value in given.items() if name not in unchecked}
     with as_input_errors():
         return rule.complete(numbers, later)
 
@@ -129,7 +128,5 @@ def check_array(owner: str, shape: tuple[int, ...], dtype: str, remedy: str) -> 
 
 def label(rule: Rule) -> str:
     """Return the name of a rule, followed by the options that differ from their defaults."""
-    changed = [
-        f"{name} {value}" for name, value in rule.chosen.items() if value != rule.options[name].default
-    ]
+    changed = [f"{key} {value}" for key, value in rule.chosen.items() if value != rule.options[key].default]
     return f"{rule.name} ({', '.join(changed)})" if changed else rule.name

@@ -246,9 +246,7 @@ def _torch(locator: str, arguments: Mapping[str, Any], **fields: Any) -> Rule:
         arguments: the option `arguments`, with defaults.
         fields: the other fields of the rule.
     """
-    constructor_arguments = {
-        name: value for name, value in arguments.items() if name not in (GROUPS, CLOSURE)
-    }
+    fixed = {name: value for name, value in arguments.items() if name not in (GROUPS, CLOSURE)}
     groups = arguments.get(GROUPS)
     in_groups = (group["optimizer"] for group in (groups or {}).values() if "optimizer" in group)
     optimizers = [locator, *in_groups]
@@ -256,7 +254,7 @@ def _torch(locator: str, arguments: Mapping[str, Any], **fields: Any) -> Rule:
     def make(
         leaves: Mapping[str, Any], roles: Mapping[str, ParameterRole], values: Mapping[str, float]
     ) -> list[Any]:
-        resolved = {name: _resolved(value) for name, value in constructor_arguments.items()}
+        resolved = {name: _resolved(value) for name, value in fixed.items()}
         for name, value in values.items():
             _set(locator, resolved, "lr" if name == "learning_rate" else name, value)
         if groups is None:
@@ -501,8 +499,7 @@ def _at_the_average(ops: Ops, state: Any, param: Mapping[str, Array]) -> Mapping
     states = [node for node in jax.tree.leaves(state, is_leaf=is_average) if is_average(node)]
     if not states:
         return param
-    averaged: Mapping[str, Array] = jax.vmap(jax.vmap(schedule_free_eval_params))(states[0], dict(param))
-    return averaged
+    return jax.vmap(jax.vmap(schedule_free_eval_params))(states[0], dict(param))
 
 
 MAKERS: Mapping[str, Callable[..., Rule]] = {"torch": _torch, "optax": _optax}

@@ -83,7 +83,7 @@ def as_optax(rule: str | Rule, options: Options | None = None, kinds: Any = None
         raise ImportError("as_optax needs Optax, which is not installed: pip install optax") from error
     rule = chosen(rule, options)
     _refuse(rule)
-    hyperparameters = _checked(rule, hyper)
+    numbers = _checked(rule, hyper)
 
     def init(params: Any) -> RuleState:
         bound = _bound(rule, kinds, params)
@@ -94,9 +94,7 @@ def as_optax(rule: str | Rule, options: Options | None = None, kinds: Any = None
         if params is None:
             raise InputError(f"{rule.name} needs the parameters: update(gradients, state, parameters)")
         bound = _bound(rule, kinds, params)
-        values = {
-            name: value(state.count) if callable(value) else value for name, value in hyperparameters.items()
-        }
+        values = {name: value(state.count) if callable(value) else value for name, value in numbers.items()}
         values |= {"schedule": 1.0, "step": state.count + 1}
         arrays = (bound.arrays(grads), bound.states(state.rule), bound.arrays(params))
         changes, states = bound.updates(*arrays, values)
@@ -153,9 +151,8 @@ class _Leaf:
 
     def init(self, array: Array) -> Any:
         """Return the first state of the rule for this array, without a leading axis."""
-        return jax.tree.map(
-            lambda value: value[0], self.update.groups[0].rule.init(self.ops, self._as_lane(array))
-        )
+        state = self.update.groups[0].rule.init(self.ops, self._as_lane(array))
+        return jax.tree.map(lambda value: value[0], state)
 
     def update_of(
         self, grad: Array, state: Any, param: Array, values: Mapping[str, Any], work: Work

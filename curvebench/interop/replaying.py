@@ -49,16 +49,12 @@ def _blocks(basis: Basis, params: Mapping[str, np.ndarray]) -> dict[tuple[str, .
         for name in group:
             if name not in params:
                 raise InputError(unknown("the basis", "parameter", name, params))
-        size = sum(params[name].size for name in group)
+        owner, size = f"basis of {', '.join(group)}", sum(params[name].size for name in group)
         if matrix.shape != (size, size):
-            raise InputError(
-                f"basis of {', '.join(group)}: the matrix has shape {matrix.shape} and needs {(size, size)}"
-            )
+            raise InputError(f"{owner}: the matrix has shape {matrix.shape} and needs {(size, size)}")
         error = float(np.abs(matrix.T @ matrix - np.eye(size)).max())
         if not error < 1e-6:
-            raise InputError(
-                f"basis of {', '.join(group)}: the matrix is not orthogonal (|V^T V - I| reaches {error:.1e})"
-            )
+            raise InputError(f"{owner}: the matrix is not orthogonal (|V^T V - I| reaches {error:.1e})")
     return blocks
 
 
@@ -308,10 +304,8 @@ def replay(
     # Check the gradients of all steps before the first step is computed.
     for number, gradients in enumerate(grads, start=1):
         _checked(gradients, params, number)
-    return [
-        online.step(gradients, 1.0, **((needs and needs[index]) or {}))
-        for index, gradients in enumerate(grads)
-    ]
+    by_step = zip(grads, needs or [None] * len(grads), strict=True)
+    return [online.step(gradients, 1.0, **(needed or {})) for gradients, needed in by_step]
 
 
 def _no_evaluation(*arguments: Any) -> StepInfo:

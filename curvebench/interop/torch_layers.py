@@ -115,10 +115,8 @@ class LayerSums(NamedTuple):
         """
         size = layer.inputs + (layer.bias is not None)
         inputs = self.inputs[None, :size, :size] / self.rows
-        return {
-            "inputs": inputs,
-            "gradients": layer_statistics.scale_of_mean_loss(fisher, examples) * self.gradients[None],
-        }
+        gradients = layer_statistics.scale_of_mean_loss(fisher, examples) * self.gradients[None]
+        return {"inputs": inputs, "gradients": gradients}
 
 
 def layer_sums(ops: Ops, layer: ModuleLayer, x: torch.Tensor, gradient: torch.Tensor) -> LayerSums:

@@ -221,9 +221,8 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
         specs = rule.hyperparameters.items()
         in_groups = [name for name, spec in specs if spec.default is None and name not in hyper]
         values = completed(rule, hyper, in_groups)
-        super().__init__(
-            params, {"lr" if name == "learning_rate" else name: value for name, value in values.items()}
-        )
+        defaults = {"lr" if name == "learning_rate" else name: value for name, value in values.items()}
+        super().__init__(params, defaults)
         names = [name for group in self.param_groups for name in group.get("param_names", ())]
         for name in kinds:
             if name not in names:

@@ -1,4 +1,8 @@
-"""Page of comparisons, on which readers choose any two methods of a report and see them side by side."""
+"""Page of comparisons, on which readers choose any two methods of a report and see them side by side.
+
+A pair consists of two runs with the same seed, one of each method. A run is censored if it stopped at a
+threshold or ended before its target, so that only bounds of its value are known.
+"""
 
 from __future__ import annotations
 
@@ -22,19 +26,20 @@ from curvebench.reports.tables import Tables
 from curvebench.results.intervals import MedianInterval
 from curvebench.spec.plan import StudyPlan
 
-# Maximum number of pairs of methods in the data of the page. A pair has about 100 bytes, so that the page
-# stays below 2 MB.
+# Maximum number of pairs of methods in the data of the page.
+# A pair has about 100 bytes, so that the page stays below 2 MB.
 MOST_PAIRS = 15_000
 
 
 @dataclass(frozen=True)
 class Pairing:
-    """Comparison of two methods on the seeds that both ran, from the view of the first.
+    """Comparison of a first method with a second method on the seeds that both ran.
 
     Args:
-        effect: effect of the first compared to the second.
-        lower, upper: share of pairs in which the first is better, if all undecided pairs count as worse, or
-            as better. A pair is undecided if censoring hides which method is better.
+        effect: effect of the first method compared to the second.
+        lower, upper: bounds of the share of pairs in which the first method is better. A pair is undecided if
+            censoring leaves open which method is better. `lower` counts undecided pairs as losses of the
+            first method, `upper` counts them as wins.
     """
 
     effect: PairedEffect
@@ -47,9 +52,12 @@ class Matchups:
     """All comparisons of methods by one quantity, on one workload and backend.
 
     Args:
+        study, workload: names.
+        quantity: name of the quantity in words.
+        direction: whether less or more of the quantity is better.
         is_count: whether the quantity is a count, which is shown without decimals.
-        stop: threshold at which runs stop; None without one.
-        unknown_words: words shown where nothing is known about the two methods, see `EffectBounds`.
+        stop: threshold of the quantity at which runs stop; None if there is no threshold.
+        unknown_words: texts shown if nothing is known of the effect; see `EffectBounds`.
         values: final runs with columns method, seed, value, and the bounds least and most of the value.
         methods: the methods that have values.
     """
@@ -87,7 +95,7 @@ class Matchups:
         runs = {name: Bounds(lower[name].to_numpy(), upper[name].to_numpy()) for name in self.methods}
         pairings = {}
         for (first, first_runs), (second, second_runs) in permutations(runs.items(), 2):
-            # Mark the seeds that both methods ran.
+            # `shared` is a mask of the seeds that both methods ran.
             shared = ~np.isnan(first_runs.low) & ~np.isnan(second_runs.low)
             if shared.any():
                 pair = first_runs.at(shared), second_runs.at(shared)
@@ -101,7 +109,8 @@ class Matchups:
 def matchups_of(studies: Sequence[tuple[StudyPlan, Tables]]) -> list[Matchups]:
     """Return the matchups of all studies that have at least two methods.
 
-    Each workload has one for the headline metric and one for each target, on the study's first backend.
+    Each workload has one matchup for the headline metric (the metric by which the study compares methods) and
+    one matchup for each target, on the study's first backend.
     """
     return [
         matchups
@@ -140,11 +149,14 @@ def comparison_page(studies: Sequence[tuple[StudyPlan, Tables]], preferred: Sequ
     the fewest methods.
 
     Args:
-        preferred: methods for the first view; the page begins with the first two.
+        preferred: methods in the order of preference; the page first shows the first two of them.
 
     Returns:
-        `data` for the script (texts only), the names of matchups that are `left_out`, the `methods`, the
-        `comparisons` (all effects shown), and `bounded` (whether some effects are censored).
+        data: texts for the script of the page.
+        left_out: names of the matchups that are left out.
+        methods: methods that readers can choose.
+        comparisons: all effects on the page.
+        bounded: whether only bounds of some effects are known, because of censoring.
     """
     matchups = matchups_of(studies)
     if sum(matchup.size for matchup in matchups) > MOST_PAIRS:
@@ -166,9 +178,10 @@ def comparison_page(studies: Sequence[tuple[StudyPlan, Tables]], preferred: Sequ
 
 
 def _texts(matchup: Matchups, methods: Sequence[str]) -> dict[str, Any]:
-    """Return the texts of a matchup that readers see. Methods are numbers, to keep the page small.
+    """Return the texts that readers see of a matchup, for the script of the page.
 
-    `pairs` maps the first method and then the second to the result of `cells`.
+    To keep the page small, methods are given by their index in `methods`. The value of `pairs` maps the first
+    method, and then the second method, to the result of `cells`.
     """
     pairs: dict[int, dict[int, list[str]]] = {}
     for (first, second), pairing in matchup.pairings.items():
@@ -185,9 +198,9 @@ def _texts(matchup: Matchups, methods: Sequence[str]) -> dict[str, Any]:
 
 
 def median_texts(matchup: Matchups, value: MedianInterval) -> list[str]:
-    """Return the text of a method's median and of its interval.
+    """Return the texts of a method's median and of its interval.
 
-    If the median is the threshold at which runs stop, the text says that the method stopped there.
+    If the median is the threshold at which runs stop, the text says that the method's runs stopped there.
     """
     if matchup.is_count:
         middle, low, high = counts((value.median, value.low, value.high))
@@ -198,10 +211,10 @@ def median_texts(matchup: Matchups, value: MedianInterval) -> list[str]:
 
 
 def cells(pairing: Pairing) -> list[str]:
-    """Return the texts of a comparison of two methods.
+    """Return the texts of a comparison of two methods, in the order of the page's columns.
 
-    They are the effect and its interval; wins of the first method and the other outcomes; the chance that the
-    first is better and its interval; the p-value.
+    They are the effect and its interval, the number of pairs that the first method wins and the numbers of
+    other outcomes, the probability that the first method is better and its interval, and the p-value.
     """
     effect, lower, upper = pairing.effect, pairing.lower, pairing.upper
     other_outcomes = [(effect.losses, "worse"), (effect.ties, "equal"), (effect.open, "open")]

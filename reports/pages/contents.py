@@ -1,4 +1,9 @@
-"""Contents of a site: the best version of each study, from local runs and from published sets."""
+"""Contents of a site: the best version of each study, from local runs and from published sets.
+
+A version is either the local runs, which were computed on this machine, or a published set. A study or claim
+may be in several versions. The site shows the best version of each, which then leads. A board is a ranking of
+methods that ran on the same problems. An answer is the recommendation of a method for one workload.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +30,8 @@ from curvebench.spec.plan import ParityPlan, ReportPlan, StudyPlan
 from curvebench.spec.sources import Source
 
 Agreement = Literal["agrees", "disagrees", "open"]
-# Sign of a verdict, to compare two verdicts; verdicts that are not listed decide nothing.
+# Sign of each verdict that decides a claim: for (1) or against (-1) it. Two verdicts agree if their signs are
+# equal.
 SAYS = {"reproduced": 1, "partly reproduced": 1, "not reproduced": -1}
 
 
@@ -34,8 +40,11 @@ class ShownStudy:
     """A study that has a page, with its tables, its figures, and the plan that it is part of.
 
     Args:
-        study: the study under the name that pages use.
-        planned: the same study under the name in its plan.
+        study: the study, with the name that pages use.
+        planned: the same study, with the name in its plan.
+        tables: tables of the study.
+        figures: list of the study's figures.
+        plan: plan that contains the study.
     """
 
     study: StudyPlan
@@ -50,9 +59,10 @@ class Version:
     """Local runs or a published set, with everything read from disk.
 
     Args:
-        studies: all studies of the plan, in its order.
+        plan: plan of the local runs or of the set.
+        studies: all studies of the plan, in the order of the plan.
         check_figures: figures that the property checks draw.
-        check_folder: the site's folder for these figures.
+        check_folder: folder for these figures, relative to the site.
         claims: verdicts on the claims, with their figures.
         measures: rows of the property checks; None if the plan has no checks.
     """
@@ -66,20 +76,21 @@ class Version:
 
     @cached_property
     def jobs(self) -> pl.DataFrame:
-        """All jobs of studies, parity and property checks; jobs of joined studies are not included."""
+        """All jobs of the plan's studies, parity checks and property checks (see `read_jobs`)."""
         return read_jobs(self.plan)
 
     @cached_property
     def failures(self) -> Rows:
-        """Failures of these jobs."""
+        """Failures of the version's jobs."""
         faults = [fault for entry in self.studies for fault in faults_of(entry.study.name, entry.tables.runs)]
         return failures_of(self.jobs, faults)
 
     def best(self, narrowed: ReportPlan) -> tuple[list[ShownStudy], list[ClaimVerdict]]:
-        """Return the studies and claims of which this version is the best.
+        """Return the studies and claims for which this version is the best one.
 
         Args:
-            narrowed: the version's plan, reduced to the studies and claims that no other version has better.
+            narrowed: the version's plan, reduced to the studies and claims for which no other version is
+                better.
         """
         names = {study.name for study in narrowed.studies}
         deciding = {*names, *(study.name for study in narrowed.skipped)}
@@ -91,7 +102,7 @@ class Version:
 def read_version(plan: ReportPlan) -> Version:
     """Read the tables and figures of a plan, and the verdicts on its claims.
 
-    A local study that joins another study has no figures of its own and no page, so that none are read.
+    A local study that joins another study (adds methods to it) has no page and no figures.
 
     Raises:
         InputError: when a table or a list of figures is missing or damaged.
@@ -110,7 +121,7 @@ def read_version(plan: ReportPlan) -> Version:
 
 
 def renamed_here(entry: ShownStudy) -> ShownStudy:
-    """Rename a local study to "NAME (here)", because a published set has a better version of it."""
+    """Rename a local study to "NAME (here)", because the page NAME shows a better, published version."""
     return replace(entry, study=entry.study.model_copy(update={"name": f"{entry.study.name} (here)"}))
 
 
@@ -118,7 +129,7 @@ def on_page(claim: ClaimVerdict, page_of: Mapping[str, str]) -> ClaimVerdict:
     """Return a claim with the name that pages use for its study.
 
     Args:
-        page_of: names of studies on pages, by the names in their plan.
+        page_of: name of a study on pages, by its name in its plan.
     """
     page = page_of.get(claim.study)
     return claim if page is None else replace(claim, study=page, folder=figure_folder(page))
@@ -126,14 +137,14 @@ def on_page(claim: ClaimVerdict, page_of: Mapping[str, str]) -> ClaimVerdict:
 
 @dataclass(frozen=True)
 class ClaimAgreement:
-    """Verdict of a claim from local runs, and the verdict in a published set."""
+    """Verdicts on one claim from local runs and in a published set."""
 
     local: ClaimVerdict
     published: ClaimVerdict
 
     @property
     def agreement(self) -> Agreement:
-        """Whether the verdicts agree; "open" if one of them decides nothing."""
+        """Whether the two verdicts agree; "open" if at least one of them decides nothing."""
         product = SAYS.get(self.local.verdict, 0) * SAYS.get(self.published.verdict, 0)
         return "agrees" if product > 0 else "disagrees" if product else "open"
 
@@ -141,7 +152,7 @@ class ClaimAgreement:
 def checked_against(local: Iterable[ClaimVerdict], published: Iterable[ClaimVerdict]) -> list[ClaimAgreement]:
     """Return the claims that were decided both locally and in a published set.
 
-    Disagreements come first, then claims that are open in one of the two.
+    Disagreements come first, then claims for which a verdict decides nothing.
 
     Args:
         local: claims of the local runs.
@@ -159,11 +170,11 @@ def checked_against(local: Iterable[ClaimVerdict], published: Iterable[ClaimVerd
 
 @dataclass(frozen=True)
 class SiteContents:
-    """Contents of a site. Each part is computed once, when the first page needs it.
+    """Contents of a site. Each property is computed once, when the first page needs it.
 
     Args:
         plan: plan of the site.
-        versions: versions of the published sets, and last the version of the local runs.
+        versions: all versions; the version of the local runs comes last.
     """
 
     plan: ReportPlan
@@ -176,13 +187,13 @@ class SiteContents:
 
     @cached_property
     def _best(self) -> list[tuple[list[ShownStudy], list[ClaimVerdict]]]:
-        """Studies and claims of each version that no other version has better."""
+        """For each version, the studies and claims for which it is the best version."""
         narrowed = zip(self.versions, shown_plans(self.plan), strict=True)
         return [version.best(plan) for version, plan in narrowed]
 
     @cached_property
     def leading(self) -> list[ShownStudy]:
-        """Best version of each study: first the studies of the plan, in its order, then others by name."""
+        """Best version of each study: the plan's studies in its order, then the other studies by name."""
         position_of = {study.name: position for position, study in enumerate(self.plan.studies)}
         return sorted(
             (entry for best, _ in self._best for entry in best),
@@ -196,30 +207,31 @@ class SiteContents:
 
     @cached_property
     def with_pages(self) -> list[ShownStudy]:
-        """Leading studies, and local studies of which a published set has a better version."""
+        """Leading studies, and the local studies for which a published set is the better version."""
         leading = {id(entry) for entry in self.leading}
         local = (entry for entry in self.own.studies if id(entry) not in leading and not entry.study.joins)
         return [*self.leading, *map(renamed_here, local)]
 
     @cached_property
     def plan_of(self) -> dict[str, ReportPlan]:
-        """Plan that a study is part of, by the name of the study on pages."""
+        """Plan that contains a study, by the name of the study on pages."""
         return {entry.study.name: entry.plan for entry in self.with_pages}
 
     @cached_property
     def runs(self) -> dict[str, list[Rows]]:
-        """Pages of each study's runs, by the name of the study on pages."""
+        """Rows of the tables of runs, divided into pages, by the name of the study on pages."""
         return {entry.study.name: run_pages(entry.study, entry.tables.runs) for entry in self.with_pages}
 
     @cached_property
     def answers(self) -> list[Answer]:
-        """Answers of the leading studies."""
+        """Answers for the workloads of the leading studies."""
         return answers(self.studies)
 
     def overview(self) -> dict[str, Any]:
-        """Return the context of the overview: the heat map, and answers in its order.
+        """Return the context of the overview: the heat map, and the answers.
 
-        The first board decides the order of the map's columns. Answers on the map come first.
+        The first board decides the order of the map's columns. The answers on the map come first, in the
+        order of its rows.
         """
         main, folded_away = folded(self.answers)
         heat = heat_map(main, self._boards[0])
@@ -228,9 +240,9 @@ class SiteContents:
         return {"heat": heat, "answers": ordered, "more_answers": folded_away}
 
     def answers_of(self, entry: ShownStudy) -> list[Answer]:
-        """Return the answers of a study.
+        """Return the answers for the workloads of a study.
 
-        They are the answers of the overview if the study leads there, and are computed otherwise.
+        For a leading study these are the answers of the overview; for another study they are computed.
         """
         leading_answers = [answer for answer in self.answers if answer.study is entry.study]
         return leading_answers or answers([(entry.study, entry.tables)])
@@ -239,12 +251,12 @@ class SiteContents:
 
     @cached_property
     def _boards(self) -> tuple[Board | None, dict[Source, list[Board]]]:
-        """First board, and the other boards by source."""
+        """First board, which has the most results, and the other boards by the source of their studies."""
         return by_source(leaderboards(self.studies))
 
     @property
     def other_boards(self) -> dict[Source, list[Board]]:
-        """All boards except the first, by source."""
+        """All boards except the first, by the document that their studies cite first."""
         return self._boards[1]
 
     @property
@@ -254,7 +266,7 @@ class SiteContents:
         return [*([first] if first else []), *(board for boards in groups.values() for board in boards)]
 
     def board_of(self, study: StudyPlan) -> Board | None:
-        """Return the board with a study's first backend; None if it is on no board."""
+        """Return the board that contains a study on its first backend; None if the study is on no board."""
         boards = (board for board in self.boards if board.backend == study.backends[0])
         return next((board for board in boards if any(col.study is study for col in board.columns)), None)
 
@@ -262,14 +274,14 @@ class SiteContents:
 
     @cached_property
     def own_claims(self) -> dict[str, ClaimVerdict]:
-        """Claims decided by local runs, with the study names that pages use, by id."""
+        """Claims that local runs decide, by id; their studies have the names that pages use."""
         local = (entry for entry in self.with_pages if entry.plan is self.own.plan)
         page_of = {entry.planned.name: entry.study.name for entry in local}
         return {claim.id: on_page(claim, page_of) for claim in self.own.claims}
 
     @cached_property
     def claims(self) -> dict[str, Any]:
-        """Context of the page of claims: each claim from the version that decides it best."""
+        """Context of the page of claims, with each claim from the best version that decides it."""
         verdicts = [*(claim for _, claims in self._best for claim in claims), *unrun(self.plan)]
         ids = {claim.id for claim in verdicts}
         verdicts += [claim for name, claim in self.own_claims.items() if name not in ids]
@@ -278,7 +290,7 @@ class SiteContents:
 
     @cached_property
     def claim_of(self) -> dict[str, dict[str, ClaimVerdict]]:
-        """Claims by id, for each published set by its name, and for the local runs under an empty name."""
+        """Claims by id, by the name of the published set; the name of the local runs is ""."""
         return {item.plan.published: {claim.id: claim for claim in item.claims} for item in self.versions}
 
     @cached_property
@@ -296,7 +308,7 @@ class SiteContents:
 
     @cached_property
     def compared(self) -> ParityPlan | None:
-        """Comparison of backends: from the local runs, or else from the last published set that has one."""
+        """Plan of the comparison of backends, from the local runs or the last published set that has one."""
         return next((plan.parity for plan in (self.plan, *reversed(self.plan.archive)) if plan.parity), None)
 
     @cached_property
@@ -306,7 +318,7 @@ class SiteContents:
 
     @cached_property
     def warnings(self) -> list[str]:
-        """Sentences that readers must know about the machines of the leading studies."""
+        """Sentences that warn readers about the machines of the leading studies."""
         return [f"{study.name}: {warning}" for study, tables in self.studies for warning in tables.warnings]
 
     @property

@@ -31,15 +31,15 @@ SCHEMA = {
     "machine": pl.String,
     "environment": pl.String,
     "commit": pl.String,
-    "date": pl.Int64,  # Time of the commit, milliseconds since 1970, UTC.
+    "date": pl.Int64,  # Time of the commit in milliseconds since 1970, UTC.
     "day": pl.String,  # Day of the commit, UTC.
-    "started": pl.Int64,  # Time of the measurement, milliseconds since 1970, UTC.
+    "started": pl.Int64,  # Time of the measurement in milliseconds since 1970, UTC.
     "measure": pl.String,
     "version": pl.String,  # Version of the benchmark; values of different versions cannot be compared.
     "case": pl.String,
     "backend": pl.String,
-    "value": pl.Float64,  # The value is null where the call failed.
-    "low": pl.Float64,  # Ends of asv's 99 % interval of the median; null where too few samples were taken.
+    "value": pl.Float64,  # The value is null if the call failed.
+    "low": pl.Float64,  # Ends of asv's 99 % interval of the median; null if too few samples were taken.
     "high": pl.Float64,
 }
 ORDER = ("date", "started", "commit")
@@ -64,10 +64,11 @@ class Stored:
 
 
 def read_stored(folder: Path) -> Stored:
-    """Read a folder of asv's results. A damaged file becomes a note.
+    """Read a folder of asv's results. For a damaged file, the result has a note instead of values.
 
     Args:
-        folder: has one folder per machine, with `machine.json` and one file per commit and environment.
+        folder: folder with a subfolder for each machine, which contains `machine.json` and one file per
+            commit and environment.
     """
     frames: list[pl.DataFrame] = []
     machines: dict[str, Mapping[str, Any]] = {}
@@ -79,11 +80,11 @@ def read_stored(folder: Path) -> Stored:
                 machines[path.parent.name] = {**content}
             else:
                 frames.append(pl.DataFrame(_rows(content, path.parent.name), SCHEMA))
-        except Exception as error:  # A file with other content may raise any exception.
+        except Exception as error:  # A file with unexpected content may raise any exception.
             reason = f"{type(error).__name__}: {error}"
             notes.append(f"{path}: not a result of asv ({reason}), left out; delete it and measure again")
     stored = pl.concat([pl.DataFrame(schema=SCHEMA), *frames])
-    # asv stores NaN for a case that was not selected.
+    # asv stores NaN for a case that was not selected; such rows are removed.
     stored = stored.filter(pl.col("value").is_not_nan().fill_null(True))
     ends = pl.col("low", "high")
     stored = stored.with_columns(pl.when(ends.is_finite()).then(ends))
@@ -96,7 +97,7 @@ def read_stored(folder: Path) -> Stored:
 
 
 def _rows(content: Mapping[str, Any], machine: str) -> list[dict[str, Any]]:
-    """Return the values of one file of asv, in the columns that the file names itself.
+    """Return the values of one file of asv's results as rows with the columns of `SCHEMA`.
 
     Raises:
         Exception: of any kind, if the file is not a result of asv.
@@ -146,7 +147,7 @@ def steps_of(seconds: pl.DataFrame) -> list[dict[str, Any]]:
 
 
 def machine_parts(stored: Stored) -> list[dict[str, Any]]:
-    """Return the sections of the page, one per machine and environment."""
+    """Return the contexts of the page's sections, one per machine and environment."""
     multiple = pl.col("environment").n_unique().over("machine") > 1
     both = pl.format("{}, {}", "machine", "environment")
     named = stored.frame.sort(*ORDER).with_columns(name=pl.when(multiple).then(both).otherwise("machine"))
@@ -215,25 +216,27 @@ def kernels_page(folder: Path | None) -> dict[str, Any]:
 
 
 def read_ratios(path: Path = MEASURED) -> pl.DataFrame:
-    """Read the stored comparisons with other libraries: one row per step of ours and library that has it.
+    """Read the stored comparisons of optimizer steps with the steps of other libraries.
 
-    Columns: step, backend, precision, peer, ours_milliseconds, peer_milliseconds; ratio with low and high
-    (our time / their time, 95 % interval); same_low and same_high (interval of our time / our time, which
-    shows the noise); measured, processor, versions.
+    Returns:
+        A row for each step of this project and each library (peer) that has the same step. The columns are
+        step, backend, precision, peer, ours_milliseconds, peer_milliseconds; ratio (our time divided by the
+        peer's) with its 95 % interval low and high; same_low and same_high (the interval if our step is
+        compared with itself, which shows the noise); measured, processor, versions.
     """
     return pl.read_csv(path, schema_overrides={"measured": pl.String})
 
 
 def ratio_tables(stored: pl.DataFrame) -> list[dict[str, Any]]:
-    """Return one table per backend, with a row per rule and a cell per set of shapes.
+    """Return one table per backend, with a row per update rule and a column per set of parameter shapes.
 
-    A cell compares our step with the fastest library.
+    An entry of the table compares our step with that of the fastest library.
 
     Returns:
-        Dictionaries with `backend`, `shapes` (in the order stored), `rows` (`rule`, and `cells` by shapes),
-        `worst` (the row of `stored` with the highest ratio) and `mean` (geometric mean of the ratios). The
-        mean leaves out comparisons with a different computation; the name of such a step says so after its
-        shapes ("beside bfloat16").
+        Dictionaries with `backend`, `shapes` (in the order stored), `rows` (each with `rule`, and `cells` by
+        shapes), `worst` (the row of `stored` with the highest ratio) and `mean` (geometric mean of the
+        ratios). The mean leaves out comparisons in which the peer computes something different; the name of
+        such a step says so after its shapes ("beside bfloat16").
     """
     comparison = ["step", "backend", "precision"]
     of_fastest = stored.filter(pl.col("ratio") == pl.col("ratio").max().over(comparison))

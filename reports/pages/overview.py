@@ -1,7 +1,10 @@
 """Overview: which method to use for each workload, and a map of all methods and problems.
 
-For each workload it names the method that reaches the target first and the method that ends best. A cell of
-the map says how many times worse than the best a method is.
+For each workload, the overview names the method that reaches the target first and the method that ends best,
+which has the best headline metric after equal steps. A cell of the map says how many times worse than the
+best method a method is. A method is an optimizer in a basis (an orthogonal change of coordinates of the
+parameters). A study joins another study if it adds methods to it. A board is a ranking of methods that ran on
+the same problems.
 """
 
 from __future__ import annotations
@@ -28,19 +31,20 @@ from curvebench.results.verdicts import ALPHA
 from curvebench.spec.method import Method
 from curvebench.spec.plan import StudyPlan, WorkloadPlan
 
-# Upper bounds of the ratios with the colours 0 to 3. Higher ratios have colour 4, and a miss of the target
-# colour 5.
+# Upper bounds of the ratios that are shown in the colours 0 to 3.
+# Higher ratios have colour 4, and a method that misses the target has colour 5.
 STEPS = (1.1, 1.5, 3.0, 10.0)
-LEAST_PROBLEMS = 2  # Minimum number of problems of a method that gets a column of its own.
+LEAST_PROBLEMS = 2  # Minimum number of problems that a method with a column must have run.
 
 
 @dataclass(frozen=True)
 class BestMethods:
-    """Methods that may be the best by one measure; the first has the best median.
+    """Methods that may be the best by one criterion.
 
     Args:
-        beaten: number of methods that are distinguished from the best.
-        smallest_p: smallest corrected p-value that the shared seeds permit.
+        methods: labels of these methods; the first one has the best median.
+        beaten: number of other methods, which are significantly worse than some method.
+        smallest_p: smallest corrected p-value that is possible with the seeds that the methods share.
     """
 
     methods: tuple[str, ...]
@@ -54,7 +58,7 @@ class BestMethods:
 
     @property
     def can_reject(self) -> bool:
-        """Whether the seeds suffice to distinguish a method from the others."""
+        """Whether there are enough seeds for a test to find one method better than another."""
         return self.smallest_p <= ALPHA
 
 
@@ -63,13 +67,16 @@ class Winner:
     """Result of the best method on a workload. Costs include the gradients sampled for its basis.
 
     Args:
-        measure: criterion by which the method is the best: cost to the target, or the metric at the end after
-            equal steps.
-        value: the headline metric.
-        effect: effect compared to the baseline, seed by seed; None for the baseline itself.
-        evaluations, seconds: cost to the target; None without a target, or if steps were not timed.
-        basis: gradient evaluations for the basis before the first step; 0 without one.
-        reached: share of runs that reached the target; None without one.
+        measure: criterion by which the method is the best: "target" for the cost to the target, "end" for the
+            headline metric after equal steps.
+        best: the method, and the other methods that may be the best.
+        value: headline metric of the method.
+        effect: effect on the headline metric compared to the baseline, seed by seed; None if the method is
+            the baseline.
+        evaluations, seconds: cost to the target. None if there is no target, or for seconds if steps were not
+            timed.
+        basis: gradient evaluations for the basis before the first step; 0 if the basis needs none.
+        reached: share of runs that reached the target; None if there is no target.
     """
 
     measure: Literal["target", "end"]
@@ -88,13 +95,14 @@ class Answer:
 
     Args:
         backend: the study's first backend.
-        baseline: the study's first method, with which losses are compared.
-        target: metric and threshold; None if the study has none.
+        baseline: the study's first method, with which the headline metric of other methods is compared.
+        target: metric and threshold of the target; None if the workload has no target.
+        use: the recommended method. It is the method that reaches the target first, including the cost of its
+            basis. If there is no target, or if every method misses it in half of its runs, it is the method
+            that ends best.
         ends: the method that ends best after equal steps.
-        use: the method to use. It is the first at the target, including the cost of its basis. Without a
-            target, or if every method misses it in half of its runs, it is the method that ends best.
-        medians: median of each method by the criterion that chose the method to use.
-        shared: whether other studies have the workload too.
+        medians: median of each method by the criterion that chose the recommended method.
+        shared: whether other studies have the same workload.
     """
 
     study: StudyPlan
@@ -109,12 +117,15 @@ class Answer:
 
     @property
     def agree(self) -> bool:
-        """Whether the method to use is also the method that ends best."""
+        """Whether the recommended method is also the method that ends best."""
         return self.use.best.method == self.ends.best.method
 
     @property
     def winners(self) -> tuple[Winner, ...]:
-        """The method to use, and the method that ends best if it is another; empty if seeds are too few."""
+        """The recommended method, and the method that ends best if it is a different one.
+
+        Empty if there are too few seeds to find one method better than another.
+        """
         if len(self.medians) > 1 and not self.use.best.can_reject:
             return ()
         return (self.use,) if self.agree else (self.use, self.ends)
@@ -123,7 +134,7 @@ class Answer:
 def answers(studies: Sequence[tuple[StudyPlan, Tables]]) -> list[Answer]:
     """Return one answer per workload of each study, on the study's first backend.
 
-    Workloads without final runs have none.
+    A workload without final runs has no answer.
     """
     problems = (problem for study_tables in studies for problem in measures.problems_of(*study_tables))
     unmarked = [_answer(problem) for problem in problems if len(problem.values)]
@@ -136,7 +147,7 @@ def _answer(problem: measures.StudyProblem) -> Answer:
     study, target, final, values = problem.study, problem.target, problem.final, problem.values
     with_values = set(values["method"])
     baseline = next(method for method in study.methods if method in with_values)
-    # Without a target, no metric has this name, so that there are no times.
+    # If there is no target, the empty name of a metric leads to an empty frame of times.
     target_metric = target[0] if target else ""
     times = measures.evaluations_to_target(final, target_metric)
 
@@ -161,7 +172,7 @@ def _answer(problem: measures.StudyProblem) -> Answer:
         at_end = measures.median_by_method(values)
         ended = [name for name in study.methods if name in at_end]
         order = sorted(ended, key=lambda name: sign * at_end[name].median)
-        # Of methods that reach the target equally soon, the one that ends best leads.
+        # Of several methods that reach the target first, the method that ends best is recommended.
         first = best_methods_of(times, "minimize", order)
         fewest = median_interval(times.filter(method=first.method)["value"].to_numpy())
         if isfinite(fewest.median):
@@ -171,16 +182,17 @@ def _answer(problem: measures.StudyProblem) -> Answer:
 
 
 def best_methods_of(values: pl.DataFrame, direction: Direction, order: Sequence[str]) -> BestMethods:
-    """Return the methods that may be the best. Of methods with tied medians, the first in `order` leads.
+    """Return the methods that may be the best, the method with the best median first.
 
     Args:
         values: columns method, seed, value.
-        order: names of methods.
+        direction: whether less or more of the value is better.
+        order: labels of the methods. Of methods whose medians tie, the first in this order comes first.
     """
     chosen = best_set(values, direction, ALPHA, NEGLIGIBLE)
-    # If each method beats the next in a ring, none is kept; then all may be the best.
+    # If methods beat each other in a circle, every method is excluded; then all may be the best.
     candidates = set(chosen.filter("kept")["method"]) or set(chosen["method"])
-    # A method without a finite value is not the best.
+    # A method without a finite value is never the best.
     finished = set(values.filter(pl.col("value").is_finite())["method"])
     beaten, candidates = len(chosen) - len(candidates), candidates & finished or candidates
     median_of = {name: value.median for name, value in measures.median_by_method(values).items()}
@@ -200,9 +212,9 @@ class HeatCell:
 
     Args:
         ratio: how many times worse than the best median the method's median is, at least 1. It is infinite
-            where half of the runs missed the target.
-        level: number of the colour, from 0 for the best to 5 for a miss.
-        best: whether the method reached the target and cannot be distinguished from the best.
+            if half of the runs missed the target.
+        level: number of the colour, from 0 for the best method to 5 for a method that missed the target.
+        best: whether the method reached the target and is not significantly worse than any method.
     """
 
     ratio: float
@@ -212,7 +224,7 @@ class HeatCell:
 
 @dataclass(frozen=True)
 class HeatRow:
-    """Row of the map: a problem with one cell per column, None where the method did not run."""
+    """Row of the map: a problem with one cell per method, which is None if the method did not run on it."""
 
     answer: Answer
     cells: tuple[HeatCell | None, ...]
@@ -223,10 +235,12 @@ class HeatMap:
     """Map of methods and problems, with a column per method and a row per problem.
 
     Args:
-        methods: first the methods that join a study, then the methods of the first board by rank, then the
-            others by their number of problems.
-        joined: number of methods that join a study.
-        ranked: number of further methods that the first board ranks; without a board, all further methods.
+        methods: first the methods that joining studies add, then the methods of the first board by rank, then
+            the other methods by their number of problems.
+        rows: problems.
+        joined: number of methods that joining studies add.
+        ranked: number of methods that the first board ranks, which come next. If there is no board, all
+            remaining methods count.
     """
 
     methods: tuple[str, ...]
@@ -236,9 +250,9 @@ class HeatMap:
 
     @property
     def leading(self) -> HeatMap:
-        """Part of the map that fits on a page: the methods that join, and the best of the first board.
+        """Part of the map that fits on a page: added methods, and the best methods of the first board.
 
-        A problem that fewer than half of these methods ran is left out.
+        Problems that fewer than half of these methods ran are left out.
         """
         columns = self.joined + min(self.ranked, max(MOST_DRAWN - self.joined, 1))
         rows = (replace(row, cells=row.cells[:columns]) for row in self.rows)
@@ -247,10 +261,10 @@ class HeatMap:
 
 
 def folded(answers: Sequence[Answer]) -> tuple[list[Answer], list[Answer]]:
-    """Divide answers into one per problem and the rest.
+    """Divide answers into one answer for each problem and the remaining answers.
 
-    The answer of a problem is the one with most methods that other problems have too. Studies that only
-    repeat claims are in the rest.
+    Of several answers for a problem, the one with the most methods that also ran on other problems is chosen.
+    Answers of studies that only repeat claims of other studies are never chosen.
     """
     original = [answer for answer in answers if not answer.study.only_repeats]
     method_problems = {(method, answer.workload.name) for answer in original for method in answer.medians}
@@ -260,7 +274,7 @@ def folded(answers: Sequence[Answer]) -> tuple[list[Answer], list[Answer]]:
         return sum(counts[method] >= LEAST_PROBLEMS for method in answer.medians)
 
     best: dict[str, Answer] = {}
-    # Sorting is stable: of equal answers, the first stays first.
+    # Sorting is stable, so that the first of several equally good answers is chosen.
     for answer in sorted(original, key=shared, reverse=True):
         best.setdefault(answer.workload.name, answer)
     chosen = [answer for answer in answers if best.get(answer.workload.name) is answer]
@@ -268,13 +282,14 @@ def folded(answers: Sequence[Answer]) -> tuple[list[Answer], list[Answer]]:
 
 
 def heat_map(answers: Sequence[Answer], board: Board | None = None) -> HeatMap:
-    """Return the map of answers, one per problem.
+    """Return the map of methods and problems.
 
-    Rows with a single method are left out. Columns with a single problem are left out too, if there are
-    several problems and the method does not join a study.
+    Problems that a single method ran are left out. Methods that ran a single problem are left out too, if
+    there are several problems and the method was not added by a joining study.
 
     Args:
-        board: the first board.
+        answers: one answer for each problem.
+        board: the first board, which orders the methods; None to order them by their number of problems.
     """
     costs = [_costs(answer) for answer in answers]
     counts = Counter(method for cost_of in costs for method in cost_of)
@@ -295,11 +310,11 @@ def heat_map(answers: Sequence[Answer], board: Board | None = None) -> HeatMap:
 
 
 def _costs(answer: Answer) -> dict[str, float]:
-    """Return a quantity to minimize for each method.
+    """Return for each method the quantity, to be minimized, by which the map compares methods.
 
-    It is the number of gradient evaluations to the target, or the loss or error at the end, or the inverse of
-    a metric that is maximized. The result is empty if a value is not positive, because ratios then mean
-    nothing.
+    It is the number of gradient evaluations to the target if these chose the recommended method. Otherwise it
+    is the headline metric at the end, or its inverse if the metric is maximized. The result is empty if a
+    value is not positive, because ratios then have no meaning.
     """
     maximized = answer.use.measure == "end" and answer.study.direction == "maximize"
     costs = {method: 1 / value if maximized and value else value for method, value in answer.medians.items()}

@@ -1,4 +1,7 @@
-"""Page of parity: for each comparison of backends, a table of optimizers by problems."""
+"""Page of parity: for each comparison of backends, a table of optimizers by problems.
+
+Parity jobs run an optimizer on a problem on two backends and record how much the results differ.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ def parity_rows(plan: ParityPlan) -> pl.DataFrame:
 
 
 def parity_page(plan: ParityPlan, rows: pl.DataFrame) -> dict[str, Any]:
-    """Return the context of the page: a matrix for each comparison, and the comparisons that failed.
+    """Return the context of the page: a table for each comparison of backends, and the failed comparisons.
 
     Args:
         plan: the problems and optimizers that were compared.
@@ -41,11 +44,12 @@ def parity_page(plan: ParityPlan, rows: pl.DataFrame) -> dict[str, Any]:
 
 
 def matrix(plan: ParityPlan, rows: pl.DataFrame, comparison: str) -> dict[str, Any]:
-    """Return the table of one comparison.
+    """Return the table of one comparison of backends.
 
     Returns:
-        A dictionary with the comparison, whether its differences are in ulps, and one row per optimizer. The
-        cells of a row follow the problems of the plan; a cell is None where nothing was compared.
+        A dictionary with the comparison, whether its differences are in ulps (units in the last place of a
+        floating-point number), and one row per optimizer. The cells of a row are in the order of the plan's
+        problems; a cell is None if the optimizer was not compared on the problem.
     """
     selected = rows.filter(pl.col("comparison") == comparison)
     cells = {(row["optimizer"], row["problem"]): row for row in selected.iter_rows(named=True)}

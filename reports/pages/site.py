@@ -34,23 +34,24 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 STATIC = Path(__file__).parent.parent / "static"
-# Copy of the plan that the site shows. Planning renders the site again if its plan differs from this.
+# Copy of the plan that the site shows. Snakemake renders the site again if the plan differs from this copy.
 SHOWN = "plan.json"
-# Rendered documentation (`make docs`), relative to the default folder of the site. Other sites have no link.
+# Rendered documentation (`make docs`), relative to the default folder of the site.
+# Sites in other folders have no link to it.
 DOCUMENTATION = "../../docs/site/docs/index.html"
-# List of the files that the last rendering wrote. The next rendering keeps all other files of the folder.
+# List of the files that the last rendering wrote. The next rendering keeps all other files in the folder.
 WRITTEN = "files.json"
 
 
 def render_site(plan: ReportPlan, out: Path, drawings: Path, log: Callable[[str], None]) -> list[str]:
-    """Render every page into a folder and return a summary in lines.
+    """Render every page into a folder, and return the lines of a summary.
 
     The new folder replaces the old folder when it is complete. Files in the old folder that no rendering
     wrote are kept.
 
     Args:
         drawings: folder for figures that are drawn during rendering; it is created if necessary.
-        log: is called with a description of each step before the step.
+        log: function that is called with a description of each step before the step.
 
     Raises:
         InputError: when a study's tables or figures are missing or damaged.
@@ -108,7 +109,7 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, log: Callable[[str]
 
 
 def _environment(contents: SiteContents) -> Environment:
-    """Return the environment of templates, with the facts and functions that all pages use."""
+    """Return the environment of the templates, with the values and functions that all pages use."""
     environment = templates()
     environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
     studies = tuple(page.study for page in contents.with_pages)
@@ -147,7 +148,7 @@ def _figures(contents: SiteContents) -> list[tuple[str, Path, Rows]]:
 
 
 def _scales(plans: Iterable[ReportPlan]) -> list[str]:
-    """Return the names of the plans' scales in words, without repetition."""
+    """Return the different scales of the plans, in words."""
     return list(dict.fromkeys(formatting.words(plan.scale) for plan in plans))
 
 
@@ -162,7 +163,11 @@ def runs_file(name: str, number: int = 0) -> str:
 
 
 def runs_link(pages: list[Rows], study: str, method: str) -> str:
-    """Return a link to the first run of a method."""
+    """Return a link to the first run of a method on the pages of a study's runs.
+
+    Args:
+        pages: rows of each page of runs.
+    """
     for number, rows in enumerate(pages):
         if any(row["method"] == method for row in rows):
             return f"{runs_file(study, number)}#{formatting.slug(method)}"
@@ -174,14 +179,15 @@ def _write(out: Path, pages: dict[str, str], plan: ReportPlan, figures: list[tup
 
     Args:
         pages: text of each page, by file name.
-        figures: triples of a folder of the site, the folder that has the drawings, and the list of figures.
+        figures: triples of a folder relative to the site, the folder that contains the drawn figures, and the
+            list of these figures.
 
     Raises:
         InputError: when a figure is missing, or the folder cannot be written.
     """
     copies = {asset.name: asset for asset in sorted(STATIC.iterdir()) if asset.is_file()}
-    # The folders in a published plan are relative to its own file, so that a copy of it here would not be
-    # valid.
+    # The folders in a published plan are relative to its file, so that a copy in another folder would be
+    # wrong.
     if not plan.published:
         copies[SHOWN] = plan.path
     for site_folder, drawn_in, listed in figures:

@@ -1,4 +1,8 @@
-"""Contexts of the pages about studies and runs: plain data that the templates only lay out."""
+"""Contexts of the pages about studies and runs: the values that the templates show.
+
+A method is an optimizer in a basis (an orthogonal change of coordinates of the parameters). Final runs use
+the setting that tuning chose. A study joins another study if it adds methods to it.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +32,7 @@ from curvebench.spec.plan import StudyPlan
 
 Rows = list[dict[str, Any]]
 KINDS = ("bases", "runs", "timing", "parity", "checks")
-RUNS_A_PAGE = 1000  # Number of runs on a page, which keeps the page below 2 MB.
+RUNS_A_PAGE = 1000  # Maximum number of runs on a page, so that the page is smaller than 2 MB.
 
 
 def study_page(
@@ -37,8 +41,10 @@ def study_page(
     """Return the context of a study's page.
 
     Args:
-        board: the board that the study is on, or None. If the study has several problems and no claim, its
-            heat map orders the methods as this board does.
+        figures: list of the study's figures.
+        answers: recommendation of a method for each workload.
+        board: the board that ranks the study's methods, or None. The page of a study with several problems
+            and no claim has a heat map, whose methods are in the order of this board.
     """
     parts, outcome_of = [], outcome_lookup(study, tables)
     for workload in study.workloads:
@@ -62,7 +68,11 @@ def study_page(
 def _backend(problem: StudyProblem, figures: Rows, outcome_of: OutcomeLookup) -> dict[str, Any]:
     """Return the section of a study's page about one workload on one backend.
 
-    Runs on a workload that is at fault are left out, and the section only shows the fault.
+    If the workload is at fault (it fails with every method), the section shows the fault instead of runs.
+
+    Args:
+        figures: list of the study's figures.
+        outcome_of: result of `curvebench.reports.claims.comparison.outcome_lookup`.
     """
     faults = faults_of(problem.study.name, problem.final)
     valid_runs = problem.tables.runs.filter(pl.col("outcome") != WORKLOAD_FAULT)
@@ -86,15 +96,16 @@ def final_seeds(tables: Tables, backend: str) -> int:
 
 
 def _by_method(frame: pl.DataFrame) -> dict[str, dict[str, Any]]:
-    """Return the rows of a frame by their method."""
+    """Return the row of each method in a frame, by method."""
     return {row["method"]: row for row in frame.iter_rows(named=True)}
 
 
 def results_rows(problem: StudyProblem) -> Rows:
-    """Return one row per method with its metrics, targets and failures; methods that join come first.
+    """Return one row per method with its metrics, targets and failures.
 
-    `metrics` maps pairs of a metric and "final" or "best" to medians, the headline metric first. `targets`
-    maps pairs of a metric and its threshold to the cost of reaching it and the share of runs that did.
+    Methods that joining studies add come first. In a row, `metrics` maps pairs of a metric and "final" or
+    "best" to medians, the headline metric first. `targets` maps pairs of a metric and a threshold to the cost
+    of reaching this target and the share of runs that reached it.
     """
     study, final = problem.study, problem.final
     headline = study.metric, study.which
@@ -124,7 +135,7 @@ def results_rows(problem: StudyProblem) -> Rows:
 
 
 def settings_rows(problem: StudyProblem, outcome_of: OutcomeLookup) -> Rows:
-    """Return the setting of each method: its learning rate, the range of rates tried, and the rates that tie.
+    """Return a row with the setting of each method: the chosen learning rate, the rates tried, and ties.
 
     Args:
         outcome_of: result of `curvebench.reports.claims.comparison.outcome_lookup`.
@@ -144,9 +155,9 @@ def settings_rows(problem: StudyProblem, outcome_of: OutcomeLookup) -> Rows:
 
 
 def options_of(study: StudyPlan, method: str) -> dict[str, Any]:
-    """Return the options that a study chose for a method, by name, except hyperparameters."""
+    """Return the options that a study fixes for a method, by name, without the tuned hyperparameters."""
     options = study.optimizer(Method.of(method).optimizer).chosen
-    options.pop("tuned", None)  # The table shows these as hyperparameters.
+    options.pop("tuned", None)  # The table shows tuned options in another column.
     options |= options.pop("arguments", {})
     return {
         name: value
@@ -200,9 +211,10 @@ def cost_rows(problem: StudyProblem) -> Rows:
 
 
 def _basis_seconds(seconds: pl.Series) -> MedianInterval | float | None:
-    """Return the interval of a basis' seconds over seeds.
+    """Return the median over seeds, with its interval, of the seconds for estimating a basis.
 
-    If all seeds have the same value (a single measurement), it is a number. Without a basis, it is None.
+    If all seeds have the same value because it was measured once, the result is this number. If there was
+    nothing to estimate, it is None.
     """
     distinct = seconds.unique().to_list()
     if distinct in ([], [0.0]):
@@ -211,14 +223,17 @@ def _basis_seconds(seconds: pl.Series) -> MedianInterval | float | None:
 
 
 def job_seconds(jobs: pl.DataFrame) -> Rows:
-    """Return the seconds of all jobs by kind of job and cause, with a last row for all kinds."""
+    """Return the seconds of all jobs: a row for each kind of job and a last row for all, by cause."""
     kinds = {row["stage"]: row for row in seconds_by_cause(jobs, "stage").to_dicts()}
     rows = [kinds[kind] for kind in KINDS if kind in kinds]
     return [*rows, {"stage": "all", **seconds_by_cause(jobs).row(0, named=True)}] if rows else []
 
 
 def run_pages(study: StudyPlan, runs: pl.DataFrame) -> list[Rows]:
-    """Return the final runs of a study, sorted by method and divided into pages; at least one page."""
+    """Return the rows of a study's final runs, sorted by method and divided into pages.
+
+    If there are no runs, there is one empty page.
+    """
     position = {method: number for number, method in enumerate(study.methods)}
     final = runs.filter(pl.col("stage") == "final")
     order = pl.col("method").replace_strict(position, default=len(position), return_dtype=pl.Int64)
@@ -242,7 +257,7 @@ def run_metrics(study: StudyPlan) -> list[str]:
 def provenance_page(jobs: pl.DataFrame) -> dict[str, Any]:
     """Return the context of the page of provenance: machines, environments and all jobs."""
     jobs = jobs.unique(maintain_order=True)
-    # The null method takes the gradient without an optimizer step.
+    # The null method, which timing jobs measure, computes the gradient and leaves the parameters unchanged.
     in_words = pl.element().str.replace("^null: ", "the gradient alone: ")
     jobs = jobs.with_columns(pl.col("notes").list.eval(in_words))
     return {

@@ -1,4 +1,9 @@
-"""Checks of a published set: its files, the cells of its plan, and the verdicts computed from its tables."""
+"""Checks of a published set: its files, the cells of its plan, and the verdicts computed from its tables.
+
+A cell of a study is a workload, a method, a backend and a kind of device, whose runs the plan counts; a cell
+of property checks is a subclaim (one sentence of a claim), whose random instances the plan counts. An
+objection is a reason against publishing a set, such as a failed job. Objections can be waived by their kind.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +31,8 @@ from curvebench.spec.method import Method
 from curvebench.spec.plan import ChecksPlan, ReportPlan, StudyPlan
 from curvebench.spec.sets import PLAN, PROVENANCE, SUMS, check_letters
 
-ROUNDING = 1e-6  # relative difference that rounding on another processor may make in a recomputed number
-# Control characters, which a terminal would obey, and characters that cannot be encoded.
+ROUNDING = 1e-6  # relative difference between a stored and a recomputed number that rounding may cause
+# Control characters, which a terminal would execute, and characters that cannot be encoded.
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 Tables = Mapping[str, Mapping[str, pl.DataFrame]]  # tables by folder and name
@@ -37,7 +42,11 @@ Counts = Mapping[tuple[Any, ...], int]  # number of runs or instances by cell
 class Provenance(BaseModel):
     """The part of `provenance.json` that the code reads.
 
-    `commit`, and `dirty` (whether files differed from it), are None if they are not known.
+    Args:
+        commit: commit of the code that computed the verdicts; None if it is not known.
+        dirty: whether files differed from this commit; None if this is not known.
+        rule_version: version of the rules by which verdicts follow from runs.
+        published: time of publication in ISO 8601.
     """
 
     model_config = ConfigDict(strict=True, extra="allow")
@@ -51,10 +60,10 @@ class Provenance(BaseModel):
 def check(folder: Path) -> list[str]:
     """Return all reasons to refuse a set, each naming its file; an empty list when the set is accepted.
 
-    Files must match the checksums, tables must have their schema, the cells must be exactly the ones in the
-    plan, and verdicts and leaderboard must equal the ones computed from the tables. Nothing from the folder
-    is executed. Rows are trusted: whether the runs happened, and whether tuning chose the settings, is
-    checked on a sample by `curvebench.commands.rerun`.
+    Files must match the checksums, and tables must have their schema. The tables must have exactly the cells
+    of the plan. Verdicts and leaderboard must equal those computed from the tables. Nothing from the folder
+    is executed. The rows of the tables are trusted: `curvebench.commands.rerun` checks on a sample whether
+    the runs give these results and whether tuning chose the settings.
     """
     reasons = flaws(folder) or disagreements(folder)
     return [CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", reason) for reason in reasons]
@@ -65,7 +74,7 @@ def flaws(folder: Path) -> list[str]:
     if not folder.is_dir():
         return [f"{folder}: no such folder"]
     if reasons := list(checksum_flaws(folder)):
-        return reasons  # changed files are not read
+        return reasons  # do not read files that differ from their checksums
     try:
         plan, provenance = read_set(folder), read_provenance(folder)
         check_letters(plan.published)
@@ -120,7 +129,8 @@ def read_provenance(folder: Path) -> Provenance:
     """Read the `provenance.json` of a set.
 
     Raises:
-        InputError: when it lacks a key, or its verdicts follow another version of the rules than this code.
+        InputError: when the file lacks a key, or the set's verdicts follow from another version of the rules
+            than the one of this code.
     """
     try:
         provenance = Provenance.model_validate_json((folder / PROVENANCE).read_bytes())
@@ -136,7 +146,7 @@ def read_provenance(folder: Path) -> Provenance:
 
 
 def _layout(folder: Path, plan: ReportPlan) -> Iterator[str]:
-    """Yield a sentence for each file that a set must or must not have, and for tables outside the set."""
+    """Yield a sentence for each missing or superfluous file, and if the plan has tables outside the set."""
     if plan.verdicts != folder:
         yield f"{PLAN}: verdicts should be the folder of the set"
     tables = {name: part.tables for name in SPECIAL if (part := getattr(plan, name)) is not None}
@@ -154,14 +164,14 @@ def _layout(folder: Path, plan: ReportPlan) -> Iterator[str]:
 
 
 def _cells(plan: ReportPlan, tables: Tables) -> Iterator[str]:
-    """Yield a sentence for each table that lacks cells of the plan, or has others."""
+    """Yield a sentence for each table whose cells differ from the cells of the plan."""
     for study in plan.studies:
         present = _runs_there(with_method(tables[study.name]["runs"]))
         yield from _unplanned(f"{study.name}/runs.parquet", "runs", _runs_planned(study), present)
     if plan.checks:
         planned, checks = _instances_planned(plan.checks), tables["checks"]["checks"]
         counts = checks.group_by("claim", "part", "variant").agg(pl.col("instance").n_unique())
-        # Searches for the worst case of a bound add instances, of which the plan does not know the number.
+        # Searches for the worst case of a bound add instances, whose number is not in the plan.
         present = {tuple(cell): min(count, planned.get(tuple(cell), count)) for *cell, count in counts.rows()}
         yield from _unplanned("checks/checks.parquet", "instances", planned, present)
         yield from _wrongly_held(plan.checks, checks)
@@ -172,9 +182,9 @@ def _unplanned(file: str, unit: str, planned: Counts, present: Counts) -> Iterat
 
     Args:
         file: name of the table's file.
-        unit: "runs" or "instances", which are counted in each cell.
-        planned: counts in the plan.
-        present: counts in the table.
+        unit: "runs" or "instances": what is counted in each cell.
+        planned: number in each cell of the plan.
+        present: number in each cell of the table.
     """
     wrong = sorted(cell for cell in {*planned, *present} if planned.get(cell, 0) != present.get(cell, 0))
     if wrong:
@@ -184,7 +194,7 @@ def _unplanned(file: str, unit: str, planned: Counts, present: Counts) -> Iterat
 
 
 def _runs_planned(study: StudyPlan) -> Counts:
-    """Count the final runs, and the runs of all tuning rounds, by cell."""
+    """Count the final runs and the runs of all tuning rounds in a study's plan, by cell."""
     planned = {}
     workloads = [workload.name for workload in study.workloads]
     for backend, workload, method in product(study.backends, workloads, study.methods):
@@ -209,9 +219,9 @@ def _runs_there(runs: pl.DataFrame) -> Counts:
 
 
 def _instances_planned(plan: ChecksPlan) -> Counts:
-    """Count the instances of each subclaim of a property claim.
+    """Count the instances of each subclaim in a plan of property checks.
 
-    For a bound, a search adds at least one instance.
+    A subclaim with a bound has one more, because a search for the worst case adds at least one instance.
     """
     return {
         (claim.id, part.part, part.variant): part.instances + part.bound
@@ -222,7 +232,7 @@ def _instances_planned(plan: ChecksPlan) -> Counts:
 
 
 def _wrongly_held(plan: ChecksPlan, checks: pl.DataFrame) -> Iterator[str]:
-    """Yield a sentence if the column `holds` of a measure disagrees with its numbers."""
+    """Yield a sentence if the column `holds` of a row disagrees with the row's measured value and limit."""
     sampled = {
         (claim.id, part.part, part.variant) for claim in plan.claims for part in claim.parts if part.sampled
     }
@@ -243,7 +253,7 @@ def _wrongly_held(plan: ChecksPlan, checks: pl.DataFrame) -> Iterator[str]:
 
 
 def _rule_hashes(plan: ReportPlan) -> Iterator[str]:
-    """Yield a sentence for each claim whose hash in the plan is not the hash of its decision rule."""
+    """Yield a sentence for each claim whose hash in the plan is not the current hash of its decision rule."""
     for study in (*plan.studies, *plan.skipped):
         for claim, computed in rules(study).items():
             if (recorded := study.rules.get(claim)) != computed:
@@ -266,7 +276,10 @@ def _not_waived(origin: Provenance, plan: ReportPlan, tables: Tables, claims: pl
 
 
 def disagreements(folder: Path) -> list[str]:
-    """Return where claims, findings and leaderboard of a set differ from the ones computed from its tables.
+    """Return where the tables claims, findings and leaderboard of a set differ from the recomputed ones.
+
+    Returns:
+        A sentence for each table that differs from the table computed from the set's runs.
 
     Raises:
         InputError: when the set cannot be read.
@@ -279,10 +292,12 @@ def disagreements(folder: Path) -> list[str]:
 
 
 def _first_difference(file: str, stored: list[dict[str, Any]], computed: list[dict[str, Any]]) -> str:
-    """Return a sentence about the first value that differs from the computed one; empty if none does.
+    """Return a sentence about the first stored value that differs from the computed one.
+
+    The result is empty if all values are equal.
 
     Args:
-        file: name of the file, for the sentence.
+        file: name of the stored file, for the sentence.
         stored: rows of the file.
         computed: rows computed from the tables.
     """
@@ -299,7 +314,7 @@ def _first_difference(file: str, stored: list[dict[str, Any]], computed: list[di
 
 
 def nearly_equal(first: Any, second: Any) -> bool:
-    """Whether two values of a table are equal except for rounding; NaN is like NaN."""
+    """Whether two values of a table are equal except for rounding; two NaN count as equal."""
     if isinstance(first, float) and isinstance(second, float):
         both_nan = math.isnan(first) and math.isnan(second)
         return both_nan or math.isclose(first, second, rel_tol=ROUNDING)

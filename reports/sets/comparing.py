@@ -1,5 +1,8 @@
-"""Comparison of two sets or reports row by row: rows that differ, are inconclusive, agree, or are in one
-only.
+"""Comparison of two published sets or reports, an earlier and a later side, row by row.
+
+A row compares a verdict, the median effect of one of a claim's comparisons, or the runs of a method. The
+answer of a row says whether the sides differ, agree, may do either (inconclusive), or only one side has the
+value. A claim's comparison sets a treated method against a control on runs with the same seeds.
 """
 
 from __future__ import annotations
@@ -33,10 +36,11 @@ from curvebench.spec.errors import InputError
 Answer = Literal["differs", "inconclusive", "agrees", "only in one"]
 ANSWERS: tuple[Answer, ...] = get_args(Answer)  # pages list answers in this order
 Kind = Literal["verdicts", "comparisons of claims", "runs"]
-# Two values differ only if their intervals have at least this coverage, which 5 pairs reach.
+# Two values count as different only if their intervals have at least this coverage.
+# An interval of a median over 5 pairs of runs reaches it.
 MIN_LEVEL = 0.9
 UNDECIDED = ("underpowered", "not run")
-SIDES = ("value", "value_right")  # columns of runs of both sides after a join
+SIDES = ("value", "value_right")  # columns with the values of the earlier and the later side after a join
 
 
 @dataclass(frozen=True)
@@ -44,9 +48,11 @@ class ComparedRow:
     """One comparison between two sides: of a verdict, an effect or the runs of a method.
 
     Args:
+        kind: what is compared.
         subject: description of the verdict, the effect or the method.
-        values: value on the earlier and on the later side, as text; empty where a side has none.
-        note: how the values differ, or why this is not known.
+        values: value on the earlier and on the later side, as text; empty for a side without the value.
+        answer: result of the comparison.
+        note: explanation of how the values differ, or why this is not known.
     """
 
     kind: Kind
@@ -59,17 +65,19 @@ class ComparedRow:
 def compare(earlier: Side, later: Side, claim: str | None = None) -> list[ComparedRow]:
     """Compare verdicts, effects and runs of two sets or reports.
 
-    Verdicts are equal or not. The intervals of median effects overlap or not. The runs of each method are
-    paired by seed, and their median change is compared with a tolerance; for a whole set these are the values
-    of the headline metric, with a tolerance of 0.1 %. Costs are not compared, since two sessions differ in
-    more than the code; `curvebench.benchmarks.gate` times two commits alternately.
+    Verdicts agree if they are equal. Median effects are compared by their intervals (`overlap`). The runs of
+    each method are paired by seed, and their median change is compared with a tolerance. If whole sets are
+    compared, this is done for the headline metric (the metric by which a study compares methods), with a
+    tolerance of 0.1 %. Seconds are not compared, since two sessions differ in more than the code;
+    `curvebench.benchmarks.gate` times two commits alternately.
 
     Args:
-        claim: id of a claim, to compare only its verdict, its effects and its runs, with the claim's smallest
-            effect as the tolerance; None to compare everything.
+        earlier, later: the sets or reports.
+        claim: id of a claim, to compare only its verdict, its effects and its runs. The tolerance is then the
+            smallest effect that matters to the claim. None to compare everything.
 
     Raises:
-        InputError: when the two have different scales.
+        InputError: when the two sides have different scales.
     """
     if earlier.plan.scale != later.plan.scale:
         scales = " and ".join(f"{side.name} of scale {side.plan.scale}" for side in (earlier, later))
@@ -88,7 +96,10 @@ def overall_answer(answers: Sequence[Answer]) -> Answer:
 
 
 def _verdicts(earlier: Side, later: Side, claim: str | None) -> Iterator[ComparedRow]:
-    """Compare the verdicts on each claim, and for property checks also the share of instances that hold."""
+    """Compare the verdicts on each claim, and for property checks also the share of instances that hold.
+
+    An instance holds if all its measured values satisfy the limits of the claim.
+    """
     key = ["claim", "variant", "backend"]
     text, selected = pl.col("variant", "verdict").cast(pl.String), pl.col("claim") == claim if claim else True
     old, new = (side.verdicts.claims.with_columns(text).filter(selected) for side in (earlier, later))
@@ -126,18 +137,21 @@ def _shown(estimate: MedianInterval) -> str:
 
 
 def _comparisons(earlier: Side, later: Side, claim: str | None) -> Iterator[ComparedRow]:
-    """Compare the median effect of each comparison of claims; where runs are censored, both of its bounds."""
+    """Compare the median effects of the comparisons that claims require.
+
+    If runs are censored, only bounds of a median are known, and both bounds are compared.
+    """
     both = [side.verdicts.comparisons for side in (earlier, later)]
     both = [tuple(item for item in items if claim in (None, item.key.claim)) for items in both]
     decided = [{(item.key.claim, item.backend) for item in items} for items in both]
     old, new = ({_key(item): item for item in items} for items in both)
     for key, comparison in (new | old).items():
         if (comparison.key.claim, comparison.backend) not in decided[0] & decided[1]:
-            continue  # the rows of verdicts already show claims that only one side decides
+            continue  # skip claims that only one side decides, since the rows of verdicts show them already
         pair = old.get(key), new.get(key)
         effects = [item.bounds for item in pair if item is not None and len(item.gains)]
         if not effects:
-            continue  # neither side has pairs of runs
+            continue  # skip comparisons for which neither side has pairs of runs
         answer: Answer = "only in one" if None in pair else "inconclusive"
         if len(effects) == 2:
             first, second = effects
@@ -149,7 +163,7 @@ def _comparisons(earlier: Side, later: Side, claim: str | None) -> Iterator[Comp
 
 
 def _subject(comparison: ClaimComparison) -> str:
-    """Return a description of a comparison for its row."""
+    """Return the text that describes a comparison in its row."""
     key, condition = comparison.key, comparison.condition
     metric = f"{say('reading', condition)} {formatting.metric_name(condition.metric)}"
     arms = f"{key.treated} {'over' if comparison.effect == 'ratio' else 'less'} {comparison.control}"
@@ -157,10 +171,10 @@ def _subject(comparison: ClaimComparison) -> str:
 
 
 def _key(comparison: ClaimComparison) -> tuple[object, ...]:
-    """Return the identity of a comparison across sides.
+    """Return a key by which the same comparison is found on both sides.
 
-    It is the comparison's key, with the contents of its condition in place of the condition's index, which
-    may change.
+    It has the contents of the comparison's condition instead of the condition's index, because the order of
+    a claim's conditions may differ between the sides.
     """
     condition = comparison.condition
     contents = condition.metric, say("reading", condition), condition.relation, condition.number
@@ -168,7 +182,7 @@ def _key(comparison: ClaimComparison) -> tuple[object, ...]:
 
 
 def _effect(comparison: ClaimComparison | None) -> str:
-    """Return the median effect of a comparison as text; empty if a side does not have it."""
+    """Return the median effect of a comparison as text; empty if `comparison` is None."""
     if comparison is None:
         return ""
     return " ".join(comparison.bounds.words) if len(comparison.gains) else "no pairs of runs"
@@ -177,11 +191,12 @@ def _effect(comparison: ClaimComparison | None) -> str:
 def overlap(earlier: MedianInterval, later: MedianInterval, near: float = 0.0) -> Answer:
     """Compare two estimates of the same quantity by their intervals.
 
-    They agree if each lies in the interval of the other, or if they nearly equal each other. They differ if
-    the intervals are disjoint and both have a sufficient coverage.
+    The estimates agree if each is in the interval of the other, or if they are nearly equal. They differ if
+    the intervals are disjoint and both have a coverage of at least `MIN_LEVEL`. Otherwise the result is
+    inconclusive.
 
     Args:
-        near: logarithm of the ratio of two estimates that is too small to matter.
+        near: largest absolute logarithm of the ratio of two estimates that are nearly equal.
     """
     first, second = earlier.median, later.median
     inside = later.low <= first <= later.high and earlier.low <= second <= earlier.high
@@ -196,7 +211,13 @@ def overlap(earlier: MedianInterval, later: MedianInterval, near: float = 0.0) -
 
 
 class JudgedMetric(NamedTuple):
-    """A metric of a study's runs, and whether its `final` or `best` value counts."""
+    """A metric of a study's runs by which they are compared.
+
+    Args:
+        study: name of the study.
+        metric: name of the metric.
+        which: "final" for the value at the end of a run, "best" for the best value during the run.
+    """
 
     study: str
     metric: str
@@ -204,11 +225,13 @@ class JudgedMetric(NamedTuple):
 
 
 class Tolerance(NamedTuple):
-    """Largest change of a value that does not matter; for a ratio, the logarithm of it.
+    """Largest change between the sides that does not matter.
 
     Args:
-        effect: how values are compared; None to decide by the values (`effect_for`).
-        limit: stop or floor, at which values are clipped; None without.
+        change: largest change, as a difference, or as a logarithm if values are compared by ratio.
+        effect: whether values are compared by ratio or by difference; None to decide by the values
+            (`effect_for`).
+        limit: value at which values are clipped, such as the threshold at which runs stop; None for no limit.
     """
 
     change: float
@@ -220,7 +243,7 @@ Cells = dict[tuple[str, str, str], Tolerance]  # tolerance by workload, backend 
 
 
 def _runs(earlier: Side, later: Side, claim: str | None) -> Iterator[ComparedRow]:
-    """Compare the values of each method, paired by seed; a study that one side lacks is one row."""
+    """Compare the values of each method, paired by seed. A study that one side lacks gets a single row."""
     for name in sorted(earlier.tables.keys() ^ later.tables.keys()):
         values = name if name in earlier.tables else "", name if name in later.tables else ""
         yield ComparedRow("runs", f"study {name}", values, "only in one")
@@ -228,7 +251,7 @@ def _runs(earlier: Side, later: Side, claim: str | None) -> Iterator[ComparedRow
     for side in (earlier, later):
         for judged, cells in (_of_claim(side, claim) if claim else _headlines(side)).items():
             if judged.study in earlier.tables.keys() & later.tables.keys():
-                # The later side decides about the tolerance of a cell that both have.
+                # If both sides have a cell, the tolerance of the later side counts.
                 cells_of[judged] = cells_of.get(judged, {}) | cells
     for judged, cells in cells_of.items():
         old, new = (_values(side, judged) for side in (earlier, later))
@@ -244,7 +267,7 @@ def _runs(earlier: Side, later: Side, claim: str | None) -> Iterator[ComparedRow
 
 
 def _headlines(side: Side) -> dict[JudgedMetric, Cells]:
-    """Return the cells of the headline metric of every study."""
+    """Return, for the headline metric of every study, the tolerance of each workload, backend and method."""
     cells_of = {}
     for study in side.plan.studies:
         workloads = [workload.name for workload in study.workloads]
@@ -255,10 +278,13 @@ def _headlines(side: Side) -> dict[JudgedMetric, Cells]:
 
 
 def _of_claim(side: Side, claim: str) -> dict[JudgedMetric, Cells]:
-    """Return the cells of final runs that a claim compares, with the smallest effect that matters to it."""
+    """Return, for each metric that a claim compares, the tolerance of each workload, backend and method.
+
+    The tolerance is the smallest effect that matters to the claim.
+    """
     cells_of: dict[JudgedMetric, Cells] = {}
     compared = [comparison for comparison in side.verdicts.comparisons if comparison.key.claim == claim]
-    # Later entries replace earlier ones, so that the smallest margin of a cell remains.
+    # Entries replace earlier entries of the same cell, so that its smallest margin remains.
     for comparison in sorted(compared, key=lambda item: -item.margin):
         condition = comparison.condition
         if isinstance(condition, Value):
@@ -274,23 +300,29 @@ def _of_claim(side: Side, claim: str) -> dict[JudgedMetric, Cells]:
 
 
 def _values(side: Side, judged: JudgedMetric) -> pl.DataFrame:
-    """Return the values of a metric in final runs: columns workload, backend, method, seed and value."""
+    """Return a metric's values in the final runs of a side.
+
+    Returns:
+        Columns workload, backend, method, seed and value.
+    """
     final = side.tables[judged.study].runs.filter(pl.col("stage") == "final")
     values = study_values(side.plan.study(judged.study), final, judged.metric, judged.which)
     return values.select(*CELL, "seed", "value").drop_nulls()
 
 
 def paired_row(subject: str, runs: pl.DataFrame, tolerance: Tolerance, direction: Direction) -> ComparedRow:
-    """Compare the runs of one method: the median change over seeds, with its interval.
+    """Compare the runs of one method by the median change over seeds and its confidence interval.
 
-    The runs agree if the whole interval lies within the tolerance. They differ if the whole interval lies
-    outside and has a sufficient coverage. Values beyond the tolerance's limit are clipped.
+    The runs agree if the whole interval is within the tolerance. They differ if the whole interval is outside
+    of the tolerance and has a coverage of at least `MIN_LEVEL`. Otherwise the row is inconclusive. Values
+    beyond the tolerance's limit are clipped.
 
     Args:
         subject: text that names the compared runs.
-        runs: columns seed, value and value_right; null where a side has no run of the seed.
+        runs: columns seed, value (earlier side) and value_right (later side), null if a side has no run with
+            the seed.
         tolerance: largest change that does not matter.
-        direction: whether less of the metric is better.
+        direction: whether less or more of the metric is better.
     """
     runs = runs.with_columns(clip_at(pl.col(side), direction, tolerance.limit) for side in SIDES)
     first, second = (
@@ -328,7 +360,7 @@ def paired_row(subject: str, runs: pl.DataFrame, tolerance: Tolerance, direction
 
 
 def render(earlier: Side, later: Side) -> str:
-    """Return the page of a comparison, complete in itself: its style sheet is included."""
+    """Return the HTML page of a comparison, with its style sheet included, so that it needs no other file."""
     rows = sorted(compare(earlier, later), key=lambda row: ANSWERS.index(row.answer))
     sides = [{**vars(side), **provenance_of(side.jobs, 0)} for side in (earlier, later)]
     page = templates().get_template("comparison.html.jinja")

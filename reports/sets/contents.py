@@ -1,4 +1,9 @@
-"""Contents of a published set: the tables that a report shows, with long curves thinned."""
+"""Contents of a published set: the tables that a report shows, with long curves thinned.
+
+A curve has the values of one metric at the recorded steps of a run. Thinning keeps only some of the steps,
+and all steps that decide a claim. Final runs use the setting that tuning chose; alternative runs use other
+settings that tuning may have chosen.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +29,7 @@ from curvebench.spec.method import Method
 from curvebench.spec.plan import ReportPlan, StudyPlan
 from curvebench.spec.sets import PROVENANCE
 
-MAX_CURVE_ROWS = 200_000  # rows of curves that a study may have without thinning, about 2 MB
+MAX_CURVE_ROWS = 200_000  # maximum number of rows of a study's curves without thinning, about 2 MB
 Frames = Mapping[str, pl.DataFrame]
 
 
@@ -33,9 +38,9 @@ class Contents:
     """Contents of a published set.
 
     Args:
-        frames: tables by the folder of the set that contains them.
+        frames: tables by name, by the folder of the set that contains them.
         thinned: names of the studies whose curves have only some of the recorded steps.
-        whole: names of the thinned studies in which the curves that decide claims have more steps.
+        whole: names of the thinned studies in which curves that decide claims keep all recorded steps.
     """
 
     frames: Mapping[str, Frames]
@@ -44,19 +49,19 @@ class Contents:
 
     @property
     def jobs(self) -> pl.DataFrame:
-        """Jobs of all folders."""
+        """Jobs of all studies, parity checks and property checks."""
         return pl.concat(tables["jobs"] for tables in self.frames.values()).unique(maintain_order=True)
 
     @property
     def runs(self) -> int:
-        """Number of runs."""
+        """Number of runs of all studies."""
         return sum(len(frames["runs"]) for frames in self.frames.values() if "runs" in frames)
 
 
 def gather(plan: ReportPlan) -> Contents:
-    """Return the tables that a report shows; the tables of a published set are returned unchanged.
+    """Return the tables that a report shows. If it is a published set, its tables are returned unchanged.
 
-    Curves are kept for final runs, and for runs at alternative settings where they decide claims.
+    Curves are kept for final runs, and for alternative runs if the curves decide claims.
 
     Raises:
         InputError: when a table is missing or damaged.
@@ -95,7 +100,11 @@ def gather(plan: ReportPlan) -> Contents:
 
 
 def _curves(study: StudyPlan, runs: pl.DataFrame) -> tuple[pl.DataFrame, bool]:
-    """Return the curves of a study that a set keeps, and whether they have fewer steps than recorded."""
+    """Return the curves of a study that a set keeps, and whether they were thinned.
+
+    Args:
+        runs: the table `runs` of the study.
+    """
     judged = {stage: runs.filter(stage=stage) for stage in ("final", "alternative")}
     steps = steps_of_claims(study, read_tables(study.tables))
     of_claims = {stage: curves_of_claims(study, of_stage) for stage, of_stage in judged.items()}
@@ -114,7 +123,7 @@ def _curves(study: StudyPlan, runs: pl.DataFrame) -> tuple[pl.DataFrame, bool]:
 
 
 def _conditions(study: StudyPlan) -> Iterator[tuple[Condition, str]]:
-    """Yield the conditions of all claims of a study, with each workload whose runs they read."""
+    """Yield each condition of a study's claims together with each workload whose runs it compares."""
     for claim in (*study.claims, *study.repeated):
         for condition, workload in product(claim.conditions, study.workloads):
             applies = condition.is_about(workload.name, workload.metrics)
@@ -123,10 +132,13 @@ def _conditions(study: StudyPlan) -> Iterator[tuple[Condition, str]]:
 
 
 def curves_of_claims(study: StudyPlan, runs: pl.DataFrame) -> pl.DataFrame:
-    """Return the runs and metrics whose whole curves decide claims of a study: columns run and metric.
+    """Return the runs and metrics of a study whose whole curves decide claims.
 
     Args:
-        runs: runs with optimizer and basis.
+        runs: runs with columns optimizer and basis.
+
+    Returns:
+        Columns run and metric.
     """
     named = with_method(runs).select("run", "workload", "method")
     selections = [
@@ -140,9 +152,13 @@ def curves_of_claims(study: StudyPlan, runs: pl.DataFrame) -> pl.DataFrame:
 
 
 def steps_of_claims(study: StudyPlan, tables: Tables) -> pl.DataFrame:
-    """Return the single steps of curves that decide claims of a study: columns run, metric and step.
+    """Return the single steps of a study's curves that decide claims.
 
-    A condition at equal cost reads a curve at the step that the budget pays for.
+    A condition at equal cost compares two runs at the last evaluation that the cost of the cheaper run pays
+    for.
+
+    Returns:
+        Columns run, metric and step.
     """
     judged = tables.runs.filter(pl.col("stage").is_in(["final", "alternative"]))
     selections = [
@@ -174,17 +190,16 @@ def _at_settings(study: StudyPlan, runs: pl.DataFrame, method: str) -> Iterable[
 def thinned(
     curves: pl.DataFrame, *whole: pl.DataFrame, most: int = MAX_CURVE_ROWS, points: int = CURVE_POINTS
 ) -> pl.DataFrame:
-    """Return curves with at most `points` recorded steps per run and metric, if they have more than `most`
-    rows.
+    """Reduce curves with more than `most` rows to at most `points` recorded steps per run and metric.
 
-    The remaining steps are spread evenly over the recorded steps of a run, and include the first and the last
-    one.
+    The kept steps are spread evenly over the recorded steps of a run, and include the first and the last
+    recorded step.
 
     Args:
-        whole: frames of what is kept in any case: columns run and metric of curves that keep all recorded
-            steps, or columns run, metric and step of further steps.
+        whole: frames of rows that are kept in addition. A frame with columns run and metric keeps all
+            recorded steps of these curves; a frame with columns run, metric and step keeps these steps.
         most: number of rows up to which curves are returned unchanged.
-        points: number of steps to keep.
+        points: number of steps to keep for each run and metric.
     """
     if len(curves) <= most:
         return curves

@@ -1,6 +1,4 @@
-"""Everything that follows from the tables of a published set: verdicts, leaderboard, README and JSON
-files.
-"""
+"""Files of a published set that are computed from its tables: verdicts, leaderboard, README and JSON."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ def read_set(folder: Path) -> ReportPlan:
     """Read the plan of a published set.
 
     Raises:
-        InputError: when the folder contains none.
+        InputError: when the folder contains no plan of a set.
     """
     plan = read_plan(folder / PLAN)
     if not plan.published:
@@ -50,7 +48,7 @@ def derived(plan: ReportPlan) -> dict[str, pl.DataFrame]:
 
 
 def leaderboard_texts(board: pl.DataFrame) -> dict[str, str]:
-    """Return the text files of a set that repeat its table `leaderboard`, by name."""
+    """Return the text files of a set with the contents of its table `leaderboard`, by file name."""
     flat = [column for column, dtype in board.schema.items() if not dtype.is_nested()]
     return {
         "leaderboard.csv": board.select(flat).write_csv(),
@@ -77,7 +75,7 @@ def readme_of(plan: ReportPlan, provenance: Mapping[str, Any], board: pl.DataFra
 def json_schema(table: str) -> dict[str, Any]:
     """Return the JSON Schema of a table's rows.
 
-    A missing value is null, and a number that is not finite is one of `WORDS`.
+    In the JSON files, a missing value is null, and an infinite number or NaN is one of the texts in `WORDS`.
     """
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -89,13 +87,17 @@ def json_schema(table: str) -> dict[str, Any]:
 
 
 def _object(fields: Any) -> dict[str, Any]:
-    """Return the JSON Schema of an object with these fields, all required."""
+    """Return the JSON Schema of an object with these fields, all of them required.
+
+    Args:
+        fields: pairs of a name and a data type of Polars.
+    """
     types = {name: _json_type(dtype) for name, dtype in fields}
     return {"type": "object", "properties": types, "required": list(types), "additionalProperties": False}
 
 
 def _json_type(dtype: Any) -> dict[str, Any]:
-    """Return the JSON Schema of a data type of polars, which may be null."""
+    """Return the JSON Schema of values that are null or of a data type of Polars."""
     if isinstance(dtype, pl.List):
         return {"type": ["array", "null"], "items": _json_type(dtype.inner)}
     if isinstance(dtype, pl.Struct):
@@ -112,7 +114,7 @@ def _json_type(dtype: Any) -> dict[str, Any]:
 
 
 def page(template: str, plan: ReportPlan, board: pl.DataFrame, **more: Any) -> str:
-    """Render a page in Markdown that shows the leaderboard of the leading backend.
+    """Render a page in Markdown with the leaderboard of the first study's first backend.
 
     Args:
         template: file name of the template.
@@ -121,7 +123,7 @@ def page(template: str, plan: ReportPlan, board: pl.DataFrame, **more: Any) -> s
         more: further values that the template needs.
     """
     environment = templates(markdown=True)
-    environment.filters["cell"] = _cell  # Markdown templates escape nothing by themselves
+    environment.filters["cell"] = _cell  # templates in Markdown need this filter to escape names
     lead = plan.studies[0].backends[0] if plan.studies else None
     on_lead = board.filter(pl.col("backend").eq_missing(pl.lit(lead, pl.String)))
     groups = on_lead.group_by("studies", maintain_order=True)
@@ -138,17 +140,26 @@ def _cell(text: str) -> str:
 
 
 def board_table(boards: Sequence[leaderboard.Board], scale: str) -> pl.DataFrame:
-    """Return the table `leaderboard`, with the boards in their order and the best method of each first.
+    """Return the table `leaderboard`: a row for each method of each board, the best method of a board first.
 
-    Numbers that a board does not have (no target, too few seeds for an interval, no tuning, nothing timed)
-    are null. The column `workloads` is nested, all others are flat.
+    A number is null if the board does not have it, for example because a study has no target, too few seeds
+    for an interval, no tuning or no timings. The column `workloads` is nested, all others are flat.
+
+    Args:
+        boards: boards in the order of the table. A board compares methods that ran on the same problems.
+        scale: scale of the report, for the column of this name.
     """
     rows = [_row(scale, board, *place) for board in boards for place in enumerate(board.rows, start=1)]
     return pl.DataFrame(rows, schema=LEADERBOARD)
 
 
 def _row(scale: str, board: leaderboard.Board, number: int, row: leaderboard.MethodRow) -> dict[str, Any]:
-    """Return the row of a method on a board."""
+    """Return the row of the table `leaderboard` for a method.
+
+    Args:
+        number: number of the board.
+        row: row of the method on the board.
+    """
     return {
         "scale": scale,
         "backend": board.backend,
@@ -175,7 +186,7 @@ def _row(scale: str, board: leaderboard.Board, number: int, row: leaderboard.Met
 
 
 def _workload(column: leaderboard.Column, entry: leaderboard.BoardEntry) -> dict[str, Any]:
-    """Return the entry of a method on one workload, for the nested column `workloads`."""
+    """Return the results of a method on one workload, for the nested column `workloads`."""
     metric, threshold = column.target or (None, None)
     return {
         "study": column.study.name,
@@ -193,7 +204,7 @@ def _workload(column: leaderboard.Column, entry: leaderboard.BoardEntry) -> dict
 
 
 def _outcomes(of: leaderboard.MethodRow | leaderboard.BoardEntry) -> dict[str, Any]:
-    """Return the columns that a method has both in total and on each workload."""
+    """Return the columns that a method has both on each workload and in total over workloads."""
     tuning: leaderboard.TuningBudget | None = of.tuning
     return {
         **_counts(of.wins, "wins", "instances"),
@@ -207,11 +218,20 @@ def _outcomes(of: leaderboard.MethodRow | leaderboard.BoardEntry) -> dict[str, A
 
 
 def _interval(value: MedianInterval | leaderboard.Overall | None, name: str) -> dict[str, Any]:
-    """Return the columns of an estimate and the ends of its interval, all null without an estimate."""
+    """Return the columns of an estimate and of the ends of its interval.
+
+    Args:
+        value: the estimate; if it is None, all columns are null.
+        name: name of the estimate's column, and prefix of the other columns.
+    """
     middle = value.median if isinstance(value, MedianInterval) else value and value.value
     return {name: middle, f"{name}_low": value and value.low, f"{name}_high": value and value.high}
 
 
 def _counts(count: Share | None, successes: str, total: str) -> dict[str, Any]:
-    """Return the columns of a count of successes and its total, null without a count."""
+    """Return the columns of a number of successes and of the total number; both are null if `count` is None.
+
+    Args:
+        successes, total: names of the columns.
+    """
     return {successes: count and count.successes, total: count and count.count}

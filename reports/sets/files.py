@@ -17,7 +17,7 @@ from curvebench.spec.errors import InputError
 from curvebench.spec.sets import PLAN, PROVENANCE, SUMS
 
 STUDY_TABLES = ("runs", "curves", "timings", "memory", "jobs")
-# Folders that belong to no study, with their tables.
+# Folders of a set that belong to no study, with the names of their tables.
 SPECIAL = {"parity": ("parity", "jobs"), "checks": ("checks", "series", "jobs")}
 TOP = {
     "README.md",
@@ -28,15 +28,15 @@ TOP = {
     *(f"leaderboard.{kind}" for kind in ("csv", "json", "schema.json")),
 }
 LICENCE = "CC BY 4.0"
-CURVE_POINTS = 50  # steps per run and metric that thinned curves have
+CURVE_POINTS = 50  # number of steps of a thinned curve, for each run and metric
 
 
 @contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
-    """Yield a folder to write into; it replaces `folder` when the block ends without an error.
+    """Yield a temporary folder to write into, which replaces `folder` when the block ends without an error.
 
     Raises:
-        InputError: when the system refuses.
+        InputError: when the operating system refuses to create or move a folder.
     """
     names = (f".{folder.name}.{os.getpid()}-{secrets.token_hex(4)}" for _ in range(2))
     stage, replaced = map(folder.with_name, names)
@@ -63,7 +63,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def as_json(content: Any) -> str:
-    """Return the text of a JSON file."""
+    """Return the text of a JSON file with this content."""
     return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 

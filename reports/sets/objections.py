@@ -1,5 +1,6 @@
-"""Objections to publishing a set: uncommitted code, failures, mixed hardware, unequal tuning, changed
-rules.
+"""Objections to publishing a set: uncommitted code, failures, mixed hardware, unequal tuning, changed rules.
+
+An objection has a kind. Whoever publishes a set can waive objections by their kind, and the set lists these.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import polars as pl
 from curvebench.results.merging import several_machines
 from curvebench.spec.plan import Objection, ReportPlan
 
-Revision = tuple[str | None, bool | None]  # a commit, and whether files differ from it
+# A commit, and whether files differ from it; each is None if it is not known.
+Revision = tuple[str | None, bool | None]
 
 
 def all_objections(
@@ -40,8 +42,9 @@ def objections(
     Args:
         study: name of the study.
         tables: `jobs`, and for studies also `runs`, `timings` and `memory`.
-        tuned_bases: bases in which tuning tries settings; None for all of them. Other bases take the setting
-            of the identity basis, so that they have no tuning runs.
+        tuned_bases: labels of the bases (coordinate systems of the parameters) in which tuning tries
+            settings; None for all bases. The other bases use the setting of the identity basis, so that they
+            have no tuning runs.
     """
     raised = [*_dirty(study, tables["jobs"]), *_failures(study, tables["jobs"])]
     if "runs" in tables:
@@ -58,11 +61,11 @@ def objections(
 
 
 def uncommitted_code(code: Revision) -> list[Objection]:
-    """Return an objection if the code that computes verdicts is not known to equal a commit.
+    """Return an objection unless the code that computes verdicts is known to equal a commit.
 
     Args:
-        code: its commit and whether files differ from it, as `curvebench.results.provenance.commit` returns
-            them.
+        code: commit of the code and whether files differ from it, as `curvebench.results.provenance.commit`
+            returns them.
     """
     revision, dirty = code
     if revision is not None and dirty is False:
@@ -71,7 +74,7 @@ def uncommitted_code(code: Revision) -> list[Objection]:
 
 
 def _dirty(study: str, jobs: pl.DataFrame) -> list[Objection]:
-    """Return objections to jobs that ran changed code, and to jobs whose code is not known."""
+    """Return objections to jobs that ran uncommitted code, and to jobs whose commit is not known."""
     unknown = jobs.filter(pl.col("commit").is_null() | pl.col("dirty").is_null())
     changed = jobs.filter(pl.col("commit").is_not_null() & pl.col("dirty"))
     commits = tuple(commit[:12] for commit in changed["commit"].unique().sort())
@@ -83,7 +86,7 @@ def _dirty(study: str, jobs: pl.DataFrame) -> list[Objection]:
 
 
 def _failures(study: str, jobs: pl.DataFrame) -> list[Objection]:
-    """Return an objection if anything in a job failed; it names the first failure."""
+    """Return an objection if a run or a check of a job failed; the objection names the first failure."""
     failed = jobs.filter(pl.col("failures").list.len() > 0)
     if failed.is_empty():
         return []
@@ -109,7 +112,7 @@ def _unequal_tuning(study: str, runs: pl.DataFrame) -> list[Objection]:
 
 
 def changed_rules(claims: pl.DataFrame) -> list[Objection]:
-    """Return an objection for each claim whose decision rule is not known to be the same as at planning time.
+    """Return an objection for each claim whose decision rule may have changed since its runs were planned.
 
     Args:
         claims: the table `claims`.

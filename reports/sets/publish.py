@@ -1,5 +1,7 @@
-"""Publishing a report's tables as a set (`curvebench sets publish`), and recomputing what follows from
-them.
+"""Publishing a report's tables as a set (`curvebench sets publish`), and recomputing a set's verdicts.
+
+A set is a folder with tables, their plan, and the verdicts, leaderboard and texts computed from them. An
+objection is a reason against publishing, such as a failed job; it can be waived.
 """
 
 from __future__ import annotations
@@ -40,12 +42,12 @@ def publish(
         name: name of the set; the folder of this name below `folder` must not exist.
         folder: folder of the published sets.
         waive: kinds of objections that do not prevent publication; the set lists them.
-        readme: page whose leaderboard is replaced by the set's; None to change no page.
+        readme: Markdown page whose leaderboard is replaced by that of the set; None to change no page.
         code: commit of the code that computes verdicts and leaderboard, and whether files differ from it;
-            None to ask git.
+            None to read both from git.
 
     Returns:
-        The set's folder.
+        The folder of the new set.
 
     Raises:
         InputError: for an unsuitable name, waiver, page or seeds.
@@ -67,9 +69,9 @@ def publish(
 
 
 def renew(folder: Path, code: Revision) -> None:
-    """Recompute a published set from its own tables, for example after a change of the statistics.
+    """Recompute verdicts, leaderboard and texts of a published set, for example after a change of statistics.
 
-    Its runs, its name and its time of publication stay, and so do its waivers.
+    The runs, the name, the time of publication and the waived objections of the set stay.
 
     Args:
         folder: folder of the set.
@@ -89,7 +91,7 @@ def _write(
     """Write all files of a set.
 
     Args:
-        stage: folder to write into.
+        stage: temporary folder to write into.
         name: name of the set.
         plan: plan of the report or set to publish.
         waive: kinds of objections that do not prevent publication.
@@ -107,7 +109,7 @@ def _write(
             write_table(stage / subfolder / f"{table}.parquet", frame, TABLES[table])
     plan = _moved(plan, name)
     write_text(stage / sets.PLAN, plan.to_json())
-    # A later check of the set computes these tables from the written files, so the same is done here.
+    # Compute these tables from the written files, as every later check of the set does.
     tables = derived(read_set(stage))
     raised = all_objections(code, plan, contents.frames, tables["claims"])
     if refused := [objection for objection in raised if objection.kind not in waive]:
@@ -147,9 +149,7 @@ def _refusal(name: str, refused: Sequence[Objection]) -> Iterator[str]:
 
 
 def _moved(plan: ReportPlan, name: str) -> ReportPlan:
-    """Return the plan with its folders as the set names them, and with the present hash of each decision
-    rule.
-    """
+    """Return the plan with the folders of the new set, and with the current hash of each decision rule."""
     studies = (
         without_submissions(study).model_copy(
             update={"tables": Path(study.name), "figures": Path("figures", study.name), "rules": rules(study)}
@@ -166,7 +166,7 @@ def _moved(plan: ReportPlan, name: str) -> ReportPlan:
             "kernels": None,
             "archive": (),
             "census": (),
-            "folders": {},  # folders of the configuration exist only on the publisher's machine
+            "folders": {},  # remove folders of the configuration, which exist only on the publisher's machine
             "published": name,
             "verdicts": Path(),
             "waived": (),

@@ -1,4 +1,4 @@
-"""Rerunning one claim of a published set, and comparing both: `curvebench sets reproduce CLAIM`."""
+"""Rerunning one claim of a published set, and comparing the new runs: `curvebench sets reproduce CLAIM`."""
 
 from __future__ import annotations
 
@@ -63,7 +63,10 @@ def claims_of(plan: ReportPlan) -> set[str]:
 
 
 def side_of_claim(claim: str, plan: ReportPlan, name: str) -> Side:
-    """Return the part of a plan that decides a claim, with its tables and verdicts.
+    """Return one side of a comparison: the part of a plan that decides a claim, with its tables and verdicts.
+
+    Args:
+        name: name of the side for readers.
 
     Raises:
         InputError: when the plan does not decide the claim, or a table is missing or damaged.
@@ -75,9 +78,13 @@ def side_of_claim(claim: str, plan: ReportPlan, name: str) -> Side:
 
 
 def command(claim: str, plan: ReportPlan, cores: str) -> list[str]:
-    """Return the command that runs a claim as in a set, with results in a separate folder.
+    """Return the arguments of Snakemake's command that runs a claim as it was run for a set.
 
-    Scale, backends and seeds are taken from the set.
+    Scale, backends and seeds are those of the set. The results are written to a folder of their own.
+
+    Args:
+        plan: plan of the set.
+        cores: number of processor cores for Snakemake.
     """
     results = FOLDER / formatting.slug(claim)
     studies = narrowed_to_claim(claim, plan).studies
@@ -86,7 +93,8 @@ def command(claim: str, plan: ReportPlan, cores: str) -> list[str]:
         *SNAKEMAKE,
         *("--cores", cores, "reports", "--config", f"studies={claim}", f"scale={plan.scale}"),
         *([f"backends={','.join(backends)}"] if backends else []),
-        *([f"seeds_of={plan.path.parent}"] if studies else []),  # property checks have fixed seeds
+        # Only studies need the seeds of the set, because property checks have fixed seeds.
+        *([f"seeds_of={plan.path.parent}"] if studies else []),
         *("parity=false", f"results={results}", f"site={results / 'site'}"),
     ]
 
@@ -96,17 +104,20 @@ def run_snakemake(called: Sequence[str], output: TextIO | None = None) -> int:
 
     Args:
         called: `snakemake` and its arguments.
-        output: file that replaces standard output; None to keep it.
+        output: file to which Snakemake's standard output is written; None for this process' standard output.
     """
-    # Jobs call `python` by name, so that this environment must come first. The path of the executable is not
-    # resolved: a link to Python would lead to another environment.
+    # Jobs call `python` by name, so that this environment must come first in PATH.
+    # The path of the executable is not resolved, because a link to Python would lead to another environment.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     command, variables = [sys.executable, "-m", *called], {**os.environ, "PATH": path}
     return subprocess.run(command, check=False, stdout=output, env=variables).returncode
 
 
 def run(called: Sequence[str]) -> ReportPlan:
-    """Run the command, and return the plan of its results without published submissions.
+    """Run a claim, and return the plan of its results without published submissions.
+
+    Args:
+        called: result of `command`.
 
     Raises:
         InputError: when Snakemake ends with an error.
@@ -119,7 +130,13 @@ def run(called: Sequence[str]) -> ReportPlan:
 
 
 def as_text(claim: str, published: Side, rows: Sequence[ComparedRow]) -> str:
-    """Return the comparison for people: the answer, then the rows that do not agree, then the others."""
+    """Format the comparison for people: the overall answer, the rows that do not agree, and the other rows.
+
+    Args:
+        claim: id of the claim.
+        published: the set.
+        rows: result of the comparison.
+    """
     ordered = sorted(rows, key=lambda row: ANSWERS.index(row.answer))
     answer = overall_answer([row.answer for row in rows])
     return text_of("reproduced", claim=claim, answer=answer, published=published, rows=ordered)

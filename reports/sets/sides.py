@@ -16,7 +16,7 @@ from curvebench.spec.errors import InputError
 from curvebench.spec.plan import ReportPlan, read_plan
 from curvebench.spec.sets import PLAN
 
-SITE_PLAN = Path("reports/site/plan.json")  # plan of a checkout's site, relative to the checkout
+SITE_PLAN = Path("reports/site/plan.json")  # plan of a checkout's site, relative to the checkout's folder
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,10 @@ class Side:
     """A set or a report, with the tables of its studies and the verdicts on its claims.
 
     Args:
-        name: name for readers.
-        tables: tables by study.
+        name: name of the side for readers.
+        plan: plan of the set or report.
+        tables: tables of each study, by the name of the study.
+        verdicts: verdicts on its claims.
     """
 
     name: str
@@ -40,7 +42,10 @@ class Side:
 
 
 def side_of(plan: ReportPlan, name: str) -> Side:
-    """Return the side of a plan, with its tables and verdicts.
+    """Read the tables of a plan, compute its verdicts, and return them as a side of a comparison.
+
+    Args:
+        name: name of the side for readers.
 
     Raises:
         InputError: when a table is missing or damaged.
@@ -51,10 +56,12 @@ def side_of(plan: ReportPlan, name: str) -> Side:
 
 
 def read_side(folder: Path) -> Side:
-    """Read a published set, or a checkout by the plan of its site.
+    """Read a side of a comparison from the folder of a published set, or from a checkout of curvebench.
+
+    The plan of a checkout is the plan of its site.
 
     Raises:
-        InputError: when the folder is neither, or a table is missing or damaged.
+        InputError: when the folder is neither a set nor a checkout, or a table is missing or damaged.
     """
     if (folder / PLAN).is_file():
         plan = read_plan(folder / PLAN)
@@ -69,7 +76,7 @@ def read_side(folder: Path) -> Side:
 
 
 def narrowed_to_claim(claim: str, plan: ReportPlan) -> ReportPlan:
-    """Return the part of a plan that decides a claim: its study (also if skipped), or the property checks."""
+    """Return the part of a plan that decides a claim: its study, even if it is skipped, or its checks."""
     part: dict[str, Any] = {
         kind: tuple(study for study in getattr(plan, kind) if claim in {item.id for item in study.claims})
         for kind in ("studies", "skipped")
