@@ -42,7 +42,7 @@ OPTIONS = {
         "exact",
         "where it is taken: exact (theta + v), polyak (theta), or nesterov (theta + mu v)",
         choice(*POINTS),
-    ),
+    )
 }
 
 

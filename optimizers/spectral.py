@@ -102,8 +102,10 @@ def _step(hyper: Hyper) -> dict[str, Array]:
 class _Kronecker:
     """Curvature of Kronecker factors, S = alpha S_1 x S_2 x ..., one for each axis of a tensor.
 
-    Args: order: number of axes of a parameter. power: p, the root in the direction S^(-1/p) g. maps: maps by
-    which a step changes eigenvalues and eigenvectors.
+    Args:
+        order: number of axes of a parameter.
+        power: p, the root in the direction S^(-1/p) g.
+        maps: maps by which a step changes eigenvalues and eigenvectors.
     """
 
     order: int
@@ -348,9 +350,7 @@ OPTIONS_OF_DIAGONALS = {
 OPTIONS_OF_MATRICES = {
     **OPTIONS_OF_DIAGONALS,
     "cayley": Option(
-        "exact",
-        "the map of a basis: exact, one solve, or truncated, products alone",
-        choice(*CAYLEYS),
+        "exact", "the map of a basis: exact, one solve, or truncated, products alone", choice(*CAYLEYS)
     ),
     "normalized": Option(
         True, "whether a basis turns by rotation_rate, or by what curvature_rate gives it", flag

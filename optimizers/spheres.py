@@ -278,18 +278,8 @@ def _rule(name: str, source: str, functions: Callable[[Options], Any], options: 
 
 
 RULES = (
-    _rule(
-        "pin_to_sphere",
-        "002 eq. 70",
-        lambda chosen: _Spheres(_pin_to_sphere),
-        {"others": OTHERS},
-    ),
-    _rule(
-        "riemannian_sgd",
-        "002 eq. 72",
-        lambda chosen: _Spheres(_riemannian),
-        {"others": OTHERS},
-    ),
+    _rule("pin_to_sphere", "002 eq. 70", lambda chosen: _Spheres(_pin_to_sphere), {"others": OTHERS}),
+    _rule("riemannian_sgd", "002 eq. 72", lambda chosen: _Spheres(_riemannian), {"others": OTHERS}),
     _rule(
         "trust_region_sphere",
         "002 eq. 73, Lemma S.21",

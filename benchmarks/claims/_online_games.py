@@ -231,7 +231,8 @@ def play(
     all rules used here except the rules that project themselves; these get no projection.
 
     Args:
-        game: the game. optimizer, hyper, options: name of the rule, its hyperparameters and options.
+        game: the game.
+        optimizer, hyper, options: name of the rule, its hyperparameters and options.
         schedule: factor of the learning rate at each step, (T,); None for a constant rate.
         projection: projection onto the domain; None if the rule projects itself.
         shape: shape of the weights in the rule; None for a vector.

@@ -80,11 +80,14 @@ def _run(
 ) -> Path:
     """Run a rule on gradients of changing losses.
 
-    Args: optimizer, hyper, options: name of the rule, its hyperparameters and options. gradient:
-    `gradient(number, weights)` is the gradient of the loss of a step. start: initial weights, (d,). steps:
-    number of steps. schedule: factor of the learning rate at each step; None for a constant rate. point:
-    `point(weights, past gradients)` is where the gradient is taken; None for the point that the rule itself
-    determines.
+    Args:
+        optimizer, hyper, options: name of the rule, its hyperparameters and options.
+        gradient: `gradient(number, weights)` is the gradient of the loss of a step.
+        start: initial weights, (d,).
+        steps: number of steps.
+        schedule: factor of the learning rate at each step; None for a constant rate.
+        point: `point(weights, past gradients)` is where the gradient is taken; None for the point that the
+            rule itself determines.
     """
     online = curvebench.Online(optimizer, {"w": start}, hyper, options=options)
     weights = [start]

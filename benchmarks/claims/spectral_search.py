@@ -209,8 +209,8 @@ def search(
         method: the method that learns the covariance.
         loss: the objective.
         begun: first means (seeds, d), and the spectra of S.
-        rates: beta_1 and beta_2, (settings, 2). draws: random generator; all settings get the same normal
-            numbers.
+        rates: beta_1 and beta_2, (settings, 2).
+        draws: random generator; all settings get the same normal numbers.
         samples: samples per generation; the second half mirrors the first.
         generations: at least RECORDS.
     """
