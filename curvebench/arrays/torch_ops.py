@@ -13,8 +13,8 @@ from torch.nn import functional
 from curvebench.arrays.common_names import COMMON, guarded, named, symmetric_part
 from curvebench.arrays.ops import Array, Ops
 
-# Further functions that PyTorch provides by the same name. Their argument `axis` is called `dim` there,
-# and is passed by position.
+# Further functions that PyTorch provides by the same name.
+# Their argument `axis` must be passed by position, since PyTorch calls it `dim`.
 BY_DIM = (
     *("abs", "relu", "sigmoid", "softmax", "log_softmax", "logsumexp"),
     *("cumsum", "argmax", "concatenate", "stack"),

@@ -150,7 +150,10 @@ class LaneOptimizers:
         return any(map(_has_modes, self.optimizers))
 
     def evaluated(self) -> Tensors:
-        """Return copies of the leaves in the evaluation mode of the optimizers, and resume training."""
+        """Return copies of the values that the leaves have in the evaluation mode of the optimizers.
+
+        The leaves and the mode are restored, so that training can continue.
+        """
         trained = [view.clone() for view in self._views]
         self._set_mode("eval")
         values = [view.clone() for view in self._views]

@@ -24,10 +24,10 @@ from curvebench.steps.examples import gathered, generators_of
 from curvebench.workloads.arguments import Random
 from curvebench.workloads.workload import Problem, Workload, examples_in
 
-# Largest number of gradients that one mapped call computes, and on a CPU the largest memory of the call in
-# bytes. If a call does not fit the CPU's caches, full batches of digits take 1.6 times as long. With one call
-# per gradient, gradients of the linear network take 12 times as long. The gradients do not depend on either
-# number.
+# Largest number of gradients that one mapped call computes, and on a CPU the call's largest memory in bytes.
+# If a call does not fit into the CPU's caches, full batches of digits take 1.6 times as long.
+# With one call per gradient, gradients of the linear network take 12 times as long.
+# The values of gradients do not depend on either number.
 MAX_CHUNK, CHUNK_BYTES = 256, 1 << 26
 
 

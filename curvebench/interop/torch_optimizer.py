@@ -275,7 +275,7 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
 
         Raises:
             InputError: when a hyperparameter or gradient is invalid, or a closure is missing. All checks
-                precede the update, so that no parameter is changed then.
+                precede the update, so that an error leaves all parameters unchanged.
         """
         loss = None
         if closure is not None:

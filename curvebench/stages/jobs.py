@@ -151,7 +151,7 @@ def _compute(job: Job) -> None:
 
 
 def _mark(job: Job) -> None:
-    """Write `failed.json` with the failures of the job, for the next call; remove it if nothing failed."""
+    """Write the failures of the job to `failed.json` for the next call. If nothing failed, remove the file."""
     marker = job.folder / FAILED
     if job.failures:
         write_texts({marker: json.dumps(job.failures, indent=1) + "\n"})
@@ -234,7 +234,7 @@ def _total_seconds(since: float | None) -> float:
         return time.monotonic() - since
     stat = Path("/proc/self/stat")
     if hasattr(time, "CLOCK_BOOTTIME") and stat.exists():
-        # Subtract two times since the start of the machine; dates would be rounded to seconds (proc(5)).
+        # Use times since the start of the machine: the date of a start is rounded to seconds (proc(5)).
         ticks = int(stat.read_text().rpartition(")")[2].split()[19])
         return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
     import psutil

@@ -21,8 +21,8 @@ from curvebench.stages.job import Cell, Job, LoadedBasis, precision_of
 from curvebench.stages.supervision import Failure, Lanes
 from curvebench.workloads.workload import Workload
 
-# Metrics that show whether a run has diverged in its last step; the first that the workload evaluates is
-# used.
+# Metrics that show whether a run has diverged in its last step.
+# The first of these metrics that the workload evaluates is used.
 LOSSES = ("train_loss", "validation_loss", "test_loss")
 
 

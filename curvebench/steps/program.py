@@ -78,7 +78,7 @@ class StepLosses(NamedTuple):
 
 
 class Carry(NamedTuple):
-    """Everything that a step changes: the state that a bundle carries from one step to the next."""
+    """State of all runs of a bundle that a step changes, and that the next step receives."""
 
     # Parameters in the coordinates of the basis, (seeds S, settings K, number of coordinates).
     coordinates: Array
@@ -199,7 +199,7 @@ class Program:
         return self._transformed(self.update.layout.to_parameters, matrices, coordinates)
 
     def coordinates(self, params: Mapping[str, Array], matrices: Sequence[Array]) -> Array:
-        """Compute coordinates (S, K, total) from arrays by name: parameters, or a gradient."""
+        """Compute coordinates (S, K, total) from arrays by name, which are parameters or a gradient."""
         return self.in_basis(end_to_end(self.ops, self.update.layout.parameters, params, 2), matrices)
 
     def in_basis(self, flat: Array, matrices: Sequence[Array]) -> Array:
@@ -248,8 +248,8 @@ class Program:
     ) -> tuple[Any, ...]:
         """Express the state of the rule in a new basis.
 
-        A first moment m in the old coordinates becomes J_new^T (J_old m), where J maps coordinates to
-        parameters (`curvebench.optimizers.bases.change`).
+        Let J be the matrix that maps coordinates to parameters (`curvebench.optimizers.bases.change`). A
+        first moment m in the old coordinates becomes J_new^T (J_old m).
 
         Args:
             state: `Carry.state`.
