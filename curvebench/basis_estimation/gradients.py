@@ -167,7 +167,7 @@ def _chunks(
         batch = data
         if order is not None:
             indices = order[start : start + chunk]
-            if sampling.workload.streamed:  # only the examples of these batches are read
+            if sampling.workload.streamed:  # read only the examples of these batches
                 generators = generators_of([random], "egop examples of sample", start)
                 examples = gathered(train, indices[:, None], engine.threads, generators)
                 batch = {name: ops.asarray(values[:, 0]) for name, values in examples.items()}

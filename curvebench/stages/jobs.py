@@ -96,7 +96,7 @@ def run_job(
         not_retried = {item["what"]: Failure(item["outcome"], item["reason"]) for item in failures}
         job.supervision.not_retried = not_retried
         job.supervision.ended = Failure("interrupted", "never run with these settings, nor now (keep_failed)")
-    if job.supervision.ended is None:  # Otherwise nothing is computed.
+    if job.supervision.ended is None:  # if the job has ended, it computes nothing and needs no device
         _check_device(job)
     job.folder.mkdir(parents=True, exist_ok=True)
     with _interruptible(job.supervision.ended is None):
@@ -151,7 +151,7 @@ def _compute(job: Job) -> None:
 
 
 def _mark(job: Job) -> None:
-    """Write the failures of the job to `failed.json` for the next call. If nothing failed, remove the file."""
+    """Write the job's failures to `failed.json` for the next call. If nothing failed, remove the file."""
     marker = job.folder / FAILED
     if job.failures:
         write_texts({marker: json.dumps(job.failures, indent=1) + "\n"})

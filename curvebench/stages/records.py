@@ -192,7 +192,9 @@ def _row(
     built: tuple[Bundle, LoadedBasis] | None,
     bundle_lanes: int,
 ) -> dict[str, Any]:
-    """Return a lane's row of the table `runs` (`curvebench.results.schema.RUNS`). Missing columns are null.
+    """Return a lane's row of the table `runs` (`curvebench.results.schema.RUNS`).
+
+    Columns that are missing in the result will be null in the table.
 
     Args:
         job, cell: the job and its cell.

@@ -276,7 +276,7 @@ class _CellRun:
                     # If SIGTERM has arrived, the process ends now, and the rows must be stored before.
                     if checkpoints.termination.came:
                         self._store_failed(lanes, failure)
-                except Interrupted as error:  # store these lanes; the job adds the lanes that have not begun
+                except Interrupted as error:  # store these lanes here, and those not begun at the job's end
                     self._store_failed(lanes, failure_of(error, supervision.journal.read()[1]))
                     raise
                 else:

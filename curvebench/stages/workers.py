@@ -30,7 +30,7 @@ from typing import Any
 from curvebench.paths import WORKERS
 
 IDLE_SECONDS = 10.0  # time for which a worker waits for a job; Snakemake starts the next within 1 or 2 s
-OWN_CODE = ("curvebench/", "data:")  # prefixes of source names that are not code of users
+OWN_CODE = ("curvebench/", "data:")  # prefixes of the names of all sources that are not code of users
 
 
 def folder_of_workers(spec: Path, threads: str) -> Path | None:

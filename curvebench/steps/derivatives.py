@@ -228,7 +228,7 @@ class StepEvaluation:
         return StepInfo(value, grads, new_model, {need.name: need.evaluate(at_point()) for need in due})
 
     def _point(self, single: bool, params: Any, state: Any, batch: Any, noise: Any, draw: Any) -> LossAtPoint:
-        """Return the loss of one run around its parameters `params`, from which needs are computed."""
+        """Return the loss of one run as a function of parameters, by which needs are computed at `params`."""
         ops, lay, likelihood = self.derivatives.ops, self.lay, self.likelihood
         assert lay is not None, "given where there are needs"
 

@@ -218,7 +218,11 @@ def _size(shapes: Shapes) -> int:
 
 
 def leading_name(group: Sequence[str]) -> str:
-    """Return the name, for a block of these parameters, of the vector of coordinates along V's columns."""
+    """Return the name that a layout gives to the coordinates of a block along the columns of V.
+
+    Args:
+        group: names of the block's parameters.
+    """
     return f"leading {' + '.join(group)}"
 
 

@@ -84,8 +84,8 @@ class Carry(NamedTuple):
     coordinates: Array
     state: tuple[Any, ...]  # state of the update rule, one entry per group of `Update.groups`
     model: dict[str, Array]  # state of the model, such as statistics of a normalization; shapes (S, K, ...)
-    diverged_at: Array  # number of the first step whose loss was not finite, (S, K); 0 if the lane is finite
-    stopped_at: Array  # number of the step whose gradient was below the threshold, (S, K); 0 if still running
+    diverged_at: Array  # number of the first step whose loss was not finite, (S, K); 0 if all were finite
+    stopped_at: Array  # number of the step at which a small gradient stopped the lane, (S, K); 0 if it runs
     losses: StepLosses | None = None  # sums of the losses of steps; None if no metric uses them
 
 
@@ -108,7 +108,7 @@ class Inputs(NamedTuple):
     schedule: Array  # multiplier of the learning rate at this step
     order: Any = None  # indices of the minibatch's examples, (S, batch_size); None for the full batch
     batch: Any = None  # minibatch of a streamed workload by field, (S, batch_size, ...); otherwise None
-    noise: Any = None  # random numbers of the loss and of the rule's needs by name, (S, ...); None without
+    noise: Any = None  # random numbers of the loss and of needs by name, (S, ...); None if none are drawn
 
 
 def step_of(inputs: Inputs, index: Any) -> Inputs:

@@ -250,7 +250,7 @@ def stretch(bundle: Bundle, steps: int) -> tuple[int, int]:
         steps: minimum number of steps, unless the run has fewer.
     """
     every = bundle.rule.refresh_every or 1
-    steps = max(split_interval(bundle, steps))  # the inputs of a segment must fit on the device
+    steps = max(split_interval(bundle, steps))  # shorten the segment if its inputs need too much memory
     first_steps = min(1, len(bundle.schedule) - 1)
     return min(every * math.ceil(steps / every), len(bundle.schedule) - first_steps), first_steps
 
