@@ -22,9 +22,8 @@ def generator(*axes: str | int) -> np.random.Generator:
         axes: the names and numbers, such as workload, seed and purpose: `"digits_mlp", 1003, "order"`.
     """
     digest = hashlib.sha256("\x1f".join(f"{type(axis).__name__}:{axis}" for axis in axes).encode()).digest()
-    return np.random.Generator(
-        np.random.PCG64(np.random.SeedSequence(np.frombuffer(digest, np.uint32).tolist()))
-    )
+    seed = np.random.SeedSequence(np.frombuffer(digest, np.uint32).tolist())
+    return np.random.Generator(np.random.PCG64(seed))
 
 
 class WorkloadRandom:

@@ -102,7 +102,11 @@ class _Adafactor:
     def update(
         self, ops: Ops, grad: Array, state: AdafactorState, param: Array, hyper: Hyper
     ) -> tuple[Array, AdafactorState]:
-        """W <- W - eta RMS(W) RMSClip(G / sqrt(V_t)) (002 Sec. 4.7.1), without the changes that are off."""
+        """Do a step of Adafactor, without the changes that are off.
+
+        The full step is W <- W - eta RMS(W) RMSClip(G / sqrt(V_t)) with the second moment V_t (002 Sec.
+        4.7.1).
+        """
         root, second = self.second_moment(ops, grad, state.second, hyper)
         numerator, first = grad, state.first
         if self.first_moment:

@@ -58,7 +58,10 @@ def _stepped(
 def _update_norm(
     ops: Ops, grad: Array, state: Accumulator, param: Array, hyper: Hyper
 ) -> tuple[Array, Accumulator]:
-    """w <- w - eta g / (sqrt(v_0 + sum |g|^2) + epsilon), one rate for all of w (002 eq. 33)."""
+    """Do a step of norm Adagrad, which has one learning rate for all parameters (002 eq. 33).
+
+    w <- w - eta g / (sqrt(v_0 + sum |g|^2) + epsilon).
+    """
     squared_norm = ops.sum(ops.square(grad), axis=-1, keepdims=True)
     return _stepped(ops, grad, squared_norm, state, param, hyper)
 
@@ -66,7 +69,11 @@ def _update_norm(
 def _update_full(
     ops: Ops, grad: Array, state: OuterProducts, param: Array, hyper: Hyper
 ) -> tuple[Array, OuterProducts]:
-    """w <- w - eta (O_t + epsilon I)^(-1/2) g, or with the pseudo-inverse (002 Sec. 3.2.1)."""
+    """Do a step of full Adagrad, which preconditions with a matrix (002 Sec. 3.2.1).
+
+    w <- w - eta (O_t + epsilon I)^(-1/2) g, where O_t is the sum of outer products g g^T; a singular matrix
+    is pseudo-inverted.
+    """
     column = grad[..., None]
     outer_products = state.sum_of_outer_products + column * grad[..., None, :]
     cutoff = rank_cutoff(ops, param.shape[-1])
@@ -84,7 +91,7 @@ def adagrad(chosen: Options) -> Rule:
     def update(
         ops: Ops, grad: Array, state: Accumulator, param: Array, hyper: Hyper
     ) -> tuple[Array, Accumulator]:
-        """w <- w - eta g / (sqrt(v_0 + sum g^2) + epsilon) (002 eq. 44)."""
+        """Do a step of Adagrad: w <- w - eta g / (sqrt(v_0 + sum g^2) + epsilon) (002 eq. 44)."""
         squares = ops.square(grad)
         return _stepped(ops, grad, squares, state, param, hyper, chosen["epsilon_inside_root"])
 

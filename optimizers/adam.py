@@ -102,7 +102,7 @@ class _Adam:
         return starting_at_zero(MomentsAndMaximum if self.chosen["amsgrad"] else Moments)(ops, param)
 
     def update(self, ops: Ops, grad: Array, state: State, param: Array, hyper: Hyper) -> tuple[Array, State]:
-        """w <- w - eta m / (sqrt(v) + epsilon), with bias-corrected m and v."""
+        """Do a step of Adam: w <- w - eta m / (sqrt(v) + epsilon), with bias-corrected m and v."""
         direction, state = adam_direction(ops, grad, state, hyper, self.chosen)
         return param - hyper["learning_rate"] * direction, state
 
@@ -121,14 +121,17 @@ class _Adam:
 def _update_rmsprop(
     ops: Ops, grad: Array, state: Moments, param: Array, hyper: Hyper
 ) -> tuple[Array, Moments]:
-    """w <- w - eta m / (sqrt(v) + epsilon), without bias correction (002 eq. 45)."""
+    """Do a step of RMSprop: w <- w - eta m / (sqrt(v) + epsilon), without bias correction (002 eq. 45)."""
     first, second = running_means(ops, grad, state, hyper)
     scale = smoothed_root(ops, second, hyper["epsilon"], inside=False)
     return param - hyper["learning_rate"] * safe_divide(ops, first, scale), Moments(first, second)
 
 
 def _update_atan2(ops: Ops, grad: Array, state: Moments, param: Array, hyper: Hyper) -> tuple[Array, Moments]:
-    """w <- w - eta a atan2(m, b sqrt(v)) of the bias-corrected means (002 Sec. 4.1.2)."""
+    """Do a step of Adam-atan2 (002 Sec. 4.1.2).
+
+    w <- w - eta a atan2(m, b sqrt(v)), for bias-corrected running means m of g and v of g^2.
+    """
     step = hyper["step"]
     first, second = running_means(ops, grad, state, hyper)
     mean, square = first / (1 - hyper["beta1"] ** step), second / (1 - hyper["beta2"] ** step)

@@ -84,7 +84,9 @@ class _Matrices:
     def update(
         self, ops: Ops, grad: Array, state: MultiplicativeFactors, param: Array, hyper: Hyper
     ) -> tuple[Array, MultiplicativeFactors]:
-        """W <- W - eta G / sqrt(A_t B_t) (002 L.2)."""
+        """Do a step for a matrix: W <- W - eta G / sqrt(A B), for updated factors A and B of G^2 (002
+        L.2).
+        """
         if not self.alternating:
             # The factor is applied here, because `init` does not receive hyperparameters.
             first = ops.where(hyper["step"] == 1, hyper["initialization_range"], 1.0)
@@ -96,7 +98,7 @@ class _Matrices:
 
 
 def _update_vectors(ops: Ops, grad: Array, state: Empty, param: Array, hyper: Hyper) -> tuple[Array, Empty]:
-    """w <- w - eta g / sqrt(g^2 + epsilon).
+    """Do a step for a vector: w <- w - eta g / sqrt(g^2 + epsilon).
 
     A vector's squared gradient has rank one, so that one round of EM reproduces it exactly.
     """

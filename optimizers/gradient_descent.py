@@ -24,14 +24,14 @@ class Momentum(NamedTuple):
 
 
 def _update_sgd(ops: Ops, grad: Array, state: Empty, param: Array, hyper: Hyper) -> tuple[Array, Empty]:
-    """w <- w - eta g (002 eq. 21)."""
+    """Do a step of gradient descent: w <- w - eta g (002 eq. 21)."""
     return param - hyper["learning_rate"] * grad, state
 
 
 def _update_momentum(
     ops: Ops, grad: Array, state: Momentum, param: Array, hyper: Hyper
 ) -> tuple[Array, Momentum]:
-    """v <- g + mu v, w <- w - eta v (002 eqs. 25-26)."""
+    """Do a step with Polyak's momentum: v <- g + mu v, then w <- w - eta v (002 eqs. 25-26)."""
     velocity = grad + hyper["momentum"] * state.velocity
     return param - hyper["learning_rate"] * velocity, Momentum(velocity)
 
@@ -39,7 +39,7 @@ def _update_momentum(
 def _update_nesterov(
     ops: Ops, grad: Array, state: Momentum, param: Array, hyper: Hyper
 ) -> tuple[Array, Momentum]:
-    """v <- g + mu v, x <- x - eta (g + mu v): Nesterov's momentum of the point x (002 Sec. 2.3.1)."""
+    """Do a step with Nesterov's momentum: v <- g + mu v, then x <- x - eta (g + mu v) (002 Sec. 2.3.1)."""
     velocity = grad + hyper["momentum"] * state.velocity
     direction = grad + hyper["momentum"] * velocity
     return param - hyper["learning_rate"] * direction, Momentum(velocity)

@@ -66,7 +66,10 @@ def _refresh(ops: Ops, grad: Array, state: Sides, hyper: Hyper) -> RefreshedIdea
 def _update(
     ops: Ops, grad: Array, state: Sides | RefreshedIdealized, param: Array, hyper: Hyper
 ) -> tuple[Array, Sides]:
-    """W <- W - eta sqrt(tr E[G G^T]) E[G G^T]^(-1/2) G E[G^T G]^(-1/2) (002 Sec. 6.2.1)."""
+    """Do a step of idealized Shampoo (002 Sec. 6.2.1).
+
+    W <- W - eta sqrt(tr E[G G^T]) E[G G^T]^(-1/2) G E[G^T G]^(-1/2), where E is a running mean.
+    """
     if isinstance(state, RefreshedIdealized):
         state = state.sides
     else:

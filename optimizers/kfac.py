@@ -123,7 +123,11 @@ class _KFAC:
     def update(
         self, ops: Ops, grad: Mapping[str, Array], state: KFACState, param: Mapping[str, Array], hyper: Hyper
     ) -> tuple[dict[str, Array], KFACState]:
-        """[W b] <- [W b] - eta v with v <- mu v + G^-1 [dW db] A^-1 (Martens and Grosse 2015, Sec. 6)."""
+        """Do a step of K-FAC for each layer, and of the fallback rule for all other parameters.
+
+        v <- mu v + G^-1 [dW db] A^-1, then [W b] <- [W b] - eta v, where dW and db are the gradients (Martens
+        and Grosse 2015, Sec. 6).
+        """
         rate = hyper["learning_rate"]
         gradients = [self.joined(ops, layer, grad) for layer in self.layers]
         velocities = tuple(
@@ -172,8 +176,9 @@ OPTIONS = {
 def _rule(name: str, source: str, chosen: Options, *, balanced: bool, decay: float, momentum: float) -> Rule:
     """Return a variant of the K-FAC rule, which depends on the model by `for_model`.
 
-    Args: balanced: how the factors are damped, see `damped_inverses`. decay, momentum: defaults of
-    `factor_decay` and `momentum`.
+    Args:
+        balanced: how the factors are damped, see `damped_inverses`.
+        decay, momentum: defaults of `factor_decay` and `momentum`.
     """
     other = OTHERS[chosen["others"]]
 

@@ -114,7 +114,8 @@ class TappedOps:
 
     Args:
         ops: the array functions of the backend.
-        parameters: parameters by name. layers: layers whose statistics are recorded.
+        parameters: parameters by name.
+        layers: layers whose statistics are recorded.
         slots: zeros (outputs, outputs) by weight, whose gradients are the sums of g g^T over rows g.
         sums, rows: by weight, the sum of a a^T over the rows a that have entered the layer, and the number of
             these rows.
@@ -281,7 +282,7 @@ def layers_need(fisher: str) -> Need:
         amortized=True,
         draw=draw_targets if fisher == "sampled" else None,
         of_likelihood="" if fisher.startswith("empirical") else f"fisher: {fisher} (empirical does without)",
-        # With empirical_of_mean, G has a factor 1 / N^2 for N examples, and is not a mean over them.
+        # With `empirical_of_mean`, G has a factor 1 / N^2 for N examples: it is not a mean over them.
         is_mean=fisher != "empirical_of_mean",
     )
 

@@ -72,7 +72,10 @@ RADII = {
 def _update_euclidean(
     ops: Ops, grad: Array, state: Empty, param: Array, hyper: Hyper, projection: Projection
 ) -> tuple[Array, Empty]:
-    """w <- the point of the domain nearest to w - eta g (002 eqs. 2-3, Sec. 1.3.1 with A = I)."""
+    """Do a step of projected gradient descent (002 eqs. 2-3, Sec. 1.3.1 with A = I).
+
+    w becomes the point of the domain that is nearest to w - eta g.
+    """
     return projection(ops, param - hyper["learning_rate"] * grad, hyper), state
 
 
@@ -100,7 +103,9 @@ def _init_entropy(ops: Ops, param: Array) -> Mirrored:
 def _update_entropy(
     ops: Ops, grad: Array, state: Mirrored, param: Array, hyper: Hyper
 ) -> tuple[Array, Mirrored]:
-    """w_i <- w_i exp(-eta g_i) / sum_j w_j exp(-eta g_j) (002 eq. 91), in dual coordinates.
+    """Do a step of exponentiated gradient, in dual coordinates z = log w (002 eq. 91).
+
+    w_i <- w_i exp(-eta g_i) / sum_j w_j exp(-eta g_j).
 
     z - eta g is the mirrored step of eq. 2 up to a constant. The division by the sum, a subtraction in dual
     coordinates, is the projection of eq. 3.

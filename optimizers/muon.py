@@ -83,7 +83,7 @@ class _Muon:
     def update(
         self, ops: Ops, grad: Array, state: Momentum, param: Array, hyper: Hyper
     ) -> tuple[Array, Momentum]:
-        """W <- W - eta U V^T with the polar factor U V^T of the momentum (002 eq. 69, Q.3)."""
+        """Do a step of Muon: W <- W - eta U V^T, with the polar factor of the momentum (002 eq. 69, Q.3)."""
         velocity = grad + hyper["momentum"] * state.velocity
         direction = grad + hyper["momentum"] * velocity if self.nesterov else velocity
         rows = param.ndim - self.order + 1

@@ -27,7 +27,11 @@ class TargetLikelihood(Protocol):
 
     @property
     def family(self) -> str:
-        """`categorical`: the outputs are logits. `gaussian`: the outputs are means, with unit variance."""
+        """Family of the distribution: `categorical`, with outputs as logits, or `gaussian`, with outputs as
+        means.
+
+        Gaussian targets have unit variance.
+        """
 
     @property
     def scale(self) -> float:
@@ -67,7 +71,7 @@ class Model:
 
     @property
     def dimension(self) -> int:
-        """d, the number of entries of all parameters together."""
+        """Number of entries of all parameters together, d."""
         return sum(math.prod(shape) for shape in self.shapes.values())
 
 
@@ -91,8 +95,8 @@ class LossAtPoint:
         draws: random numbers of the outputs' shape, from which targets can be sampled; None if the need draws
             none.
         examples: number of examples in the minibatch.
-        derivatives: automatic differentiation of functions of one run. alone: whether the run is computed by
-            itself, and not mapped together with other runs.
+        derivatives: automatic differentiation of functions of one run.
+        alone: whether the run is computed by itself, and not mapped together with other runs.
     """
 
     ops: Ops

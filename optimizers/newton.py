@@ -15,7 +15,10 @@ from curvebench.optimizers.rule import LEARNING_RATE, Hyperparameter, Rule
 
 
 def _update(ops: Ops, grad: Array, state: Empty, param: Array, hyper: Hyper) -> tuple[Array, Empty]:
-    """w <- w - eta (H + damping I)^(-1) g (002 eq. 57, Sec. A.2); not finite for a singular matrix."""
+    """Do a step of Newton's method: w <- w - eta (H + damping I)^(-1) g (002 eq. 57, Sec. A.2).
+
+    The result is not finite if H + damping I is singular.
+    """
     damping = hyper["damping"][..., None] * ops.eye(param.shape[-1])
     direction = ops.solve(hyper["hessian"] + damping, grad[..., None])[..., 0]
     return param - hyper["learning_rate"] * direction, state

@@ -18,7 +18,7 @@ class OptionError(ValueError):
 
 
 def complete(owner: str, options: Mapping[str, Option], chosen: Options) -> dict[str, Any]:
-    """Check the given options of a rule or basis, convert their values, and add the defaults.
+    """Check options of a rule or basis, convert their values, and add the defaults of missing options.
 
     Raises:
         OptionError: for an unknown option or a wrong value.

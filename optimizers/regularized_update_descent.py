@@ -23,7 +23,9 @@ def _kept(hyper: Hyper) -> Array:
 
 
 def _update(ops: Ops, grad: Array, state: Momentum, param: Array, hyper: Hyper) -> tuple[Array, Momentum]:
-    """v <- (1 - eta gamma) v - eta J', theta <- theta + v (002 eq. 97)."""
+    """Do a step: v <- (1 - eta gamma) v - eta J', then theta <- theta + v, for the gradient J' (002 eq.
+    97).
+    """
     velocity = _kept(hyper) * state.velocity - hyper["learning_rate"] * grad
     return param + velocity, Momentum(velocity)
 
@@ -40,7 +42,7 @@ OPTIONS = {
         "exact",
         "where it is taken: exact (theta + v), polyak (theta), or nesterov (theta + mu v)",
         choice(*POINTS),
-    ),
+    )
 }
 
 

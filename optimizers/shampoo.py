@@ -114,7 +114,10 @@ class _Tensors:
     def update(
         self, ops: Ops, grad: Array, state: ShampooFactors | RefreshedShampoo, param: Array, hyper: Hyper
     ) -> tuple[Array, ShampooFactors]:
-        """W <- W - eta L^(-power) G R^(-power), with one factor per axis (002 eq. 53)."""
+        """Do a step of Shampoo: for a matrix, W <- W - eta L^(-power) G R^(-power) (002 eq. 53).
+
+        A tensor has one factor per axis. With grafting, the step gets the length of another rule's step.
+        """
         if isinstance(state, RefreshedShampoo):
             state = state.factors
         else:

@@ -111,7 +111,10 @@ class _Soap:
     def update(
         self, ops: Ops, grad: Array, state: Rotated | Started | Refreshed, param: Array, hyper: Hyper
     ) -> tuple[Array, Rotated]:
-        """W <- (1 - eta lambda) (W - eta Q_L N Q_R^T), where N is Adam's direction for Q_L^T G Q_R.
+        """Do a step of SOAP: W <- (1 - eta lambda) (W - eta Q_L N Q_R^T).
+
+        Q_L and Q_R are the bases of rows and columns, and N is Adam's direction for the rotated gradient
+        Q_L^T G Q_R.
 
         Vyas et al. 2024, "SOAP", Algorithm 3; the basis is updated by orthogonal iteration (002 Q.2.1).
         """

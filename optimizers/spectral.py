@@ -100,12 +100,12 @@ def _step(hyper: Hyper) -> dict[str, Array]:
 
 @dataclass(frozen=True)
 class _Kronecker:
-    """S = alpha S_1 x S_2 x ... for tensors of `order` axes.
+    """Curvature of Kronecker factors, S = alpha S_1 x S_2 x ..., one for each axis of a tensor.
 
     Args:
         order: number of axes of a parameter.
-        power: p.
-        maps: maps from tangent space to the factors.
+        power: p, the root in the direction S^(-1/p) g.
+        maps: maps by which a step changes eigenvalues and eigenvectors.
     """
 
     order: int
@@ -177,7 +177,7 @@ class _Kronecker:
 
 @dataclass(frozen=True)
 class _Full:
-    """S = B diag(d) B^T for vectors (..., n)."""
+    """Full curvature S = B diag(d) B^T, for parameters as vectors (..., n)."""
 
     power: float
     maps: SpectralMaps
@@ -206,7 +206,9 @@ class _Full:
 
 @dataclass(frozen=True)
 class _Diagonal:
-    """S = diag(d) for matrices (..., m, n), without rotation: B is always I (003 Sec. 3.2)."""
+    """Diagonal curvature S = diag(d), for matrices (..., m, n); the eigenvectors B are always I (003 Sec.
+    3.2).
+    """
 
     power: float
     exponential: str
@@ -221,7 +223,9 @@ class _Diagonal:
         return grad
 
     def stepped(self, ops: Ops, inside: Array, curvature: DiagonalSpectrum, hyper: Hyper) -> DiagonalSpectrum:
-        """d <- d exp(beta_2 (g^2 + lambda - gamma d) / d), with the map of the option (003 eq. 12)."""
+        """Return d exp(beta_2 (g^2 + lambda - gamma d) / d), or its first order by the option (003 eq.
+        12).
+        """
         added = ops.square(inside) + hyper["damping"]
         growth = spectral_growth(curvature.values, added, hyper["curvature_rate"], hyper["gamma"])
         return DiagonalSpectrum(curvature.values * EXPONENTIALS[self.exponential](ops, *growth))
@@ -285,7 +289,7 @@ class _Moves:
     def update(
         self, ops: Ops, grad: Array, state: SpectralState | RefreshedSpectrum, param: Array, hyper: Hyper
     ) -> tuple[Array, SpectralState]:
-        """v <- mu v + S^(-1/p) g, w <- (1 - eta lambda) w - eta v (003 Figs. 1 and 6)."""
+        """Do a step: v <- mu v + S^(-1/p) g, then w <- (1 - eta lambda) w - eta v (003 Figs. 1 and 6)."""
         if isinstance(state, RefreshedSpectrum):
             direction, state = state.direction, state.state
         else:
@@ -346,9 +350,7 @@ OPTIONS_OF_DIAGONALS = {
 OPTIONS_OF_MATRICES = {
     **OPTIONS_OF_DIAGONALS,
     "cayley": Option(
-        "exact",
-        "the map of a basis: exact, one solve, or truncated, products alone",
-        choice(*CAYLEYS),
+        "exact", "the map of a basis: exact, one solve, or truncated, products alone", choice(*CAYLEYS)
     ),
     "normalized": Option(
         True, "whether a basis turns by rotation_rate, or by what curvature_rate gives it", flag

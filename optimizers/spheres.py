@@ -245,7 +245,10 @@ class _WeightNormalization:
     def update(
         self, ops: Ops, grad: Array, state: DirectionAndScale, param: Array, hyper: Hyper
     ) -> tuple[Array, DirectionAndScale]:
-        """v <- v - eta g_v and s <- s - eta g_s, w = s v / |v| (002 eq. 74)."""
+        """Do a step of weight normalization, w = s v / |v|, for the direction v and length s (002 eq. 74).
+
+        v <- v - eta g_v and s <- s - eta g_s, where g_v and g_s are the gradients with respect to v and s.
+        """
         rate = hyper["learning_rate"]
         unit, length = normalized(ops, state.direction, -1)
         factor = safe_divide(ops, state.scale, length)
@@ -275,18 +278,8 @@ def _rule(name: str, source: str, functions: Callable[[Options], Any], options: 
 
 
 RULES = (
-    _rule(
-        "pin_to_sphere",
-        "002 eq. 70",
-        lambda chosen: _Spheres(_pin_to_sphere),
-        {"others": OTHERS},
-    ),
-    _rule(
-        "riemannian_sgd",
-        "002 eq. 72",
-        lambda chosen: _Spheres(_riemannian),
-        {"others": OTHERS},
-    ),
+    _rule("pin_to_sphere", "002 eq. 70", lambda chosen: _Spheres(_pin_to_sphere), {"others": OTHERS}),
+    _rule("riemannian_sgd", "002 eq. 72", lambda chosen: _Spheres(_riemannian), {"others": OTHERS}),
     _rule(
         "trust_region_sphere",
         "002 eq. 73, Lemma S.21",

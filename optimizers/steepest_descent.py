@@ -32,7 +32,7 @@ def _sign(ops: Ops, grad: Array) -> Array:
     return safe_divide(ops, grad, ops.abs(grad))
 
 
-# Return O with |O| = 1 and <G, O> = |G|_*, the dual norm, for matrices (..., m, n); 0 where G is 0.
+# By norm, the function from G (..., m, n) to the O of norm 1 with the greatest <G, O>, or 0 if G is 0.
 DIRECTIONS: Mapping[str, Callable[[Ops, Array], Array]] = {
     "frobenius": _frobenius,
     "max": _sign,
@@ -59,7 +59,11 @@ def _rule(name: str, norm: str, principle: str) -> Rule:
     direction, majorizes = DIRECTIONS[norm], principle == "majorization"
 
     def update(ops: Ops, grad: Array, state: Empty, param: Array, hyper: Hyper) -> tuple[Array, Empty]:
-        """W <- W - eta O, or W <- W - eta |G|_* O (002 eqs. 67 to 69); the dual norm |G|_* is <G, O>."""
+        """Do a step along O, the direction of norm 1 with the greatest inner product <G, O> (002 eqs. 67 to
+        69).
+
+        By the trust-region principle W <- W - eta O; by majorization-minimization W <- W - eta <G, O> O.
+        """
         steepest, rate = direction(ops, grad), hyper["learning_rate"]
         if majorizes:
             rate = rate * ops.sum(grad * steepest, axis=(-2, -1), keepdims=True)

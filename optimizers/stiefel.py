@@ -103,8 +103,8 @@ def tangential_direction(
 
     Args:
         grad: G, (..., D, d), of any scale.
-        point: W, (..., D, d), with orthonormal columns. tolerance: bound on both errors when the iteration
-            stops; it broadcasts against (..., 1, 1).
+        point: W, (..., D, d), with orthonormal columns.
+        tolerance: bound on both errors when the iteration stops; it broadcasts against (..., 1, 1).
         steps: maximum number of iterations.
         polar: function that computes the polar factor.
         clipped: function that computes the nearest matrix of spectral norm at most 1.
@@ -148,7 +148,7 @@ class _Stiefel:
         return Point(self.polar(ops, self.tall(ops, param)))
 
     def update(self, ops: Ops, grad: Array, state: Point, param: Array, hyper: Hyper) -> tuple[Array, Point]:
-        """W <- Orth(W - eta Z) (002 eq. 77)."""
+        """Do a step of manifold Muon: W becomes the polar factor of W - eta Z (002 eq. 77)."""
         tolerance = hyper["tangency_tolerance"]
         direction = tangential_direction(
             ops, self.tall(ops, grad), state.point, tolerance, self.dual_steps, self.polar, self.clipped

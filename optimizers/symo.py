@@ -77,7 +77,7 @@ class _Network:
     def update(
         self, ops: Ops, grad: Arrays, state: BlockMoments, param: Arrays, hyper: Hyper
     ) -> tuple[dict[str, Array], BlockMoments]:
-        """theta <- theta - alpha Sigma^(-1/2) g (004 Alg. 1; eqs. 1 and 4, 40-41 and 206).
+        """Do a step of SymO: theta <- theta - alpha Sigma^(-1/2) g (004 Alg. 1; eqs. 1, 4, 40-41 and 206).
 
         Each C is the running mean of the C's of the steps, with the bias correction 1 - beta_h^t (004 eqs.
         192-194, with the shapes of the index forms, eqs. 38 and 39). They are second moments, because the

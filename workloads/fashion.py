@@ -246,7 +246,7 @@ def _vit_problem(settings: Settings, random: Random) -> Problem:
 
 
 def _check_examples(settings: Settings) -> None:
-    """Check that there are enough images for the requested numbers."""
+    """Check that the settings do not request more images than the data set has."""
     require_batch(settings, settings["train_examples"])
     parts = {
         "train_examples": (TRAIN, "training part"),

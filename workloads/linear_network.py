@@ -42,10 +42,8 @@ def _read_widths(value: Any) -> Any:
 
 def _weights(settings: Settings) -> dict[str, tuple[int, int]]:
     """Return the shape (outputs, inputs) of each weight by name, from input to output."""
-    return {
-        f"W{layer}": (outputs, inputs)
-        for layer, (inputs, outputs) in enumerate(pairwise(settings["widths"]), start=1)
-    }
+    layers = enumerate(pairwise(settings["widths"]), start=1)
+    return {f"W{layer}": (outputs, inputs) for layer, (inputs, outputs) in layers}
 
 
 def _roles(settings: Settings) -> dict[str, Role]:
@@ -55,10 +53,8 @@ def _roles(settings: Settings) -> dict[str, Role]:
 
 def _sample_parameters(settings: Settings, generator: np.random.Generator) -> dict[str, np.ndarray]:
     """Draw Xavier normal weights, for starts and for EGOP samples (000 C.6)."""
-    return {
-        name: xavier_normal(outputs, inputs, generator)
-        for name, (outputs, inputs) in _weights(settings).items()
-    }
+    shapes = _weights(settings).items()
+    return {name: xavier_normal(outputs, inputs, generator) for name, (outputs, inputs) in shapes}
 
 
 def _problem(settings: Settings, random: Random) -> Problem:

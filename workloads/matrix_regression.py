@@ -46,7 +46,7 @@ def kronecker_residual(matrix: np.ndarray, mask: np.ndarray) -> float:
 
 
 def _masked_loss(ops: Ops, params: Arrays, split: Arrays) -> Array:
-    """Return f = 1/2 ||A (M * W) - Y||_F^2 with the entrywise product * (000 eq. 6.2)."""
+    """Return the loss of W, f = 1/2 ||A (M * W) - Y||_F^2, where * is the entrywise product (000 eq. 6.2)."""
     product = ops.matmul(split["matrix"], split["mask"] * params["W"])
     return 0.5 * ops.sum(ops.square(product - split["targets"]))
 
@@ -138,7 +138,7 @@ def _spectral_start(settings: Settings, instance: _Instance) -> dict[str, np.nda
 
 
 def _factored_loss(ops: Ops, params: Arrays, split: Arrays) -> Array:
-    """Return f = 1/2 ||A L R^T - Y||_F^2 (000 eq. 6.4)."""
+    """Return the loss of factors L and R, f = 1/2 ||A L R^T - Y||_F^2 (000 eq. 6.4)."""
     product = ops.matmul(ops.matmul(split["matrix"], params["L"]), ops.swapaxes(params["R"], 0, 1))
     return 0.5 * ops.sum(ops.square(product - split["targets"]))
 

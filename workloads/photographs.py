@@ -210,8 +210,8 @@ def patches(ops: Ops, images: Array, inputs: int) -> Array:
 
     Args:
         ops: array functions.
-        images: images (examples, channels, rows, columns). inputs: entries of a patch, side * side *
-            channels.
+        images: images (examples, channels, rows, columns).
+        inputs: entries of a patch, side * side * channels.
 
     Returns:
         Patches (examples, tokens, inputs).
@@ -323,8 +323,7 @@ CIFAR10 = Workload(
         "shift": Setting(2, "pixels that training moves images by at most, in rows and columns", whole(0)),
     },
     **of_network(
-        _cifar,
-        ImageClassifier(residual_outputs, Augmentation(shift=2), CIFAR_MEANS, CIFAR_DEVIATIONS),
+        _cifar, ImageClassifier(residual_outputs, Augmentation(shift=2), CIFAR_MEANS, CIFAR_DEVIATIONS)
     ),
     problem=_cifar_problem,
     noise=lambda settings, generator, count: Augmentation(shift=settings["shift"]).draw(

@@ -43,7 +43,7 @@ def draw_spectrum(random: Random, size: int, tied: bool = False) -> Spectrum:
 
 
 def draw_kronecker(random: Random, shape: Sequence[int], tied: bool = False) -> KroneckerSpectrum:
-    """Draw Kronecker factors of determinant 1, and alpha from 0.01 to 100."""
+    """Draw S as a Kronecker product: factors of determinant 1, times a number alpha from 0.01 to 100."""
     scale = np.array([10.0 ** random.uniform(-2, 2)])
     factors = tuple(
         Spectrum(orthonormal(random, size, size), draw_values(random, size, tied)) for size in shape

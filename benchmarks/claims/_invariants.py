@@ -78,7 +78,9 @@ class Structure:
         return _forms(self, first, second, tuple(widths))
 
     def built(self, factors: Factors, widths: Sequence[int]) -> np.ndarray:
-        """Assemble the matrix (p, p) from its factors, at given hidden widths (004 eqs. 196 and 198)."""
+        """Return the matrix (p, p) that has the given factors, for given numbers of hidden units (004 eqs.
+        196, 198).
+        """
         found, where = np.zeros((self.size(widths),) * 2), places(widths, self.bias)
         for first, second in self.pairs:
             block = np.tensordot(factors[first.name, second.name], self.forms(first, second, widths), 1)

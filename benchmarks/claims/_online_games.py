@@ -114,7 +114,7 @@ class Game:
 
     @property
     def steps(self) -> int:
-        """T, the number of steps."""
+        """Number of steps, T."""
         return len(self.losses.targets)
 
     @property
@@ -155,12 +155,12 @@ class Play:
 
     @property
     def distance(self) -> float:
-        """D, the maximum distance of the played weights from the best weights."""
+        """Maximum distance of the played weights from the best weights in hindsight, D."""
         return float(np.linalg.norm(self.weights - self.best, axis=1).max())
 
     @property
     def first_distance(self) -> float:
-        """D_1, the distance of the first weights from the best weights."""
+        """Distance of the first weights from the best weights in hindsight, D_1."""
         return float(np.linalg.norm(self.weights[0] - self.best))
 
     @property
@@ -231,7 +231,8 @@ def play(
     all rules used here except the rules that project themselves; these get no projection.
 
     Args:
-        game: the game. optimizer, hyper, options: name of the rule, its hyperparameters and options.
+        game: the game.
+        optimizer, hyper, options: name of the rule, its hyperparameters and options.
         schedule: factor of the learning rate at each step, (T,); None for a constant rate.
         projection: projection onto the domain; None if the rule projects itself.
         shape: shape of the weights in the rule; None for a vector.

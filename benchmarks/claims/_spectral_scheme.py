@@ -72,8 +72,8 @@ def stepped(
         rate: beta, the step size of the curvature.
         gamma: 1 with the entropy term of 003 eq. 4, 0 without.
         maps: the maps of eigenvalues and eigenvectors.
-        damping: added to the curvature. turn: Frobenius norm of a normalized rotation's generator; None if
-            rotations are not normalized.
+        damping: added to the curvature.
+        turn: Frobenius norm of a normalized rotation's generator; None if rotations are not normalized.
     """
     if isinstance(spectrum, Spectrum):
         # The diagonal of B^T g g^T B is computed as squares, which rounding cannot make negative.

@@ -67,7 +67,7 @@ def places(widths: Sequence[int], bias: bool) -> dict[str, slice]:
 
 
 def size_of(widths: Sequence[int], bias: bool) -> int:
-    """Return p, the number of parameters."""
+    """Return Number of parameters, p."""
     return sum(after * (before + bias) for before, after in pairwise(widths))
 
 
@@ -210,12 +210,12 @@ class Perceptron:
 
     @property
     def depth(self) -> int:
-        """L, the number of layers."""
+        """Number of layers, L."""
         return len(self.widths) - 1
 
     @property
     def size(self) -> int:
-        """p, the number of parameters."""
+        """Number of parameters, p."""
         return size_of(self.widths, self.bias)
 
     @cached_property

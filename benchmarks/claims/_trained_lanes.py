@@ -117,7 +117,8 @@ def train(
     Args:
         lanes: the problems.
         options, hyper: options and hyperparameters of the rule; hyperparameters are rounded to bfloat16 in
-            every precision. precision: precision of all computations and of the state of the rule.
+            every precision.
+        precision: precision of all computations and of the state of the rule.
         weights_in: precision of the weights.
     """
     ops, single = ops_of(precision), numpy_ops("float32")

@@ -56,7 +56,7 @@ class Ridges:
 
     @property
     def size(self) -> int:
-        """d, the number of parameters."""
+        """Number of parameters, d."""
         return self.directions.shape[1]
 
     @property

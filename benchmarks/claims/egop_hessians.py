@@ -175,7 +175,9 @@ HESSIAN_SANDWICH = PropertyClaim(
 
 @dataclass(frozen=True)
 class Factorization:
-    """Factorization objective f(L, R) = |A(L R^T) - b|^2 with A(X) = (<A_1, X>, ..., <A_m, X>) (000 eq. E.6).
+    """Objective of matrix factorization, f(L, R) = |A(L R^T) - b|^2 (000 eq. E.6).
+
+    A maps a matrix X to the m measurements <A_i, X>.
 
     Args:
         maps: A_i, (m, d_1, d_2).

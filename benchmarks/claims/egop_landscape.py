@@ -55,7 +55,7 @@ class LogSumExp:
 
     @property
     def minimizer(self) -> np.ndarray:
-        """theta*, (2,)."""
+        """Minimizer theta* of the loss, (2,)."""
         return np.asarray(np.linalg.lstsq(self.features, self.targets)[0])
 
     def losses(self, points: np.ndarray) -> np.ndarray:
@@ -71,8 +71,9 @@ class LogSumExp:
         return np.asarray(2 * (weights / weights.sum(-1, keepdims=True) * residuals) @ self.features)
 
     def leading_direction(self) -> np.ndarray:
-        """Return the unit vector (2,) along which f grows fastest around its minimum, where the Hessian is
-        about A^T A.
+        """Return the unit vector (2,) along which the loss grows fastest around its minimum.
+
+        There, the Hessian is proportional to A^T A.
         """
         return np.asarray(np.linalg.svd(self.features)[2][0])
 

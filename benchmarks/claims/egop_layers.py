@@ -178,7 +178,9 @@ def in_coordinates(change: str, matrix: np.ndarray, parameters: np.ndarray) -> n
 
 
 def _draw_layer(random: Random, least: int = 1) -> tuple[LinearLayer, np.ndarray, np.ndarray]:
-    """Draw a layer with up to 6 inputs and outputs, theta_0 (d,), and the eigenbasis of its EGOP (d, d)."""
+    """Draw a linear layer with up to 6 inputs and outputs, initial entries theta_0 (d,), and its EGOP basis
+    (d, d).
+    """
     outputs, inputs = (int(length) for length in random.integers(least, 7, 2))
     count, size = int(random.integers(2, 20)), outputs * inputs
     data, targets = random.standard_normal((count, inputs)), random.standard_normal((count, outputs))

@@ -164,7 +164,7 @@ def _against_lemma(eigenvalues: np.ndarray, values: np.ndarray, inner: np.ndarra
 
 
 def _attained(random: Random) -> Iterator[Measure]:
-    """Check the bound where it is attained: h(z) = |z|^2 / 2 at points whose images under A have the
+    """Check a case where the bound is an equality: h(z) = |z|^2 / 2 at points theta for which A theta has
     covariance I.
 
     Then M = I and EGOP = A^T A.

@@ -186,7 +186,9 @@ def _root_mean_square(random: Random, beta1: float, beta2: float) -> tuple[float
 
 
 def _update_size(random: Random) -> Iterator[Measure]:
-    """Check eq. 50 relative to eq. 51, with 1 as the constant in O(1 - beta_2)."""
+    """Check that the size of Adam's updates (eq. 50) is the limit of eq. 51 up to a relative error of 1 -
+    beta_2.
+    """
     beta1 = float(random.choice([0.0, random.uniform(0, 0.95)]))
     beta2 = float(1 - 10 ** random.uniform(-2.7, -1))
     ratio, error = _root_mean_square(random, beta1, beta2)
@@ -254,7 +256,7 @@ def _betas(random: Random) -> dict[str, float]:
 
 
 def _invariance(random: Random, printed: bool) -> Iterator[Measure]:
-    """Check eq. 47 for each rule: one positive factor c per entry does not change the updates.
+    """Check that a positive factor per entry of all gradients does not change a rule's updates (eq. 47).
 
     As printed, the factors are arbitrary.
     """

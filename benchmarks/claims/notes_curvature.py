@@ -58,8 +58,9 @@ class PopulationDerivatives:
         )
 
     def second_moment(self, labels: np.ndarray) -> np.ndarray:
-        """Return E[g g^T] for label probabilities (N, K); the model's probabilities give the Fisher matrix
-        (eqs. 58-59).
+        """Return E[g g^T] for given probabilities of the labels, (N, K).
+
+        With the probabilities that the model predicts, this is the Fisher matrix (eqs. 58-59).
         """
         return np.einsum("x,xk,xkd,xke->de", self.inputs, labels, self.gradients, self.gradients)
 

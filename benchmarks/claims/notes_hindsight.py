@@ -51,7 +51,9 @@ def _trace_of_root(vectors: np.ndarray) -> float:
 
 
 def _fact(random: Random) -> Iterator[Measure]:
-    """Check sum_t x_t^T X_t^(-1/2) x_t <= 2 tr(X_T^(1/2)), with the steps of full AdaGrad."""
+    """Check Fact 2.1, sum_t x_t^T X_t^(-1/2) x_t <= 2 tr(X_T^(1/2)), with the steps of full AdaGrad as
+    X_t^(-1/2) x_t.
+    """
     vectors = _draw(random)
     total = -float((vectors * moves("adagrad_full", vectors, {})).sum())
     trace = _trace_of_root(vectors)
@@ -59,8 +61,9 @@ def _fact(random: Random) -> Iterator[Measure]:
 
 
 def _scalar_fact(random: Random) -> Iterator[Measure]:
-    """Check sum_t b_t / sqrt(B_t) <= 2 sqrt(B_T) for b_t >= 0, some of them 0, with the steps of diagonal
-    AdaGrad.
+    """Check sum_t b_t / sqrt(B_t) <= 2 sqrt(B_T) for numbers b_t >= 0 with sums B_t.
+
+    Some b_t are 0. Steps of diagonal AdaGrad give sqrt(b_t / B_t).
     """
     # Each of 20 entries is an independent sequence.
     shape = (int(random.integers(1, 61)), 20)
@@ -158,7 +161,7 @@ def _diagonal_below_norm(random: Random) -> Iterator[Measure]:
 
 
 def _diagonal_equal_norm(random: Random) -> Iterator[Measure]:
-    """Check equality where distances are proportional to gradients, and inequality otherwise.
+    """Check that eqs. 38 and 32 are equal if distances are proportional to gradients, and unequal otherwise.
 
     If one distance is off by a factor e^s and another by e^-s, s from 0.3 to 1, the ratio is below 0.9988 for
     roots from 0.5 to 2 in at most 6 dimensions.
@@ -216,7 +219,10 @@ def _full_equal_diagonal(random: Random) -> Iterator[Measure]:
 
 
 def _diagonal_order(random: Random, printed: bool) -> Iterator[Measure]:
-    """Check equality for diagonal O_T with entries in any order; as printed, only with descending entries."""
+    """Check that eqs. 41 and 42 are equal for diagonal O_T with entries in any order.
+
+    The printed statement requires descending entries.
+    """
     size = int(random.integers(2, 7))
     gradients = np.linalg.qr(random.normal(size=(size + 5, size)))[0] * 10 ** random.uniform(-1, 1, size)
     outer = gradients.T @ gradients
@@ -244,7 +250,7 @@ def _norm_factor(random: Random) -> Iterator[Measure]:
     steps = -moves("adagrad_norm", gradients, {"epsilon": 0.0})
     known = float(np.linalg.norm(gradients))
     last = len(gradients) - 1 - int((np.linalg.norm(gradients, axis=1)[::-1] > 0).argmax())
-    # This rate is the last learning rate divided by D.
+    # The rate is eta_T / D, read from the last step of the rule.
     rate = float(gradients[last] @ steps[last] / (gradients[last] @ gradients[last]))
     # These are the two terms of the bound, divided by D.
     first, second = 1 / (2 * rate), float((gradients * steps).sum()) / 2

@@ -80,8 +80,9 @@ def _certified(random: Random) -> Iterator[Measure]:
 
 
 def _policy(random: Random, printed: bool) -> Iterator[Measure]:
-    """Check pi_(t+1) = argmax E[r] - KL(pi, pi_t) / eta; as printed, with weights e^r instead of e^(eta r)
-    (App. D).
+    """Check that the new policy pi maximizes E[r] - KL(pi, pi_t) / eta for the reward r (App. D).
+
+    The solution is proportional to pi_t e^(eta r); it is printed as pi_t e^r.
     """
     size, rate = int(random.integers(2, 9)), float(10 ** random.uniform(-1.5, 1))
     policy, rewards = _distribution(random, size, 1e-4), random.normal(size=size)
@@ -148,7 +149,7 @@ def _worst_ratio(played: Play, comparators: np.ndarray, bounds: np.ndarray) -> M
 
 
 def _entropy_regret(random: Random) -> Iterator[Measure]:
-    """Check the bound KL(u, w_1) / eta + (eta / 2) sum |g_t|_inf^2.
+    """Check that exponentiated gradient's regret is at most KL(u, w_1) / eta + (eta / 2) sum |g_t|_inf^2.
 
     It is eq. 8 with the entropy, which is 1-strongly convex in the l1 norm.
     """
@@ -165,7 +166,9 @@ def _entropy_regret(random: Random) -> Iterator[Measure]:
 
 
 def _euclidean_regret(random: Random) -> Iterator[Measure]:
-    """Check the bound |w_1 - u|^2 / (2 eta) + (eta / 2) sum |g_t|^2 (eq. 20)."""
+    """Check that projected gradient descent's regret is at most |w_1 - u|^2 / (2 eta) + (eta / 2) sum |g_t|^2
+    (eq. 20).
+    """
     domain = DOMAINS[random.integers(len(DOMAINS))]
     drawn = _simplex_game(random)
     size, radius = len(drawn.start), drawn.radius

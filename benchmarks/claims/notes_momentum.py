@@ -36,7 +36,7 @@ class Valley:
 
     @property
     def steps(self) -> int:
-        """T, the number of losses."""
+        """Number of losses, T."""
         return len(self.centers)
 
     def gradient(self, number: int, weights: Weights) -> np.ndarray:
@@ -80,11 +80,14 @@ def _run(
 ) -> Path:
     """Run a rule on gradients of changing losses.
 
-    Args: optimizer, hyper, options: name of the rule, its hyperparameters and options. gradient:
-    `gradient(number, weights)` is the gradient of the loss of a step. start: initial weights, (d,). steps:
-    number of steps. schedule: factor of the learning rate at each step; None for a constant rate. point:
-    `point(weights, past gradients)` is where the gradient is taken; None for the point that the rule itself
-    determines.
+    Args:
+        optimizer, hyper, options: name of the rule, its hyperparameters and options.
+        gradient: `gradient(number, weights)` is the gradient of the loss of a step.
+        start: initial weights, (d,).
+        steps: number of steps.
+        schedule: factor of the learning rate at each step; None for a constant rate.
+        point: `point(weights, past gradients)` is where the gradient is taken; None for the point that the
+            rule itself determines.
     """
     online = curvebench.Online(optimizer, {"w": start}, hyper, options=options)
     weights = [start]
@@ -132,7 +135,10 @@ def _double(random: Random) -> Iterator[Measure]:
 
 
 def _classical(random: Random) -> Iterator[Measure]:
-    """Check eq. 167 and footnote 3: w_(t+1) = x_t - eta g_t, x_(t+1) = w_(t+1) + mu (w_(t+1) - w_t)."""
+    """Check that double momentum is Nesterov's classical iteration (eq. 167, footnote 3).
+
+    That is w_(t+1) = x_t - eta g_t, x_(t+1) = w_(t+1) + mu (w_(t+1) - w_t).
+    """
     valley, hyper, start = _draw(random)
     path = _run("nesterov_lookahead", valley.gradient, start, valley.steps, hyper)
     stepped = path.points - hyper["learning_rate"] * path.gradients
@@ -142,7 +148,10 @@ def _classical(random: Random) -> Iterator[Measure]:
 
 
 def _changing_rate(random: Random) -> Iterator[Measure]:
-    """Check Lemma S.10 with changing rates, where x_(t+1) also moves by (eta_t - eta_(t+1)) mu v_t."""
+    """Check the equivalence of Lemma S.10 for learning rates that change.
+
+    Then x_(t+1) also moves by (eta_t - eta_(t+1)) mu v_t.
+    """
     steps = int(random.integers(10, 61))
     valley, hyper = _valley(random, steps), _draw_rates(random)
     name = ("cosine", "linear", "inverse_sqrt")[random.integers(3)]
@@ -158,7 +167,9 @@ def _changing_rate(random: Random) -> Iterator[Measure]:
 
 
 def _velocity(random: Random) -> Iterator[Measure]:
-    """Check v_t = (1 - mu^t) g / (1 - mu), which tends to g / (1 - mu) (eq. 27)."""
+    """Check that for a constant gradient g, the velocity after t steps is (1 - mu^t) g / (1 - mu) (eq.
+    27).
+    """
     momentum = float(random.choice([0.0, 0.5, 0.9, 0.95, 0.99]))
     steps = int(np.ceil(np.log(1e-9) / np.log(max(momentum, 1e-9)))) + 1
     gradient = random.normal(size=int(random.integers(1, 7)))
@@ -176,7 +187,7 @@ def _velocity(random: Random) -> Iterator[Measure]:
 
 
 def _lagging(random: Random) -> Iterator[Measure]:
-    """Check the two statements, claims I and II, in the proof of Lemma S.3.
+    """Check that momentum lags behind plain gradient descent (claims I and II in the proof of Lemma S.3).
 
     The points w_t + mu / (1 - mu) (w_t - w_(t-1)) follow plain gradient descent.
     """
@@ -195,7 +206,10 @@ def _lagging(random: Random) -> Iterator[Measure]:
 
 
 def _update_descent(random: Random) -> Iterator[Measure]:
-    """Check that eq. 97 is Polyak's momentum with J'(theta) and Nesterov's with J'(theta + mu v) (App. F)."""
+    """Check that regularized update descent (eq. 97) is Polyak's or Nesterov's momentum (App. F).
+
+    It is Polyak's with the gradient at theta, and Nesterov's with the gradient at theta + mu v.
+    """
     valley, hyper, start = _draw(random)
     rate = hyper["learning_rate"]
     regularized = {"learning_rate": rate, "regularization": (1 - hyper["momentum"]) / rate}

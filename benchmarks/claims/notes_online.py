@@ -58,7 +58,10 @@ def _descent(random: Random, game: Game, learning_rate: float, schedule: np.ndar
 
 
 def _constant_rate(random: Random) -> Iterator[Measure]:
-    """Check D_1^2 / (2 eta) + (eta / 2) sum |g_t|^2, and D_1^2 / (2 eta) + (eta / 2) L^2 T (eq. 22)."""
+    """Check the regret bound of gradient descent with a constant rate (eq. 22).
+
+    It is D_1^2 / (2 eta) + (eta / 2) sum |g_t|^2, which is at most D_1^2 / (2 eta) + (eta / 2) L^2 T.
+    """
     game = draw_game(random)
     scale = game.diameter / (game.losses.steepest(game.radius) * np.sqrt(game.steps))
     rate = float(scale * 10 ** random.uniform(-1, 0.5))
@@ -70,7 +73,10 @@ def _constant_rate(random: Random) -> Iterator[Measure]:
 
 
 def _best_constant_rate(random: Random) -> Iterator[Measure]:
-    """Check D_1 L sqrt(T) at eta = D_1 / (L sqrt(T)) (eq. 23), where L is a bound on the box."""
+    """Check the regret bound D_1 L sqrt(T) of gradient descent with the best constant rate (eq. 23).
+
+    The rate is eta = D_1 / (L sqrt(T)), where L bounds the gradients on the box.
+    """
     game = draw_game(random, kinds=OBLIVIOUS)
     steepest = game.losses.steepest(game.radius)
     distance = float(np.linalg.norm(game.start - game.losses.best(game.radius)))
@@ -80,7 +86,9 @@ def _best_constant_rate(random: Random) -> Iterator[Measure]:
 
 
 def _falling_rate(random: Random) -> Iterator[Measure]:
-    """Check (D^2 + 2 L^2) / 2 sqrt(T) at eta_t = 1 / sqrt(t) (eq. 24)."""
+    """Check the regret bound (D^2 + 2 L^2) / 2 sqrt(T) of gradient descent with eta_t = 1 / sqrt(t) (eq.
+    24).
+    """
     game = draw_game(random)
     played = _descent(random, game, 1.0, multipliers({"name": "inverse_sqrt"}, game.steps))
     steepest = np.linalg.norm(played.gradients, axis=1).max()
@@ -88,7 +96,7 @@ def _falling_rate(random: Random) -> Iterator[Measure]:
 
 
 def _adagrad_norm(random: Random) -> Iterator[Measure]:
-    """Check 3/2 D sqrt(sum |g_t|^2) at eta_t = D / sqrt(sum so far) (eqs. 33-34)."""
+    """Check the regret bound 3/2 D sqrt(sum |g_t|^2) of norm AdaGrad (eqs. 33-34)."""
     game = draw_game(random)
     rate = game.diameter
     hyper = {"learning_rate": rate, "epsilon": 0.0}
@@ -101,7 +109,8 @@ def _adagrad_norm(random: Random) -> Iterator[Measure]:
 
 
 def _adagrad_diagonal(random: Random, printed: bool) -> Iterator[Measure]:
-    """Check 3/2 delta sum_i sqrt(sum_t g_ti^2), with the widths delta_i of the box as rates (eq. 39).
+    """Check the regret bound 3/2 delta sum_i sqrt(sum_t g_ti^2) of diagonal AdaGrad, with the width delta of
+    the box as rate (eq. 39).
 
     Secs. 3 and 3.3 print the update as w_t + eta A_t^(-1) g_t.
     """
@@ -116,7 +125,7 @@ def _adagrad_diagonal(random: Random, printed: bool) -> Iterator[Measure]:
 
 
 def _first_step(random: Random, printed: bool) -> Iterator[Measure]:
-    """Check w_2 = w_1 - eta sign(g) in AdaGrad; Sec. 3.3 prints w_1 - eta."""
+    """Check that AdaGrad's first step is -eta sign(g); Sec. 3.3 prints -eta."""
     gradient = random.normal(size=int(random.integers(1, 7))) * 10 ** random.uniform(-3, 3)
     rate = float(10 ** random.uniform(-2, 2))
     (moved,) = moves("adagrad", gradient[None], {"learning_rate": rate, "epsilon": 0.0})
@@ -125,7 +134,9 @@ def _first_step(random: Random, printed: bool) -> Iterator[Measure]:
 
 
 def _adagrad_euclidean(random: Random) -> Iterator[Measure]:
-    """Check 3/2 D sum_i sqrt(sum_t g_ti^2), with the diameter as rate (Sec. 3.1.1)."""
+    """Check the regret bound 3/2 D sum_i sqrt(sum_t g_ti^2) of diagonal AdaGrad, with the box's diameter D as
+    rate (Sec. 3.1.1).
+    """
     game = draw_game(random)
     hyper = {"learning_rate": game.diameter, "epsilon": 0.0}
     played = play(game, "adagrad", hyper, projection=clipping(game.radius))
@@ -140,7 +151,10 @@ def _full_preconditioner(gradients: np.ndarray) -> np.ndarray:
 
 
 def _adagrad_full(random: Random) -> Iterator[Measure]:
-    """Check 3/2 D tr(O_T^(1/2)) with A_t = O_t^(1/2) and eta = D (eq. 43)."""
+    """Check the regret bound 3/2 D tr(O_T^(1/2)) of full AdaGrad with the rate D (eq. 43).
+
+    Its preconditioner is the root of O_t, the sum of g g^T.
+    """
     game = draw_game(random)
     projection = weighted_clipping(game.radius, _full_preconditioner)
     played = play(game, "adagrad_full", {"learning_rate": game.diameter}, projection=projection)
@@ -151,8 +165,10 @@ def _adagrad_full(random: Random) -> Iterator[Measure]:
 
 
 def _shampoo(random: Random) -> Iterator[Measure]:
-    """Check D sqrt(2 r) tr(L_T^(1/4)) tr(R_T^(1/4)) at eta = D / sqrt(2 r), for gradients of rank r (Sec.
+    """Check the regret bound D sqrt(2 r) tr(L_T^(1/4)) tr(R_T^(1/4)) of Shampoo for gradients of rank r (Sec.
     5).
+
+    L_T and R_T are the sums of G G^T and G^T G, and the rate is D / sqrt(2 r).
     """
     rows, columns = (int(size) for size in random.integers(1, 5, 2))
     rank = int(random.integers(1, min(rows, columns) + 1))
@@ -178,8 +194,9 @@ def _shampoo(random: Random) -> Iterator[Measure]:
 
 
 def _heavy_ball(random: Random, printed: bool) -> Iterator[Measure]:
-    """Check D_1 L sqrt(T) sqrt((1 + mu) / (1 - mu)) (eq. 155) at a rate with (1 + mu) T, printed as (1 +
-    mu)^T.
+    """Check the regret bound D_1 L sqrt(T) sqrt((1 + mu) / (1 - mu)) of momentum (eq. 155).
+
+    The formula of the rate contains (1 + mu) T, which is printed as (1 + mu)^T.
     """
     game = draw_game(random, draw_features(random, int(random.integers(100, 301)), 2), LIPSCHITZ)
     momentum = float(random.choice([0.0, 0.5, 0.9, 0.95]))
@@ -203,8 +220,9 @@ ENVIRONMENTS = 5000
 
 
 def _random_environment(random: Random, optimizer: str) -> Iterator[Measure]:
-    """Check E[regret] = E|x_1 + ... + x_T|, which is sqrt(2 T / pi) up to a relative error of 1 / (4 T) (App.
-    B).
+    """Check that the expected regret against random signs x_t is E|x_1 + ... + x_T| (App. B).
+
+    This is sqrt(2 T / pi) up to a relative error of 1 / (4 T).
     """
     steps = int(random.integers(50, 201))
     hyper = {"learning_rate": float(10 ** random.uniform(-2, 0))}
@@ -356,7 +374,9 @@ def all_sequences(examples: int) -> np.ndarray:
 
 
 def _online_to_batch(random: Random, learner: Learner) -> Iterator[Measure]:
-    """Check E[J(mean of w_t)] - J* <= E[regret against w*] / T (App. A, eq. 82)."""
+    """Check that the expected gap of the mean iterate is at most the expected regret against w*, divided by T
+    (eq. 82).
+    """
     size = int(random.integers(1, 4)) * 2
     features = random.normal(size=(int(random.integers(2, 7)), size)) * 10 ** random.uniform(-0.5, 0.5)
     population = draw_game(random, features, learner.kinds).losses

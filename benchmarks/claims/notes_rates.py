@@ -77,7 +77,10 @@ def _smooth(random: Random) -> tuple[SmoothObjective, np.ndarray]:
 
 
 def _gradient_descent(random: Random) -> Iterator[Measure]:
-    """Check J(w_(T+1)) - J* <= L |w_1 - w*|^2 / (2 T) at eta = 1 / L, for every T (Lemma S.5)."""
+    """Check the convergence of gradient descent with eta = 1 / L (Lemma S.5).
+
+    For every T, J(w_(T+1)) - J* <= L |w_1 - w*|^2 / (2 T).
+    """
     function, start = _smooth(random)
     steps = int(random.integers(50, 151)) - 1
     weights = path("sgd", start, [function.gradient] * steps, {"learning_rate": 1 / function.smoothness})
@@ -92,8 +95,9 @@ def _gradient_descent(random: Random) -> Iterator[Measure]:
 
 
 def _nesterov(random: Random) -> Iterator[Measure]:
-    """Check J(w_T) - J* <= 2 L |w_1 - w*|^2 / (T + 1)^2 for y_(t+1) = w_(t+1) + t / (t + 3) (w_(t+1) - w_t)
-    (A.1).
+    """Check the convergence of Nesterov's method, J(w_T) - J* <= 2 L |w_1 - w*|^2 / (T + 1)^2 (A.1).
+
+    The look-ahead point is y_(t+1) = w_(t+1) + t / (t + 3) (w_(t+1) - w_t).
 
     In the look-ahead form (eqs. 28-31), this is the momentum mu_t = (t - 1) / (t + 2). Since it changes at
     every step, the functions of the rule are called directly.
@@ -192,7 +196,9 @@ def _bend(random: Random, size: int) -> Bend:
 
 
 def _newton(random: Random) -> Iterator[Measure]:
-    """Check Theorem A.1 and Lemma S.6 for starts inside the Newton ball |w - w*| <= m / L."""
+    """Check the quadratic convergence of Newton's method inside the ball |w - w*| <= m / L (Theorem A.1,
+    Lemma S.6).
+    """
     size = int(random.integers(1, 7))
     function = _bend(random, size)
     convexity, smoothness, bending = function.bounds

@@ -201,7 +201,7 @@ def _rank_one_rearrangement(random: Random, weights: np.ndarray, m: int, n: int)
         with_singular_values(random, size, size, np.sqrt(spread_values(random, rank)))
         for size, rank in zip((m, n), ranks, strict=True)
     )
-    # For any orthonormal basis of R^(m n), the sum of z z^T is I.
+    # For the vectors z of any orthonormal basis of R^(m n), the sum of z z^T is I.
     basis = orthonormal(random, m * n, m * n).reshape(m * n, m, n)
     matrices = [left @ z @ right / np.sqrt(weight) for z, weight in zip(basis, weights, strict=True)]
     return Gradients(matrices, min(m, n))

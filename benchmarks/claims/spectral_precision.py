@@ -170,7 +170,8 @@ def drifting(
     """Take full-matrix steps on gradients N(0, Sigma).
 
     Args:
-        random: generator of the instance. form: `form(ops, basis, skew)`, a way to compute the Cayley map.
+        random: generator of the instance.
+        form: `form(ops, basis, skew)`, a way to compute the Cayley map.
         precision: precision of all steps.
         corrects: whether bases are made more orthogonal at every EVERY-th step.
         draws: number of independent runs.

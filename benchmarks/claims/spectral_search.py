@@ -27,9 +27,9 @@ from curvebench.optimizers.matrix_functions import SpectralMaps, Spectrum, spect
 from curvebench.property_checks.checks import Check, Measure, PropertyClaim, Series
 from curvebench.results.intervals import median_interval
 
-# Minimum ratio of gained decades to a baseline's gained decades that counts as comparable.
+# Minimum ratio of decades of loss reduction, method over baseline, that counts as comparable.
 KEPT = 0.75
-# Minimum number of decades that a baseline must gain, so that a comparison with it means something.
+# Minimum number of decades by which a baseline must reduce the loss to be worth a comparison.
 DECADES = 1.0
 # Number of evenly spaced generations at which the loss at the mean is recorded.
 RECORDS = 20
@@ -209,8 +209,8 @@ def search(
         method: the method that learns the covariance.
         loss: the objective.
         begun: first means (seeds, d), and the spectra of S.
-        rates: beta_1 and beta_2, (settings, 2). draws: random generator; all settings get the same normal
-            numbers.
+        rates: beta_1 and beta_2, (settings, 2).
+        draws: random generator; all settings get the same normal numbers.
         samples: samples per generation; the second half mirrors the first.
         generations: at least RECORDS.
     """

@@ -335,7 +335,9 @@ def _natural_kronecker(random: Random, printed: bool) -> Iterator[Measure]:
 
 
 def _rule_steps(random: Random, optimizer: str) -> Iterator[Measure]:
-    """Check the rule's second step, with the S of the first, against natural-gradient steps from I."""
+    """Check that a rule's second step, with the S after the first, agrees with natural-gradient steps from S
+    = I.
+    """
     shape = lengths_of(random, 2, 2, 3) if optimizer == "spectral" else lengths_of(random, 1, 2, 4)
     rate, gamma = float(random.uniform(0.02, 0.3)), float(random.integers(2))
     gradients = draw_gradients(random, shape, 2)

@@ -409,7 +409,9 @@ def _diagonal_moves(gradients: np.ndarray, rate: float, gamma: float, **options:
 
 
 def _is_adagrad(random: Random) -> Iterator[Measure]:
-    """Compare with Adagrad, using S = beta_2 (1 / beta_2 + sum g^2) from I."""
+    """Check that the truncated diagonal scheme without decay is Adagrad: from I, S = beta_2 (1 / beta_2 + sum
+    g^2).
+    """
     gradients, rate = _draw_diagonal(random)
     hyper = {"initial_accumulator": 1 / rate, "epsilon": 0.0}
     expected = moves("adagrad", gradients, hyper) / np.sqrt(rate)
@@ -418,7 +420,7 @@ def _is_adagrad(random: Random) -> Iterator[Measure]:
 
 
 def _is_rmsprop(random: Random) -> Iterator[Measure]:
-    """Compare with RMSprop from v = 1.
+    """Check that the truncated diagonal scheme with decay is RMSprop with the initial second moment v = 1.
 
     Since its state starts at 0, a first gradient of 1 / sqrt(beta_2) makes it 1.
     """
@@ -449,7 +451,9 @@ def _is_default(random: Random, power: float) -> Iterator[Measure]:
 
 
 def _keeps_basis(random: Random) -> Iterator[Measure]:
-    """Check the full step if B is a matrix of signs and the curvature is diagonal."""
+    """Check that a full step with diagonal curvature keeps B and is a diagonal step, if B is a diagonal
+    matrix of signs.
+    """
     gradients, rate = _draw_diagonal(random)
     gradients, size = gradients.reshape(PATH, -1), gradients[0].size
     gamma, power = float(random.integers(2)), float(random.choice(ROOTS))

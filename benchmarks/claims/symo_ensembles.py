@@ -267,8 +267,9 @@ def _misprinted(
     paper: Sizes,
     quick: Sizes,
 ) -> tuple[Check, Check]:
-    """Return the checks of blocks of ReLU networks, by the equations as printed and as corrected, on the same
-    ensembles.
+    """Return two checks of the blocks of ReLU networks, for the equations as printed and as corrected.
+
+    Both use the same ensembles.
     """
     measures = partial(_blocks, lesson=lesson, curvature=curvature)
     return (

@@ -238,7 +238,7 @@ ESTIMATES = PropertyClaim(
 WIDTHS = (100, 70, 40)
 STUDENTS = 10
 RATE = 0.8
-# SymO's own beta_h (004 App. M).
+# Momentum beta_h of the factors that SymO itself uses (004 App. M).
 OWN_BETA = 0.95
 BETAS = (0.0, 0.8, 0.9, 0.95, 0.98, 0.99)
 # Tolerance of a correlation that the paper gives as "about".

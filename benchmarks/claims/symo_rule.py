@@ -210,7 +210,7 @@ def of_eigenvalues(function: Any, matrix: np.ndarray) -> np.ndarray:
 
 
 def _functions(random: Random, group: SymmetryGroup) -> Iterator[Measure]:
-    """Check 004 Lemma 2.4 for a random covariance that is invariant under the group."""
+    """Check that functions of a covariance commute with the group if the covariance does (004 Lemma 2.4)."""
     depth, bias = int(random.integers(2, 5)), bool(random.integers(2))
     widths = _draw_network(random, depth, bias)
     size = size_of(widths, bias)

@@ -251,7 +251,8 @@ def draw_initial(random: Random, law: Law, layered: bool, count: int, shift: flo
         law: normal, orthogonal (Haar), uniform on [-a, a], or sparse, with the same number of zeros in each
             column.
         layered: whether scales depend on the layer, as 1 / sqrt(fan-in).
-        count: number of networks. shift: shift of the uniform interval [-a, a], in units of a.
+        count: number of networks.
+        shift: shift of the uniform interval [-a, a], in units of a.
     """
     found = []
     for tensor in tensors_of(len(WIDTHS) - 1, True):
@@ -308,8 +309,8 @@ def two_sample_p_value(random: Random, one: np.ndarray, other: np.ndarray, draws
 def _moved(
     random: Random, law: Law, group: SymmetryGroup, layered: bool, count: int, draws: int, shift: float = 0.0
 ) -> float:
-    """Return the p-value of the hypothesis that parameters and mapped parameters have the same
-    distribution.
+    """Return the p-value of a test that initial parameters and their images under random maps have the same
+    law.
     """
     one, other = (draw_initial(random, law, layered, count, shift) for _ in range(2))
     turn = draw_matrix(random, WIDTHS, True, group)

@@ -84,8 +84,8 @@ def kfac_steps(dtype: str, steps: int | None = None) -> ReadyCase:
 def curvlinops_steps(dtype: str) -> ReadyCase:
     """Prepare the K-FAC steps of `kfac_steps` with curvlinops.
 
-    Each step computes the Kronecker factors of the minibatch, and multiplies their damped inverse with the
-    gradient.
+    Each step computes the Kronecker factors of the minibatch, and multiplies the gradient by their damped
+    inverses.
     """
     import torch
     from curvlinops import KFACInverseLinearOperator, KFACLinearOperator

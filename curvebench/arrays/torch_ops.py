@@ -50,8 +50,7 @@ class TorchOps(Ops):
     """Array functions with PyTorch's normalization layers, which are 3 to 4 times faster in eager mode."""
 
     def tap(self, observe: Callable[[Array], Array], y: Array, slot: Array) -> Array:
-        tapped: torch.Tensor = _Tap.apply(observe, y, slot)
-        return tapped
+        return _Tap.apply(observe, y, slot)
 
     def layer_norm(self, x: Array, scale: Array, shift: Array, epsilon: float) -> Array:
         return functional.layer_norm(x, x.shape[-1:], scale, shift, epsilon)
@@ -119,8 +118,7 @@ def _take(x: torch.Tensor, indices: torch.Tensor, axis: int) -> torch.Tensor:
 
 def _to_numpy(x: torch.Tensor) -> np.ndarray:
     tensor = x.detach().cpu()
-    array: np.ndarray = (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
-    return array
+    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
 
 
 def torch_ops(device: str = "cpu", dtype: str = "float32", table: type[TorchOps] = TorchOps) -> Ops:

@@ -21,6 +21,7 @@ from curvebench.arrays.jax_ops import jax_ops
 from curvebench.arrays.ops import Array
 from curvebench.precision import table_of_model
 from curvebench.spec.errors import InputError
+from curvebench.steps.derivatives import Function
 from curvebench.steps.engine import NO_GPU, Engine, Segment, multiplications
 from curvebench.steps.program import Carry, Constants, Inputs, Loaded, step_of
 from curvebench.steps.update import Work
@@ -66,12 +67,10 @@ class JaxEngine(Engine):
         # This context changes the precision of operations that are traced in it, and of their gradients.
         return jax.default_matmul_precision("tensorfloat32")
 
-    def vmap(self, function: Callable[..., Any], axes: tuple[int | None, ...]) -> Callable[..., Any]:
+    def vmap(self, function: Function, axes: tuple[int | None, ...]) -> Function:
         return jax.vmap(function, in_axes=axes)
 
-    def sequential_map(
-        self, function: Callable[..., Any], axes: tuple[int | None, ...]
-    ) -> Callable[..., Any]:
+    def sequential_map(self, function: Function, axes: tuple[int | None, ...]) -> Function:
         def mapped(*arguments: Any) -> Any:
             by_index = dict(enumerate(arguments))
             mapped_over = {index: by_index[index] for index, axis in enumerate(axes) if axis is not None}
@@ -79,22 +78,20 @@ class JaxEngine(Engine):
 
         return mapped
 
-    def value_and_grad(self, function: Callable[..., Any], single: bool) -> Callable[..., Any]:
+    def value_and_grad(self, function: Function, single: bool) -> Function:
         return jax.value_and_grad(function, has_aux=True)
 
-    def grad(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def grad(self, function: Function) -> Function:
         return jax.grad(function)
 
-    def hessian(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def hessian(self, function: Function) -> Function:
         return jax.hessian(function)
 
-    def vjp(
-        self, function: Callable[..., Any], point: Any, single: bool
-    ) -> tuple[Any, Callable[..., Any], Any]:
+    def vjp(self, function: Function, point: Any, single: bool) -> tuple[Any, Function, Any]:
         value, pullback, others = jax.vjp(function, point, has_aux=True)
         return value, lambda cotangent: pullback(cotangent)[0], others
 
-    def accumulate(self, function: Callable[..., Any], carry: Any, parts: Any) -> tuple[Any, Any]:
+    def accumulate(self, function: Function, carry: Any, parts: Any) -> tuple[Any, Any]:
         first = jax.tree.map(lambda array: array[0], parts)
         summand = jax.eval_shape(function, carry, first)[1]
         start = (carry, jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), summand))
@@ -115,9 +112,7 @@ class JaxEngine(Engine):
     def segment(self, loaded: Loaded, inputs: Inputs, steps: int | None = None) -> Segment:
         return _Loop(loaded, inputs, self._options(multiplications(loaded, inputs, steps), 1), self.device)
 
-    def compiled(
-        self, function: Callable[..., Any], *arguments: Any, multiplications: float = math.inf
-    ) -> Callable[..., Any]:
+    def compiled(self, function: Function, *arguments: Any, multiplications: float = math.inf) -> Function:
         options = self._options(multiplications, MULTIPLICATIONS_WORTH_MORE)
         return jax.jit(function).lower(*arguments).compile(options)
 

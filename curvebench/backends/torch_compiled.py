@@ -20,9 +20,8 @@ from curvebench.optimizers.rule import Part
 from curvebench.steps.program import select_lanes
 from curvebench.steps.update import Work, updated
 
-GroupArrays: TypeAlias = (
-    Any  # arrays of the parameters that one rule updates at once: a tensor, or tensors by name
-)
+# Arrays of the parameters that one rule updates at once: a tensor, or tensors by name
+GroupArrays: TypeAlias = Any
 Stepper = Callable[[GroupArrays, Any, GroupArrays, Mapping[str, torch.Tensor], torch.Tensor | None], None]
 
 

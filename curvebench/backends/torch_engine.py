@@ -26,7 +26,7 @@ from curvebench.backends.torch_replay import replayed
 from curvebench.optimizers.arrays import map_arrays
 from curvebench.precision import table_of_model
 from curvebench.spec.errors import InputError
-from curvebench.steps.derivatives import StepEvaluation
+from curvebench.steps.derivatives import Function, StepEvaluation
 from curvebench.steps.engine import NO_GPU, Engine, Segment, multiplications
 from curvebench.steps.program import Carry, Inputs, Loaded, Program
 from curvebench.steps.torch_rule import TorchRule
@@ -88,12 +88,12 @@ class TorchEngine(Engine):
     def products(self) -> AbstractContextManager[None]:
         return _tf32(True) if self.policy.products == "tf32" else nullcontext()
 
-    def vmap(self, function: Callable[..., Any], axes: tuple[int | None, ...]) -> Callable[..., Any]:
+    def vmap(self, function: Function, axes: tuple[int | None, ...]) -> Function:
         return torch.func.vmap(function, in_dims=axes)
 
     sequential_map = vmap
 
-    def value_and_grad(self, function: Callable[..., Any], single: bool) -> Callable[..., Any]:
+    def value_and_grad(self, function: Function, single: bool) -> Function:
         if single:
             return torch_compiled.LossGradient(function)
         differentiated = torch.func.grad_and_value(function, has_aux=True)
@@ -103,11 +103,11 @@ class TorchEngine(Engine):
 
         return value_first
 
-    def unbatched(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def unbatched(self, function: Function) -> Function:
         return torch_compiled.Compilable(function)
 
     def compile_unbatched(
-        self, function: Callable[..., Any], multiplications: float, call: Callable[[], Any], what: str
+        self, function: Function, multiplications: float, call: Callable[[], Any], what: str
     ) -> bool:
         if multiplications < self.loss_worth_compiling:
             return False
@@ -121,22 +121,20 @@ class TorchEngine(Engine):
         self.note(f"{what}: compiled as one graph")
         return True
 
-    def grad(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def grad(self, function: Function) -> Function:
         return torch.func.grad(function)
 
-    def hessian(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def hessian(self, function: Function) -> Function:
         # Use reverse mode twice: forward mode does not support some functions, and warns about others.
         return torch.func.jacrev(torch.func.jacrev(function))
 
-    def vjp(
-        self, function: Callable[..., Any], point: Any, single: bool
-    ) -> tuple[Any, Callable[..., Any], Any]:
+    def vjp(self, function: Function, point: Any, single: bool) -> tuple[Any, Function, Any]:
         if single:
             return torch_compiled.vjp(function, point)
         value, pullback, others = torch.func.vjp(function, point, has_aux=True)
         return value, lambda cotangent: pullback(cotangent)[0], others
 
-    def accumulate(self, function: Callable[..., Any], carry: Any, parts: Any) -> tuple[Any, Any]:
+    def accumulate(self, function: Function, carry: Any, parts: Any) -> tuple[Any, Any]:
         total = None
         for number in range(len(pytree.tree_leaves(parts)[0])):
             part = map_arrays(lambda array, number=number: array[number], parts)
@@ -238,9 +236,8 @@ class TorchEngine(Engine):
         host = torch.from_numpy(np.array(array))
         host = host.to(getattr(torch, self.ops.dtype)) if host.is_floating_point() else host
         # A GPU copies from pinned memory asynchronously.
-        return (host.pin_memory() if self.device.startswith("cuda") else host).to(
-            self.device, non_blocking=True
-        )
+        host = host.pin_memory() if self.device.startswith("cuda") else host
+        return host.to(self.device, non_blocking=True)
 
     def limit_threads(self, threads: int) -> None:
         super().limit_threads(threads)
@@ -260,8 +257,7 @@ class TorchEngine(Engine):
         if isinstance(leaf, LaneOptimizers):
             return leaf.saved().to_bytes()
         host = leaf.detach().cpu()
-        bits: np.ndarray = (host.view(torch.int16) if host.dtype == torch.bfloat16 else host).numpy()
-        return bits
+        return (host.view(torch.int16) if host.dtype == torch.bfloat16 else host).numpy()
 
     def from_bits(self, bits: np.ndarray, like: torch.Tensor) -> torch.Tensor:
         # Copy the array, so that its memory has the alignment of PyTorch's own tensors.

@@ -119,9 +119,8 @@ class LaneOptimizers:
             return loss
 
         self._set_gradients(grads)
-        for optimizer, rates, with_closure in zip(
-            self.optimizers, self._rates, self.with_closure, strict=True
-        ):
+        taking_part = zip(self.optimizers, self._rates, self.with_closure, strict=True)
+        for optimizer, rates, with_closure in taking_part:
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate * schedule
             try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -51,9 +52,7 @@ def _selected(content: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
         return content
     for name in names:
         if not name or not any(_matching(entries, [name]) for entries in content.values()):
-            raise InputError(
-                no_beginning(name, dict.fromkeys(entry for entries in content.values() for entry in entries))
-            )
+            raise InputError(no_beginning(name, dict.fromkeys(chain(*content.values()))))
     selected = {section: _matching(entries, names) for section, entries in content.items()}
     return {section: entries for section, entries in selected.items() if entries}
 

@@ -32,17 +32,13 @@ def check(args: Namespace) -> None:
     from curvebench.property_checks.checks import DEFAULT_SCALE, claims_by_id
     from curvebench.stages import check_jobs
 
-    property_claims = {name: claim for name, (_, claim) in claims_by_id().items()}
+    valid = {name: claim for name, (_, claim) in claims_by_id().items()}
     for name in args.claims:
-        if name not in property_claims:
-            advice = [f"{claim}: {text}" for claim, (_, text) in _how_decided().items() if claim == name]
-            raise InputError(
-                *advice or [unknown("benchmarks/claims", "property claim", name, property_claims)]
-            )
-    claims = [property_claims[name] for name in dict.fromkeys(args.claims)] or list(property_claims.values())
-    checked_at = [
-        scale for claim in property_claims.values() for check in claim.checks for scale in check.instances
-    ]
+        if name not in valid:
+            advice = [text for claim, (_, text) in _how_decided().items() if claim == name]
+            raise InputError(*advice or [unknown("benchmarks/claims", "property claim", name, valid)])
+    claims = [valid[name] for name in dict.fromkeys(args.claims)] or list(valid.values())
+    checked_at = [scale for claim in valid.values() for check in claim.checks for scale in check.instances]
     scales = sorted({"quick", DEFAULT_SCALE, *checked_at})
     if args.scale not in scales:
         raise InputError(f"--scale: {unknown('benchmarks/claims', 'scale', args.scale, scales)}")
@@ -75,18 +71,18 @@ def _how_decided() -> dict[str, tuple[str, str]]:
     from curvebench.planning.studies.reading import read_studies
     from curvebench.property_checks.checks import claims_by_id, file_of
 
-    run = "run snakemake --cores all reports --config studies="
+    runs, checks = "run snakemake --cores all reports --config studies=", "run curvebench claims check "
     try:
         by_runs = {
             claim.id: (
                 claim.source,
-                f"runs of {study.path} decide it; {run}{claim.id}{_at_scale(study, claim)}",
+                f"{claim.id}: runs of {study.path} decide it; {runs}{claim.id}{_at_scale(study, claim)}",
             )
             for study in read_studies()
             for claim in study.claims
         }
         by_checks = {
-            name: (claim.source, f"checks of {file_of(module)} decide it; run curvebench claims check {name}")
+            name: (claim.source, f"{name}: checks of {file_of(module)} decide it; {checks}{name}")
             for name, (module, claim) in claims_by_id().items()
         }
     except InputError:
@@ -128,11 +124,7 @@ def verdicts(args: Namespace) -> None:
         print("The report has no claim.")
     how_decided, errors = _how_decided() if undecided else {}, []
     for name in undecided:
-        advice = [
-            f"{claim}: {text}"
-            for claim, (source, text) in how_decided.items()
-            if _matches(name, claim, source)
-        ]
+        advice = [text for claim, (source, text) in how_decided.items() if _matches(name, claim, source)]
         if advice:
             print("\n".join(advice), file=sys.stderr)
         else:

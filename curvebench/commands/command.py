@@ -53,9 +53,8 @@ class Command:
             KeyError: when an argument has no help text, neither in its definition nor in the docstring of
                 `run`.
         """
-        texts = dict(
-            re.findall(r"^    (\S+): (.*(?:\n {8}.*)*)", inspect.getdoc(self.run) or "", re.MULTILINE)
-        )
+        text = inspect.getdoc(self.run) or ""
+        texts = dict(re.findall(r"^    (\S+): (.*(?:\n {8}.*)*)", text, re.MULTILINE))
         return [
             (names, options if "help" in options else {**options, "help": texts[names[0]]})
             for names, options in self.arguments
@@ -109,11 +108,9 @@ def positive_number(text: str) -> float:
     return number
 
 
-def folder(name: str, default: Path, about: str) -> Argument:
-    """Define an option that names a folder; `about` is its help, which also prints the default."""
-    return argument(
-        name, type=Path, default=default, metavar="FOLDER", help=f"{about} (default: %(default)s)"
-    )
+def folder(name: str, default: Path, text: str) -> Argument:
+    """Define an option that names a folder; `text` is its help, which also prints the default."""
+    return argument(name, type=Path, default=default, metavar="FOLDER", help=f"{text} (default: %(default)s)")
 
 
 JSON = argument("--json", action="store_true", help="print JSON instead of text")

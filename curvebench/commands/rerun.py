@@ -85,9 +85,7 @@ def record(row: Mapping[str, Any], curve: pl.DataFrame) -> RunRecord:
     values: dict[tuple[str, int | str], float] = {
         (item["name"], summary): item["value"] for summary in SUMMARIES for item in row[f"{summary}_metrics"]
     }
-    values |= {
-        (metric, step): value for metric, step, value in curve.select("metric", "step", "value").rows()
-    }
+    values |= {(name, step): value for name, step, value in curve.select("metric", "step", "value").rows()}
     return RunRecord(row, values)
 
 
@@ -326,11 +324,11 @@ def differences(published: RunRecord, recomputed: Sequence[RunRecord]) -> tuple[
         A sentence for each difference above its tolerance, and the largest difference divided by its
         tolerance.
     """
-    sentences = []
+    lines = []
     for name in (*EXACT_COLUMNS, *COUNT_COLUMNS):
         lanes = [lane.row[name] for lane in (recomputed[:1] if name in EXACT_COLUMNS else recomputed)]
         if not _within(published.row[name], lanes):
-            sentences.append(f"{name} is {published.row[name]}, and recomputed {lanes[0]}")
+            lines.append(f"{name} is {published.row[name]}, and recomputed {lanes[0]}")
     scale, spreads = _spreads(recomputed)
     largest = 0.0
     summaries = (key for key in recomputed[0].values if key[1] in SUMMARIES)
@@ -341,10 +339,8 @@ def differences(published: RunRecord, recomputed: Sequence[RunRecord]) -> tuple[
         largest = max(largest, share)
         if not share <= 1.0:
             label = f"{at} {metric}" if at in SUMMARIES else f"{metric} at step {at}"
-            sentences.append(
-                f"{label} is {value!r}, and recomputed {values[0]!r}: {share:.3g} of the tolerance"
-            )
-    return sentences, largest
+            lines.append(f"{label} is {value!r}, and recomputed {values[0]!r}: {share:.3g} of the tolerance")
+    return lines, largest
 
 
 def _within(value: Any, values: Sequence[Any]) -> bool:

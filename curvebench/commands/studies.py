@@ -84,8 +84,7 @@ def _check_rules(rules: Mapping[str, Any]) -> None:
             check_lanes(rule)
         except Exception as error:  # The code of a user's rule may raise any exception.
             defined = origin(RULES, name)
-            files = [*map(path_of, defined.modules)]
-            files += [str(path) for path in defined.files.values()]
+            files = [*map(path_of, defined.modules), *map(str, defined.files.values())]
             text = (
                 error if isinstance(error, InputError) else f"a step fails ({type(error).__name__}: {error})"
             )

@@ -170,18 +170,16 @@ def print_standing(
     for failure in read_failures(plan):
         print(f"failed: {in_words(failure)}", file=sys.stderr)
     standing = next((standing for standing in newcomers(study, tables) if standing.origin == LOCAL), None)
-    without_hope = hopeless(tables.runs, args.method, newcomer.name)
+    reason = hopeless(tables.runs, args.method, newcomer.name)
     if standing is None:
-        raise InputError(
-            without_hope or "no final run of the method has a result; the failures are listed above"
-        )
+        raise InputError(reason or "no final run of the method has a result; the failures are listed above")
     page = (newcomer.config(args.results).site / study_file(study.name)).resolve()
     if args.json:
         print_json({**as_json(standing), "page": str(page)})
     else:
         print(f"{as_text(standing)}\n\nPage: {page}")
-    if without_hope:
-        print(without_hope, file=sys.stderr)
+    if reason:
+        print(reason, file=sys.stderr)
     if args.open:
         import webbrowser
 

@@ -138,10 +138,7 @@ class Checkpoints:
         header = json.dumps({**identity, "seconds": checkpoint.seconds, "notes": checkpoint.notes})
         arrays: dict[str, Any] = {HEADER: np.array(header), **checkpoint.arrays}
         try:
-            with (
-                taking_place(self.folder / f"{checkpoint.done:012d}.npz") as temporary,
-                temporary.open("wb") as file,
-            ):
+            with taking_place(self.folder / f"{checkpoint.done:012d}.npz") as path, path.open("wb") as file:
                 np.savez(file, **arrays)
             # Names of incomplete files, from killed processes, begin with a dot.
             # They come first in the order of names, and are therefore removed as well.

@@ -74,9 +74,7 @@ def segment_lengths(bundle: Bundle) -> list[int]:
     return [segment for length in np.diff(bounds).tolist() for segment in split_interval(bundle, length)]
 
 
-def segment_inputs(
-    bundle: Bundle, engine: Engine, start: int, length: int, room: int | None = None
-) -> Inputs:
+def segment_inputs(bundle: Bundle, engine: Engine, start: int, length: int, room: int = 0) -> Inputs:
     """Return the inputs of the steps start + 1, ..., start + length. Call it in the engine's context.
 
     The numbers of the steps and the schedule stay on the host, where the engine reads them.
@@ -87,30 +85,28 @@ def segment_inputs(
         start: number of steps that precede the segment.
         length: number of steps of the segment.
         room: number of steps for which the segment was compiled. Arrays on the device are padded with zeros
-            to this length; None not to pad them.
+            to this length; 0 not to pad them.
     """
     dtype, missing = engine.ops.dtype, (room or length) - length
 
     def on_device(array: np.ndarray) -> Any:
-        return engine.to_device(
-            np.pad(array, ((0, missing), *((0, 0),) * (array.ndim - 1))) if missing else array
-        )
+        by_slot = bundle.by_slot(array, 1)
+        widths = ((0, missing), *((0, 0),) * (array.ndim - 1))
+        return engine.to_device(np.pad(by_slot, widths) if missing else by_slot)
 
     order = None if bundle.orders is None else bundle.orders[start : start + length]
     batch = None
     if bundle.workload.streamed:
         assert order is not None, "__post_init__ asks for minibatches"
         minibatches = _minibatches(bundle, order, start, engine.threads)
-        batch = {name: on_device(bundle.by_slot(array, 1)) for name, array in minibatches.items()}
+        batch = {name: on_device(array) for name, array in minibatches.items()}
     noise = _noise(bundle, start, length)
     return Inputs(
         step=np.arange(start + 1, start + length + 1, dtype=dtype),
         schedule=np.asarray(bundle.schedule[start : start + length], dtype),
-        order=None if order is None or batch is not None else on_device(bundle.by_slot(order, 1)),
+        order=None if order is None or batch is not None else on_device(order),
         batch=batch,
-        noise=None
-        if noise is None
-        else {name: on_device(bundle.by_slot(array, 1)) for name, array in noise.items()},
+        noise=None if noise is None else {name: on_device(array) for name, array in noise.items()},
     )
 
 
@@ -156,7 +152,7 @@ def _noise(bundle: Bundle, start: int, length: int) -> dict[str, np.ndarray] | N
 
 
 def prefetch_inputs(
-    bundle: Bundle, engine: Engine, lengths: Iterable[int], start: int = 0, room: int | None = None
+    bundle: Bundle, engine: Engine, lengths: Iterable[int], start: int = 0, room: int = 0
 ) -> AbstractContextManager[Iterator[Inputs]]:
     """Return a context with an iterator over the inputs of successive segments.
 

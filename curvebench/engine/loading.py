@@ -95,7 +95,7 @@ def load(
     Raises:
         OptionError: for the same reasons as `program_of`.
     """
-    ops, workload = engine.ops, bundle.workload
+    ops, workload, problems = engine.ops, bundle.workload, bundle.problems
     programs = programs or Programs()
     program = programs.get("program", partial(program_of, bundle, engine))
     slots, width = bundle.shape
@@ -113,7 +113,7 @@ def load(
     with clock.phase("data"):
         splits = {
             split: {name: ops.asarray(array) for name, array in stacked(bundle, split, arrays_of).items()}
-            for split in bundle.problems[0].splits
+            for split in problems[0].splits
             if is_resident(workload, split)
         }
         constants = Constants(
@@ -122,10 +122,8 @@ def load(
             matrices=tuple(ops.bases(bundle.by_slot(matrix)) for matrix in bundle.matrices.values()),
             hyper={name: hyperparameter(values) for name, values in bundle.hyperparameters.items()},
         )
-        params = {
-            name: lanes([p.parameters[name] for p in bundle.problems]) for name in bundle.layout.parameters
-        }
-        model = {name: lanes([p.state[name] for p in bundle.problems]) for name in bundle.problems[0].state}
+        params = {name: lanes([p.parameters[name] for p in problems]) for name in bundle.layout.parameters}
+        model = {name: lanes([p.state[name] for p in problems]) for name in problems[0].state}
     with clock.phase("compile"):
         args = (params, model, constants)
         key = ("start", shapes_of(engine, args))

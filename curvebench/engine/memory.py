@@ -151,9 +151,8 @@ def leaves(state: Any) -> list[np.ndarray]:
     """Return all arrays in a state, which is nested tuples, lists and mappings."""
     if not isinstance(state, tuple | list | Mapping):
         return [state]
-    return [
-        leaf for child in (state.values() if isinstance(state, Mapping) else state) for leaf in leaves(child)
-    ]
+    children = state.values() if isinstance(state, Mapping) else state
+    return [leaf for child in children for leaf in leaves(child)]
 
 
 def is_resident(workload: Workload, split: str) -> bool:

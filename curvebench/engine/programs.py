@@ -79,8 +79,7 @@ class Programs:
         """Return the object that is stored for a key. If there is none, call `make` and store its result."""
         if key not in self.compiled:
             self.compiled[key] = make()
-        result: Result = self.compiled[key]
-        return result
+        return self.compiled[key]
 
 
 def shapes_of(engine: Engine, arguments: Any) -> Hashable:

@@ -300,22 +300,19 @@ class Planner:
         bases = tuple(basis for basis in among if known_bases()[basis.name].stored)
         workloads = self.workloads if bases else ()
         first, use = next(iter(self.size.backends.items()))
-        separate = [find_workload(workload.locator).separate_jobs for workload in workloads]
-        targets = [job_specs.estimated_at(separate_jobs, first, use.device) for separate_jobs in separate]
+
+        def target(spec: WorkloadSpec) -> tuple[str, str]:
+            return job_specs.estimated_at(find_workload(spec.locator).separate_jobs, first, use.device)
+
         jobs = []
-        for backend, device in dict.fromkeys(targets):
-            group = tuple(
-                spec for spec, target in zip(workloads, targets, strict=True) if target == (backend, device)
-            )
+        for backend, device in dict.fromkeys(map(target, workloads)):
+            group = tuple(spec for spec in workloads if target(spec) == (backend, device))
             precision = self.study.training.precision
             if precision and backend == job_specs.HOST:
                 precision = policy_of(precision).computed
             for share in self._shares(group, bases, seeds):
                 spec = job_specs.BasesSpec(
-                    stage="bases",
-                    device=device,
-                    precision=precision,
-                    **self._common(backend, (), share, ()),
+                    stage="bases", device=device, precision=precision, **self._common(backend, (), share, ())
                 )
                 jobs.append(PlannedJob(spec, self.results, spec.cells))
         return tuple(jobs)
@@ -782,10 +779,7 @@ def _census(
     unrun = partial(report_plans.UnrunClaim.taken_from, reason="neither run here nor published")
     by_id = {
         claim.id: unrun(
-            claim,
-            study=study.name,
-            scale=study.scale_deciding(claim, config.scale),
-            cost=study.cost,
+            claim, study=study.name, scale=study.scale_deciding(claim, config.scale), cost=study.cost
         )
         for study in studies
         for claim in study.claims
@@ -833,9 +827,8 @@ def _shown_claims(
     """
     described = describe_checks({module: job.folder for module, job in checks.items()}, config.scale)
     hash_ = _digest([described.model_dump(mode="json"), *code])
-    return described.model_copy(
-        update={"figures": config.results / "figures" / f"{CLAIMS}.{config.scale}.{hash_}"}
-    )
+    figures = config.results / "figures" / f"{CLAIMS}.{config.scale}.{hash_}"
+    return described.model_copy(update={"figures": figures})
 
 
 def _property_claims(

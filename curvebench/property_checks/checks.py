@@ -292,11 +292,7 @@ def claims_of(module: str) -> tuple[PropertyClaim, ...]:
     # Importing a module can raise any exception.
     except Exception as error:
         raise InputError(f"{path}: cannot be imported ({type(error).__name__}: {error}); mend it") from error
-    if (
-        not claims
-        or not isinstance(claims, tuple)
-        or not all(isinstance(claim, PropertyClaim) for claim in claims)
-    ):
+    if not (claims and isinstance(claims, tuple) and all(isinstance(c, PropertyClaim) for c in claims)):
         raise InputError(
             f"{path}: CLAIMS is not there, is empty, or is no tuple of PropertyClaim; define CLAIMS = (...,)"
         )
@@ -393,9 +389,7 @@ def _bound_shares(items: Iterable[Measure | Series]) -> dict[str, float]:
         items: measures of an instance; lines for figures are ignored.
     """
     measures = [item for item in items if isinstance(item, Measure)]
-    return recorded.bound_shares(
-        (item.quantity, item.value, item.relation, item.limit, item.tolerance) for item in measures
-    )
+    return recorded.bound_shares((m.quantity, m.value, m.relation, m.limit, m.tolerance) for m in measures)
 
 
 def verdicts(claim: PropertyClaim, rows: Sequence[Row]) -> dict[recorded.Variant, recorded.Verdict]:

@@ -50,9 +50,8 @@ class Moved(np.random.Generator):
         return self._move(super().standard_normal(size))
 
     def normal(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
-        return loc + scale * self.standard_normal(
-            np.shape(np.add(loc, scale)) or None if size is None else size
-        )
+        shape = np.shape(np.add(loc, scale)) or None if size is None else size
+        return loc + scale * self.standard_normal(shape)
 
     def random(self, size: Any = None) -> Any:  # type: ignore[override]
         from scipy.special import ndtr, ndtri

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import re
 import reprlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
@@ -21,6 +21,7 @@ Which = Literal["final", "best"]
 # Thresholds by metric: a number for all workloads, or a number for each workload by its label
 Targets = dict[str, float | dict[str, float]]
 Positive = Annotated[int, Field(ge=1)]
+Names = Annotated[tuple[str, ...], Field(strict=False, min_length=1)]
 # Keys of a study file whose value selects the class of the mapping that contains the key: the class of a
 # tuning protocol, or of a condition of a claim
 TAGS = ("protocol", "quantity", "at_equal")
@@ -105,7 +106,7 @@ def as_list(value: Any) -> Any:
     return value if isinstance(value, list | tuple) else [value]
 
 
-def words(names: Sequence[str], example: str) -> BeforeValidator:
+def words(names: str, example: str) -> BeforeValidator:
     """Return a validator that splits a text such as `median best train_loss` into named fields.
 
     Args:
@@ -117,17 +118,15 @@ def words(names: Sequence[str], example: str) -> BeforeValidator:
         if not is_written(info) or isinstance(value, Document):
             return value
         parts = value.split() if isinstance(value, str) else []
-        if len(parts) != len(names):
-            raise ValueError(f"{value!r} does not have the form '{' '.join(names)}', such as {example!r}")
-        return dict(zip(names, parts, strict=True))
+        if len(parts) != len(names.split()):
+            raise ValueError(f"{value!r} does not have the form '{names}', such as {example!r}")
+        return dict(zip(names.split(), parts, strict=True))
 
     return BeforeValidator(split)
 
 
-JudgedWords = Annotated[Judged, words(("which", "metric"), example="final train_loss")]
-CriterionWords = Annotated[
-    Criterion, words(("statistic", "which", "metric"), example="median best validation_accuracy")
-]
+JudgedWords = Annotated[Judged, words("which metric", "final train_loss")]
+CriterionWords = Annotated[Criterion, words("statistic which metric", "median best validation_accuracy")]
 
 
 # --- keys that had another name in earlier versions ----------------------------------------------
@@ -235,12 +234,8 @@ def _fields(model: type[BaseModel], location: tuple[str | int, ...]) -> list[tup
     """
     models = [model]
     for step in location:
-        fields = [
-            field
-            for model in models
-            for name, field in model.model_fields.items()
-            if step in (name, field.alias)
-        ]
+        items = [item for model in models for item in model.model_fields.items()]
+        fields = [field for name, field in items if step in (name, field.alias)]
         # Indices, and keys of mappings such as the names of scales, are no fields: the classes stay.
         if fields:
             models = [inner for field in fields for inner in models_of(field.annotation)]

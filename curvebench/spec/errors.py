@@ -63,18 +63,16 @@ class Problems:
             if name not in valid:
                 self.add(f"{key}: {unknown(owner, kind, name, valid)}")
 
-    def once(
-        self, key: str, names: Iterable[str], message: str = "{!r} is listed twice; list it once"
-    ) -> None:
+    def once(self, key: str, names: Iterable[str], text: str = "{!r} is listed twice; list it once") -> None:
         """Record a problem for each name that occurs more than once.
 
         Args:
             key: key of the file under which the names are listed.
-            message: text of the problem, in which `{!r}` stands for the name.
+            text: text of the problem, in which `{!r}` stands for the name.
         """
         for name, count in Counter(names).items():
             if count > 1:
-                self.add(f"{key}: {message.format(name)}")
+                self.add(f"{key}: {text.format(name)}")
 
     def check(self) -> None:
         """Raise an error with all recorded problems; do nothing if there are none.

@@ -7,7 +7,7 @@ the objects themselves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -106,11 +106,8 @@ class BasisSpec:
     @property
     def chosen(self) -> dict[str, Any]:
         """Everything that a study decides about the basis, for hashes: name, options and optimizers."""
-        return {
-            "name": self.name,
-            **self.options,
-            **({"optimizers": list(self.optimizers)} if self.optimizers else {}),
-        }
+        optimizers = {"optimizers": list(self.optimizers)} if self.optimizers else {}
+        return {"name": self.name, **self.options, **optimizers}
 
     def applies_to(self, optimizer: str) -> bool:
         """Return whether an optimizer, given by its label, runs in the basis."""
@@ -137,9 +134,7 @@ class WorkloadSpec:
         object.__setattr__(self, "locator", self.locator or self.name)
 
 
-def methods(optimizers: Iterable[OptimizerSpec], bases: Iterable[BasisSpec]) -> tuple[str, ...]:
+def methods(optimizers: Sequence[OptimizerSpec], bases: Iterable[BasisSpec]) -> tuple[str, ...]:
     """Return the labels of all methods, basis by basis: "adam", "adam @ egop"."""
-    labels = [spec.label for spec in optimizers]
-    return tuple(
-        Method(name, basis.label).label for basis in bases for name in labels if basis.applies_to(name)
-    )
+    pairs = ((spec.label, basis) for basis in bases for spec in optimizers if basis.applies_to(spec.label))
+    return tuple(Method(optimizer, basis.label).label for optimizer, basis in pairs)

@@ -60,9 +60,7 @@ def sources() -> tuple[Source, ...]:
     """Return all sources in `sources.toml`, in the order of that file."""
     tables = tomllib.loads(FILE.read_text())["source"]
     lists = ("numbers", "names", "authors")
-    return tuple(
-        Source(**{**table, **{name: tuple(table.get(name, ())) for name in lists}}) for table in tables
-    )
+    return tuple(Source(**{**table, **{key: tuple(table.get(key, ())) for key in lists}}) for table in tables)
 
 
 def source_of(citation: str) -> Source:
@@ -73,9 +71,5 @@ def source_of(citation: str) -> Source:
 
 def by_name(text: str) -> str:
     """Replace the numbers of sources in a text by their names: "000 Fig. 5" becomes "EGOP paper Fig. 5"."""
-    names = {
-        number: name
-        for source in sources()
-        for number, name in zip(source.numbers, source.names, strict=True)
-    }
+    names = dict(pair for source in sources() for pair in zip(source.numbers, source.names, strict=True))
     return re.sub(rf"(?<![\w.,-])({'|'.join(names)})(?=[ ;]|$)", lambda match: names[match[0]], text)

@@ -17,14 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import (
-    AfterValidator,
-    AliasChoices,
-    BeforeValidator,
-    Field,
-    ValidationError,
-    model_validator,
-)
+from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, ValidationError, model_validator
 from ruamel.yaml import YAML
 from ruamel.yaml.constructor import DuplicateKeyError
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
@@ -118,7 +111,7 @@ class NamedBasis(NamedItem):
         optimizers: labels of the optimizers that run in this basis; None for all optimizers of the study.
     """
 
-    optimizers: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] | None = None
+    optimizers: documents.Names | None = None
 
 
 NamedItems = Annotated[tuple[NamedItem, ...], Field(strict=False, min_length=1)]
@@ -199,7 +192,7 @@ class Scale(ScaleTraining):
     epochs: Budget | None = None
     steps: Budget | None = None
     tuning: dict[str, Any] = Field(default={})
-    optimizers: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] | None = None
+    optimizers: documents.Names | None = None
     backends: Annotated[dict[str, Annotated[BackendUse, BeforeValidator(_or_empty)]], Field(min_length=1)]
     settings: dict[str, dict[str, Any]] = Field(default={})
     bundle_memory_bytes: documents.Positive = 1 << 30
@@ -372,9 +365,7 @@ def _protocol_of_joined(path: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
     for key in raw.keys() - SUBMISSION_KEYS:
         raise InputError(f"{path}: {key}: is taken from {raw['joins']}, which this study joins; leave it out")
     joined = _inherited(path, raw["joins"], (path.stem,))
-    protocol = {
-        name: value for name, value in joined.items() if name not in ("claims", "contributed", "joins")
-    }
+    protocol = {key: value for key, value in joined.items() if key not in ("claims", "contributed", "joins")}
     # Scales may select among the methods of the joined study; the submitted method is not one of them.
     for scale in protocol["scales"].values():
         scale.pop("optimizers", None)
@@ -491,13 +482,13 @@ def _parsed(text: str) -> Any:
 class Tour(documents.Document):
     """The selection that `snakemake reports` runs by default: names of studies, claims or check modules."""
 
-    studies: Annotated[tuple[str, ...], Field(min_length=1, strict=False)]
+    studies: documents.Names
 
 
 class Census(documents.Document):
     """All claims of some sources, by the ids under which studies or property checks decide them."""
 
-    claims: Annotated[tuple[str, ...], Field(min_length=1, strict=False)]
+    claims: documents.Names
 
 
 def read_document(path: Path, kind: str, document: type[DocumentT]) -> DocumentT:

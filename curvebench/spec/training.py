@@ -127,10 +127,8 @@ class TrainingProtocol(StudyTraining, ScaleTraining):
         Args:
             workload: label of the workload.
         """
-        thresholds = {
-            name: at.get(workload) if isinstance(at, dict) else at for name, at in self.targets.items()
-        }
-        return {name: at for name, at in thresholds.items() if at is not None}
+        values = {name: at.get(workload) if isinstance(at, dict) else at for name, at in self.targets.items()}
+        return {name: at for name, at in values.items() if at is not None}
 
     def with_half_the_memory(self, batch_size: int | None) -> str:
         """Return a sentence on how a study can halve the examples that a step holds in memory at a time.

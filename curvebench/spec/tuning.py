@@ -15,9 +15,10 @@ from fractions import Fraction
 from typing import Annotated, Any, Literal
 
 import numpy as np
+from numpy.random import Generator
 from pydantic import BeforeValidator, Field, model_validator
 
-from curvebench.spec.document import CriterionWords, Document, Positive, as_list, words
+from curvebench.spec.document import CriterionWords, Document, Names, Positive, as_list, words
 from curvebench.spec.method import IDENTITY, OptimizerSpec
 
 TieValue = Literal["final", "best", "steps_to_stop", "steps_to_target"]
@@ -60,6 +61,9 @@ class TieCriterion(Document):
     metric: str
 
 
+TieWords = Annotated[TieCriterion, words("statistic which metric", "median steps_to_stop gradient_norm")]
+
+
 class Protocol(Document):
     """Base class of the tuning protocols: how the best setting is chosen, and which runs that takes.
 
@@ -83,17 +87,9 @@ class Protocol(Document):
 
     choose: CriterionWords
     floor: Annotated[float, Field(allow_inf_nan=False)] | None = None
-    tie_break: (
-        Annotated[
-            TieCriterion,
-            words(("statistic", "which", "metric"), example="median steps_to_stop gradient_norm"),
-        ]
-        | None
-    ) = None
+    tie_break: TieWords | None = None
     shared_across: Literal["bases", "none"]
-    tuned_bases: Annotated[
-        Annotated[tuple[str, ...], Field(strict=False, min_length=1)] | None, BeforeValidator(_as_list)
-    ] = None
+    tuned_bases: Annotated[Names | None, BeforeValidator(_as_list)] = None
     length: Annotated[Fraction, BeforeValidator(_share)] = Fraction(1)
 
     @model_validator(mode="after")
@@ -213,9 +209,7 @@ class TwoStageSweep(Protocol):
     def rounds(self) -> tuple[int, ...]:
         return len(self.rates), 2 * len(MULTIPLES)
 
-    def settings(
-        self, number: int, random: np.random.Generator, outcome: Outcome | None
-    ) -> tuple[Setting, ...]:
+    def settings(self, number: int, random: Generator, outcome: Outcome | None) -> tuple[Setting, ...]:
         """Return the powers of ten in round 0, and in round 1 the doublings around the best of them.
 
         Round 1 covers the interval from a tenth of the best rate to ten times it, without rates of round 0.
@@ -274,8 +268,7 @@ class Axis(Document):
         else:
             values = self.low + unit * (self.high - self.low)
         # By rounding, exp(log(high)) may be slightly larger than `high`.
-        clipped: np.ndarray = np.clip(values, self.low, self.high)
-        return clipped
+        return np.clip(values, self.low, self.high)
 
 
 class SpaceSearch(Protocol):
@@ -312,12 +305,10 @@ class SpaceSearch(Protocol):
             unit: coordinates in [0, 1], of shape (settings, hyperparameters), columns in the order of
                 `names`.
         """
-        columns = {name: self.space[name].scaled(unit[:, k]) for k, name in enumerate(self.names)}
-        return tuple(
-            {name: float(column[row]) for name, column in columns.items()} for row in range(len(unit))
-        )
+        columns = [self.space[name].scaled(unit[:, k]).tolist() for k, name in enumerate(self.names)]
+        return tuple(dict(zip(self.names, row, strict=True)) for row in zip(*columns, strict=True))
 
-    def spread(self, count: int, random: np.random.Generator) -> tuple[Setting, ...]:
+    def spread(self, count: int, random: Generator) -> tuple[Setting, ...]:
         """Return the first `count` points of a Halton sequence, scrambled by `random` (Owen 2017)."""
         from scipy.stats import qmc
 
@@ -337,9 +328,7 @@ class Search(SpaceSearch):
     def rounds(self) -> tuple[int, ...]:
         return (self.budget,)
 
-    def settings(
-        self, number: int, random: np.random.Generator, outcome: Outcome | None
-    ) -> tuple[Setting, ...]:
+    def settings(self, number: int, random: Generator, outcome: Outcome | None) -> tuple[Setting, ...]:
         """Return all points of the search, which has a single round.
 
         Args:
@@ -390,9 +379,7 @@ class SuccessiveHalving(SpaceSearch):
     def trials(self) -> int:
         return self.budget
 
-    def settings(
-        self, number: int, random: np.random.Generator, outcome: Outcome | None
-    ) -> tuple[Setting, ...]:
+    def settings(self, number: int, random: Generator, outcome: Outcome | None) -> tuple[Setting, ...]:
         """Return settings that fill the space in round 0, later the better half of the round before.
 
         If the round before had too few distinct settings, its best settings run several times, so that every
@@ -440,9 +427,7 @@ class ParzenSearch(SpaceSearch):
     def rounds(self) -> tuple[int, ...]:
         return (self.at_once,) * (self.budget // self.at_once)
 
-    def settings(
-        self, number: int, random: np.random.Generator, outcome: Outcome | None
-    ) -> tuple[Setting, ...]:
+    def settings(self, number: int, random: Generator, outcome: Outcome | None) -> tuple[Setting, ...]:
         """Return settings that fill the space in round 0, and in a later round sampled by the estimator.
 
         Args:

@@ -17,7 +17,7 @@ from curvebench.engine.clock import PHASES
 from curvebench.progress import Progress
 from curvebench.results.outcomes import finished
 from curvebench.results.reading import read
-from curvebench.spec.method import WorkloadSpec, methods
+from curvebench.spec.method import Method, WorkloadSpec, methods
 from curvebench.stages.job import Cell, Job, basis_of, bundle_of, instance, precision_of, workload_of
 from curvebench.timing.clocks import pinned
 from curvebench.timing.step_times import NULL, Measured, measure_methods
@@ -26,7 +26,6 @@ MIN_STEPS = 50  # smallest number of steps in a measurement
 # The 95 % interval of a median of 9 values excludes the smallest and the largest.
 REPETITIONS = 9
 NOT_PINNED = "this system cannot pin threads to processors: seconds may vary more"
-Method = tuple[str, str]  # labels of optimizer and basis
 
 
 def time_study(job: Job) -> None:
@@ -89,7 +88,7 @@ def _bundles(job: Job, workload: WorkloadSpec, finals: pl.DataFrame) -> dict[Met
             for run in finals.filter(workload=workload.name, seed=seed).iter_rows(named=True)
         }
         for optimizer, basis in itertools.product(spec.optimizers, spec.bases):
-            method = (optimizer.label, basis.label)
+            method = Method(optimizer.label, basis.label)
             if (run := runs.get(method)) is None:
                 continue
             setting = {item["name"]: item["value"] for item in run["hyperparameters"]}
@@ -107,5 +106,4 @@ def _row(job: Job, workload: str, measured: dict[str, Any]) -> dict[str, Any]:
         workload: name of the workload.
         measured: the fields of the measurement. Its `method` is `optimizer` or `optimizer @ basis`.
     """
-    optimizer, _, basis = measured.pop("method").partition(" @ ")
-    return {**job.columns(workload, optimizer, basis or "identity"), **measured}
+    return {**job.columns(workload, *Method.of(measured.pop("method"))), **measured}

@@ -184,10 +184,8 @@ class StepEvaluation:
         """Evaluate a step of all lanes. Amortized needs are evaluated only if `observes` is true."""
         due = [need for need in self.needs if observes or not need.amortized]
         mapped, unmapped = (partial(self.of_one, single, due) for single in (False, True))
-        info: StepInfo = OverLanes(self.derivatives, mapped, unmapped, self.per_seed)(
-            params, model, batch, noise
-        )
-        return info
+        over_lanes = OverLanes(self.derivatives, mapped, unmapped, self.per_seed)
+        return over_lanes(params, model, batch, noise)
 
     @cached_property
     def loss_gradient(self) -> Function:

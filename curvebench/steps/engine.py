@@ -19,7 +19,7 @@ import numpy as np
 
 from curvebench.arrays.ops import Array
 from curvebench.precision import Policy, policy_of
-from curvebench.steps.derivatives import Derivatives
+from curvebench.steps.derivatives import Derivatives, Function
 from curvebench.steps.program import Carry, Constants, Inputs, Loaded
 
 NO_GPU = (
@@ -73,7 +73,7 @@ class Engine(Derivatives, Protocol):
         """Add notes to `notes`, without repetitions."""
         self.notes += [text for text in dict.fromkeys(texts) if text not in self.notes]
 
-    def unbatched(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def unbatched(self, function: Function) -> Function:
         return function
 
     def context(self) -> AbstractContextManager[Any]:
@@ -104,9 +104,7 @@ class Engine(Derivatives, Protocol):
         """
         return ()
 
-    def compiled(
-        self, function: Callable[..., Any], *arguments: Any, multiplications: float = math.inf
-    ) -> Callable[..., Any]:
+    def compiled(self, function: Function, *arguments: Any, multiplications: float = math.inf) -> Function:
         """Compile a function for the shapes and types of the given arguments.
 
         Args:
@@ -118,7 +116,7 @@ class Engine(Derivatives, Protocol):
         return function
 
     def compile_unbatched(
-        self, function: Callable[..., Any], multiplications: float, call: Callable[[], Any], what: str
+        self, function: Function, multiplications: float, call: Callable[[], Any], what: str
     ) -> bool:
         """Compile a function of a single run as one graph, if it computes enough to repay the compilation.
 
@@ -184,8 +182,7 @@ class Engine(Derivatives, Protocol):
                 raise ValueError(f"{name} is {stored.dtype} of shape {stored.shape}")
             return self.from_bits(stored, like)
 
-        restored: Carry = self.tree.tree_map_with_path(restore, carry)
-        return restored
+        return self.tree.tree_map_with_path(restore, carry)
 
     def device_peak(self, segment: Callable[..., Any], run: Callable[[], None]) -> int | None:
         """Call `run`, which calls `segment`, and return the peak memory of arrays on the device in bytes.

@@ -184,13 +184,11 @@ def end_to_end(ops: Ops, shapes: Shapes, arrays: Mapping[str, Array], batch: int
         arrays: the arrays by name.
         batch: number of axes of `*lanes`.
     """
-    return side_by_side(
-        ops,
-        [
-            ops.reshape(arrays[name], (*arrays[name].shape[:batch], math.prod(shape)))
-            for name, shape in shapes.items()
-        ],
-    )
+
+    def section(name: str) -> Array:
+        return ops.reshape(arrays[name], (*arrays[name].shape[:batch], math.prod(shapes[name])))
+
+    return side_by_side(ops, list(map(section, shapes)))
 
 
 def by_name(ops: Ops, shapes: Shapes, flat: Array) -> dict[str, Array]:

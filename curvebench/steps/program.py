@@ -343,12 +343,7 @@ class Program:
         return info._replace(gradient=by_name(ops, shapes, flat * factor))
 
     def apply(
-        self,
-        carry: Carry,
-        info: StepInfo,
-        constants: Constants,
-        inputs: Inputs,
-        work: Work = Work.NONE,
+        self, carry: Carry, info: StepInfo, constants: Constants, inputs: Inputs, work: Work = Work.NONE
     ) -> Carry:
         """Return the carry after the update of the rule. Lanes that have stopped do not change."""
         grad = self.coordinates(self.clipped(info).gradient, constants.matrices)

@@ -109,13 +109,7 @@ def hyper_of(ops: Ops, part: Part, values: Mapping[str, Array], axes: int) -> di
 
 
 def updated(
-    ops: Ops,
-    part: Part,
-    grad: Array,
-    state: Any,
-    param: Array,
-    values: Mapping[str, Array],
-    work: Work,
+    ops: Ops, part: Part, grad: Array, state: Any, param: Array, values: Mapping[str, Array], work: Work
 ) -> tuple[Array, Any]:
     """Do the amortized work of a step, and then the update of the rule.
 

@@ -287,11 +287,7 @@ def measure_methods(
     """
     first = next(iter(bundles.values()))
     null = dataclasses.replace(
-        first,
-        rule=NULL,
-        hyperparameters={"learning_rate": np.ones(1)},
-        matrices={},
-        reestimation=None,
+        first, rule=NULL, hyperparameters={"learning_rate": np.ones(1)}, matrices={}, reestimation=None
     )
     entries = [("null", "null_step", null), *((name, "step", bundle) for name, bundle in bundles.items())]
     with engine.context():

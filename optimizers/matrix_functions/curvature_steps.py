@@ -18,13 +18,13 @@ from typing import Any
 def default_step(
     ops: Any, matrix: Any, curvature: Any, rate: Any, gamma: Any = 1.0, damping: Any = 0.0
 ) -> Any:
-    """S <- (1 - rate gamma) S + rate (H + lambda I) (003 eq. 3; Fig. 5, left).
+    """Return (1 - rate gamma) S + rate (H + lambda I), the curvature after a step (003 eq. 3; Fig. 5, left).
 
     Args:
         matrix: S, (..., n, n), symmetric and positive definite.
         curvature: H, (..., n, n), symmetric.
-        rate: beta_2, a number or (..., 1, 1); gamma and damping may have these shapes too. gamma: 1 if S is a
-            running mean, 0 if it is a sum.
+        rate: beta_2, a number or (..., 1, 1); gamma and damping may have these shapes too.
+        gamma: 1 if S is a running mean, 0 if it is a sum.
         damping: lambda.
 
     Returns:
@@ -126,10 +126,11 @@ def kronecker_projection_step(
 
 
 def retraction_step(ops: Any, matrix: Any, curvature: Any, rate: Any) -> Any:
-    """S + X + X S^-1 X / 2 with X = rate H: Riemannian gradient descent, positive definite for every H.
+    """Return S + X + X S^-1 X / 2 with X = rate H, a step of Riemannian gradient descent.
 
-    It is the second-order retraction of the affine-invariant metric (Absil et al. 2009; Boumal et al. 2014;
-    003 Sec. 4.2). To first order in the rate, S takes the default step with gamma 0.
+    The result is positive definite for every H. It is the second-order retraction of the affine-invariant
+    metric (Absil et al. 2009; Boumal et al. 2014; 003 Sec. 4.2). To first order in the rate, S takes the
+    default step with gamma 0.
 
     Args:
         matrix: S, (..., n, n), symmetric and positive definite.

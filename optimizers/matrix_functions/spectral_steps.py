@@ -70,20 +70,20 @@ def truncated_cayley(ops: Any, basis: Any, skew: Any) -> Any:
     return basis + basis @ (2 * (low + fourth) + fourth @ (2 * low + fourth))
 
 
-CAYLEYS: Mapping[str, Callable[[Any, Any, Any], Any]] = {
-    "exact": exact_cayley,
-    "truncated": truncated_cayley,
-}
+CAYLEYS: Mapping[str, Callable[[Any, Any, Any], Any]] = {"exact": exact_cayley, "truncated": truncated_cayley}
 
 
 @dataclass(frozen=True)
 class SpectralMaps:
     """Maps by which a step changes d (an exponential) and B (a Cayley map).
 
-    Args: exponential: map of d, a key of EXPONENTIALS. cayley: map of B, a key of CAYLEYS. normalized:
-    whether the rotation of B has a given size instead of one that follows from the curvature (003 Sec. 3.4).
-    tie_tolerance: two values whose difference is at most this share of the larger count as equal, and are not
-    rotated (003 App. E); with 0, only equal values.
+    Args:
+        exponential: map of d, a key of EXPONENTIALS.
+        cayley: map of B, a key of CAYLEYS.
+        normalized: whether the rotation of B has a given size instead of one that follows from the curvature
+            (003 Sec. 3.4).
+        tie_tolerance: two values whose difference is at most this share of the larger count as equal, and are
+            not rotated (003 App. E); with 0, only equal values.
     """
 
     exponential: str = "exact"

@@ -116,12 +116,13 @@ class HieraViT(Transformer):
 
 
 def by_mask_units(ops: Ops, tokens: Array, mask_unit: int, halvings: int) -> Array:
-    """Reorder tokens (examples, grid * grid, units) from rows of the image to positions in mask units.
+    """Reorder tokens (examples, grid * grid, units), so that consecutive tokens are in different mask units.
 
-    Afterwards the tokens at one position of all mask units are adjacent, with the mask units row by row.
-    Positions are sorted by the last bits of row and column, then by the bits before. As a result, the four
-    quarters of all tokens contain one token each of every 2 x 2 tokens, and the same is true again after
-    these are pooled to one.
+    A mask unit is a square of neighbouring tokens, to which attention is restricted. Initially tokens are in
+    the order of the image's rows. Afterwards the tokens at one position of all mask units are adjacent, with
+    the mask units row by row. Positions are sorted by the last bits of row and column, then by the bits
+    before. As a result, the four quarters of all tokens contain one token each of every 2 x 2 tokens, and the
+    same is true again after these are pooled to one.
 
     Args:
         ops: array functions.

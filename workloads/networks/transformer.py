@@ -97,10 +97,8 @@ class Transformer(SizedNetwork):
             table[f"{name}_weight"] = Parameter(shape, role, draw)
             table[f"{name}_bias"] = constant(shape[:1], Role("bias", role.layer), 0.0)
         for name, (width, role) in self.norms.items():
-            table |= {
-                f"{name}_scale": constant((width,), role, 1.0),
-                f"{name}_shift": constant((width,), role, 0.0),
-            }
+            table[f"{name}_scale"] = constant((width,), role, 1.0)
+            table[f"{name}_shift"] = constant((width,), role, 0.0)
         return table
 
 

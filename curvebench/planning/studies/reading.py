@@ -70,7 +70,6 @@ def _ids_in(path: Path, ids: Iterable[str]) -> list[str]:
         claims = read_yaml(path, "a study", StudyFile).get("claims")
     except InputError:
         return []
-    claim_ids = (
-        [claim.get("id") for claim in claims if isinstance(claim, dict)] if isinstance(claims, list) else []
-    )
+    written = claims if isinstance(claims, list) else []
+    claim_ids = [claim.get("id") for claim in written if isinstance(claim, dict)]
     return [name for name in candidates if name in claim_ids]

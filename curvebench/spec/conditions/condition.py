@@ -136,10 +136,9 @@ class Condition(Document):
     def _is_consistent(self) -> Condition:
         number, control_workload, judges = self.number, self.control_workload, self.judges
         relations = [methods for methods in (self.better, self.no_worse, self.same) if methods is not None]
-        counts = (
-            f"{len(self.methods)} methods cannot be paired with the {len(self.controls)} of `compared_to`"
-        )
-        unpaired = self.pairs == "matched" and len(self.methods) != len(self.controls)
+        treated, controls = len(self.methods), len(self.controls)
+        counts = f"{treated} methods cannot be paired with the {controls} of `compared_to`"
+        unpaired = self.pairs == "matched" and treated != controls
         defined = f"metric: {self.quantity} is defined for the {judges} value; write {judges}"
         elsewhere = "control_workload: name the workload of the treated methods, another one, in workload"
         refuse(

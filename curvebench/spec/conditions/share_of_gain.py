@@ -43,16 +43,12 @@ class ShareOfGain(Condition):
         methods, gains = self.methods, (self.baseline, self.reference)
         nothing = any(start == end for start, end in zip(*gains, strict=False))
         twice = "better: lists a method twice, with two gains; give each a condition of its own"
+        best = "metric: steps_to_target is defined for the best value; write best"
+        unequal = "baseline and reference: give as many as methods, one for each"
         in_steps = self.meets_targets
         refuse(
-            (
-                in_steps and self.which != "best",
-                "metric: steps_to_target is defined for the best value; write best",
-            ),
-            (
-                set(map(len, gains)) != {len(methods)},
-                "baseline and reference: give as many as methods, one for each",
-            ),
+            (in_steps and self.which != "best", best),
+            (set(map(len, gains)) != {len(methods)}, unequal),
             (nothing, "reference: a method gains nothing over itself; name another"),
             (len(set(methods)) < len(methods), twice),
             (in_steps and self.floor is not None, "floor: applies only to values; leave it out"),
