@@ -1,4 +1,7 @@
-"""Provenance of a job: commit, packages, processor, threads, GPU and environment, as columns of `jobs`."""
+"""Provenance of a job: commit, packages, processor, threads, GPU and environment.
+
+The values are stored in columns of the table `jobs`.
+"""
 
 from __future__ import annotations
 

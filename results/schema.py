@@ -94,7 +94,8 @@ def _with_ends(name: str) -> dict[str, Any]:
 CELL = _each(pl.String, "study", "scale", "workload", "optimizer", "basis", "backend", "device")
 JOB = _each(pl.String, "spec_hash", "machine")
 RUN_COLUMNS: dict[str, RunColumn] = {
-    "run": RunColumn(pl.String),  # name of the run: 12 digits of the job's hash, "-", number in the job
+    # Name of the run: first 12 digits of the job's hash, a hyphen, and the number of the run in the job
+    "run": RunColumn(pl.String),
     **{name: RunColumn(data_type) for name, data_type in CELL.items()},
     "workload": RunColumn(pl.String, "Workload", below="backend"),
     "dtype": RunColumn(pl.String),
@@ -160,7 +161,8 @@ JOBS = _schema(
     **_each(pl.String, "spec_hash", "study", "scale", "stage", "optimizer", "backend", "device"),
     **{f"{part}_seconds": pl.Float64 for part in (*PARTS_OF_A_JOB, *WITHIN)},
     peak_memory_bytes=pl.Int64,
-    gpu_joules=pl.Float64,  # energy of this process; null if the driver does not report it, or a run resumed
+    # Energy that the GPU used during the job; null if the driver does not report it, or a run was resumed
+    gpu_joules=pl.Float64,
     **_each(pl.String, "started", "machine", "cpu"),  # `started` is a time in UTC in ISO 8601
     **_each(pl.Int64, "cores", "threads"),
     **_each(pl.String, "gpu", "driver", "system", "python"),
@@ -288,8 +290,7 @@ FINDINGS = _schema(
     **_each(pl.Int64, "unknown", "bounded"),
     # Whether the comparison would stay inconclusive with any number of seeds, because pairs are censored
     beyond_seeds=pl.Boolean,
-    # For comparisons at equal cost: number of pairs in which the method made no step before the cost was
-    # spent
+    # Number of pairs, in a comparison at equal cost, in which the method made no step within this cost
     **_each(pl.Int64, "treated_at_start", "control_at_start"),
     # `ties` is the number of settings of both methods that tie with the chosen settings, `ties_agree` the
     # number of ties that have the same finding. If the comparison is inconclusive, `turned` is the number of

@@ -160,7 +160,7 @@ class TuningOutcome:
 
     @cached_property
     def _choices(self) -> dict[int, np.ndarray]:
-        """Cache of `choices`, by the number of seeds in a resample."""
+        """Results of `choices`, by number of seeds in a resample, so that each is computed only once."""
         return {}
 
     @property
@@ -239,7 +239,7 @@ def resamples(seeds: int, size: int) -> tuple[np.ndarray, np.ndarray]:
         draws = np.vstack([draws.repeat(remaining + 1, axis=1), counts.astype(dtype)])
         remaining = remaining.repeat(remaining + 1) - counts
     draws = np.vstack([draws, remaining.astype(dtype)])
-    # The probability of a resample that contains seed i count_i times is multinomial:
+    # If a resample contains seed i count_i times, its probability is multinomial, that is
     # size! / (count_1! count_2! ...) / seeds^size.
     log_factorials = np.array([lgamma(count + 1) for count in range(size + 1)])
     return draws, np.exp(log_factorials[size] - log_factorials[draws].sum(axis=0) - size * log(seeds))
@@ -296,9 +296,9 @@ def _medians(costs: np.ndarray, draws: np.ndarray) -> np.ndarray:
     """
     size = int(draws[:, 0].sum())
     order = np.argsort(costs)
-    # Go through the seeds in increasing order of cost, and count the values of each resample so far. The two
-    # middle values of a resample of `size` values belong to the seeds at which this count first exceeds
-    # (size - 1) // 2 and size // 2.
+    # Go through the seeds in increasing order of cost, and count the values of each resample so far. The
+    # lower middle value of a resample of `size` values belongs to the seed at which the count first exceeds
+    # (size - 1) // 2; the upper middle value to the seed at which the count first exceeds size // 2.
     count_so_far = np.zeros(draws.shape[1], draws.dtype)
     low, high = (np.zeros(draws.shape[1], np.min_scalar_type(len(costs))) for _ in range(2))
     for seed in order:
