@@ -34,7 +34,11 @@ def decided(compared: Sequence[ClaimComparison]) -> pl.DataFrame:
     A claim holds only if all its comparisons hold. Therefore each comparison is supported by its own p-value
     (an intersection-union test), while a single refuted comparison refutes the claim, so that p-values for
     refutation are corrected by Holm's method. The p-values for the relation corrected by Holm's method are
-    listed too: they say which comparisons hold together. Positive controls are corrected among themselves.
+    in the table too; they show which comparisons hold jointly. Positive controls (comparisons that test a
+    statement the source takes for granted) are corrected among themselves.
+
+    Args:
+        compared: comparisons of all claims, in the order of the rows.
     """
     claims: dict[tuple[str, str, bool], list[ClaimComparison]] = {}
     for comparison in compared:
@@ -122,7 +126,11 @@ def finding_of(comparison: ClaimComparison, refuting: float, relations: int) -> 
 
 
 def _at_chosen(comparison: ClaimComparison, refuting: float) -> Finding:
-    """Return the finding of a comparison at the chosen settings."""
+    """Return the finding of a comparison at the chosen settings, whatever the finding at other settings is.
+
+    Args:
+        refuting: p-value against the relation, corrected for the number of comparisons.
+    """
     low, high = comparison.gain_bounds
     return decide(comparison.question, low, refuting, ALPHA, high)
 

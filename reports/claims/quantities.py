@@ -37,14 +37,14 @@ from curvebench.spec.errors import InputError
 from curvebench.spec.plan import StudyPlan
 
 # Columns of a quantity: the value, clipped at the stop or the floor, its lower bound and its upper bound.
-# The bounds differ from the value only where a run is censored.
+# The two bounds of a run's value differ only if the run is censored.
 COLUMNS = ("value", "least", "most")
 # Column or expression of the cost of a whole run, by the name of the quantity in study files.
 COSTS = {"steps_to_stop": measures.RUN_STEPS, "gradients_to_stop": measures.CHARGED_GRADIENTS}
 MIN_RATES = 3  # minimum number of learning rates for a trend, or for a share of learning rates won
 MIN_POINTS = 3  # minimum number of evaluations for a fitted line
-# Trends and shares of learning rates won use the learning rates from the control's best one divided by this
-# factor to the control's best one times this factor.
+# A learning rate is near the control's best learning rate if the two differ at most by this factor.
+# Trends and shares of learning rates won use only learning rates near the control's best one.
 NEAR_FACTOR = 10.0
 Floats = np.ndarray
 
@@ -72,7 +72,10 @@ class Quantity:
         return self.study.direction_of(self.condition.metric)
 
     def threshold(self, workload: str) -> float | None:
-        """Return the threshold that censors values on a workload, such as the stop; None if there is none."""
+        """Return the threshold that censors values on a workload; None if no threshold does.
+
+        For example, it is the threshold at which the study's runs stop.
+        """
         return None
 
     def of_runs(self, runs: pl.DataFrame) -> pl.DataFrame:
@@ -129,10 +132,14 @@ def timed(tables: Tables, runs: pl.DataFrame) -> pl.DataFrame:
 
 
 class JudgedValue(Quantity):
-    """Value of the condition's metric in each run, clipped at the stop and at the condition's floor."""
+    """Value of the condition's metric in each run, at its end or the best one during the run.
+
+    Values are clipped at the threshold at which runs stop, and at the condition's floor, beyond which
+    differences are rounding errors.
+    """
 
     def threshold(self, workload: str) -> float | None:
-        """Return the condition's floor if it has one, otherwise the stop."""
+        """Return the condition's floor if it has one, otherwise the threshold at which runs stop."""
         floor: float | None = self.condition.floor
         return self.study.training.stop.get(self.condition.metric) if floor is None else floor
 
@@ -446,7 +453,7 @@ class BestRate(Quantity):
     """
 
     def of_runs(self, runs: pl.DataFrame) -> pl.DataFrame:
-        """Read the values of the tuning runs that had the most training, by which settings are comparable."""
+        """Read the values of the longest tuning runs, since runs of different length cannot be compared."""
         longest = comparable(runs, self.study.tuning)
         values = measures.study_values(self.study, longest, self.condition.metric, self.condition.which)
         return values.with_columns(measures.clip_at(pl.col("value"), self.direction, self.condition.floor))
@@ -542,7 +549,7 @@ def _rates_won(_: Floats, treated: Floats, control: Floats, direction: Direction
     return won * (1 if direction == "minimize" else -1)
 
 
-# Function that computes the gain from learning rates and values, by the name of the quantity in study files.
+# Functions that compute the gain from learning rates and values, by the name of the quantity in study files.
 GAINS = {"trend": _trend, "rates_won": _rates_won}
 
 

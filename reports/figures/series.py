@@ -162,10 +162,10 @@ def _above_rounding(line: pl.DataFrame) -> pl.DataFrame:
 
 
 def _thinned(line: pl.DataFrame) -> pl.DataFrame:
-    """Return at most `POINTS` points of a line, which a reader can distinguish, including both ends."""
+    """Return at most `POINTS` points of a line, including both ends; readers could not distinguish more."""
     if line["kind"][0] == "path":
         return line[_spaced(line.select("x", "median").to_numpy())]
-    # The points are evenly spaced and include both ends.
+    # Positions of the points to keep, evenly spaced and including both ends.
     positions = np.linspace(0, len(line) - 1, min(len(line), POINTS))
     return line[positions.round().astype(int)]
 
