@@ -51,8 +51,10 @@ from curvebench.spec.tuning import Tuning
 from curvebench.workloads.data import FOLDER_VARIABLE
 
 ALL = "all"  # scale and backend of the parity job, which compares every backend with every other
-CLAIMS = "claims"  # stands for the name of a study in paths of jobs and figures of property claims
-ARCHIVE = "archive"  # stands for the name of a study in paths of figures of published sets
+# In paths of jobs and figures of property claims, this word stands where others have the name of a study.
+CLAIMS = "claims"
+# In paths of figures of published sets, this word stands where others have the name of a study.
+ARCHIVE = "archive"
 # The only module of the typed documents in `curvebench.spec` that influences what parity and property checks
 # compute.
 VALUES = "curvebench.spec.values"
@@ -73,9 +75,9 @@ EXECUTION = tuple(
         *("property_checks", "registry", "seeding", "sources", "stages", "steps", "timing"),
     )
 )
-# Files that decide the content of merged tables, and files that decide the content of figures and the site.
-# When one of them changes, these outputs are made again.
+# If one of these files changes, merged tables are made again.
 RESULTS_CODE = ("curvebench/spec/*.py", "results/*.py")
+# If one of these files changes, figures and the site are made again.
 REPORTS_CODE = ("curvebench/spec/*.*", "reports/**/*.py", "reports/templates/**/*", "reports/static/**/*")
 
 
@@ -85,12 +87,13 @@ REPORTS_CODE = ("curvebench/spec/*.*", "reports/**/*.py", "reports/templates/**/
 def _select(studies: tuple[Study, ...], claims: Iterable[str], config: Config) -> tuple[Study, ...]:
     """Return the requested studies.
 
-    A study that only repeats claims of others is selected if it is named, or if a selected study has one of
-    these claims and the configuration sets `repeats`.
+    A study that only repeats claims of other studies (tests them once more under changed circumstances) is
+    selected if the user names it, or if a selected study has one of these claims and the configuration sets
+    `repeats`.
 
     Args:
         studies: all studies of the folder.
-        claims: ids of the property claims, which may be named as well.
+        claims: ids of the property claims, which the user may request too.
         config: the configuration.
 
     Raises:
@@ -575,7 +578,7 @@ class Plan:
 
     @cached_property
     def figures(self) -> dict[Path, tuple[report_plans.ReportPlan, tuple[str, ...]]]:
-        """By folder of figures, the plan that says which figures are drawn in it, and the tables they need.
+        """Report plan to draw from, and paths of the tables to read, for each folder of figures.
 
         A submission has no figures of its own; its methods appear in figures of the study that it joins.
         """
@@ -674,7 +677,7 @@ def _jobs(jobs: Sequence[PlannedJob]) -> str:
 
 
 def _remarks(jobs: Iterable[PlannedJob]) -> Iterator[str]:
-    """Yield remarks on a study's jobs: workloads with separate jobs, and the number of jobs on GPUs."""
+    """Yield remarks on a study's jobs: workloads with a job for each run, and the number of jobs on GPUs."""
     specs = [job.spec for job in jobs]
     separate = {
         spec.workloads[0].name: None for spec in specs if isinstance(spec, job_specs.RunsSpec) and spec.alone
@@ -926,7 +929,7 @@ def _code(root: Path, patterns: Iterable[str]) -> str:
 
 
 def write_specs(plan: Plan) -> None:
-    """Write the specifications of jobs, and the plans for the report and Snakemake.
+    """Write the specification files of all jobs, the report plan, and the inputs for Snakemake.
 
     Existing files are not written again, because Snakemake compares modification times.
 

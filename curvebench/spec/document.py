@@ -163,8 +163,8 @@ def explained(
         raw: the document as read from the file, before validation.
     """
     details = errors.errors()
-    # Errors that follow from others: a list is also called too short when its items are invalid, since
-    # pydantic counts valid items only, and a key is also called missing when it has its earlier name.
+    # Locations of errors that only follow from another error, by type. Pydantic also calls a list too short
+    # if some of its items are invalid, and calls a key missing if the file has the earlier name of the key.
     implied: dict[str, set[tuple[Any, ...]]] = {
         "too_short": {error["loc"][:length] for error in details for length in range(len(error["loc"]))},
         "missing": {(*error["loc"][:-1], NEW_NAMES.get(str(*error["loc"][-1:]))) for error in details},
@@ -250,7 +250,7 @@ def _has_tag(model: type[BaseModel], tag: str | int) -> bool:
 
 
 def models_of(annotation: Any) -> Iterator[type[BaseModel]]:
-    """Yield the document classes in an annotation."""
+    """Yield the subclasses of `BaseModel` in a type annotation, such as the members of a union."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for argument in get_args(annotation):

@@ -90,9 +90,13 @@ class Study(Document):
         return tuple(name for name in names if any(spec.runs_on(name) for spec in self.optimizers_at(scale)))
 
     def scale_deciding(self, claim: Claim, preferred: str) -> str:
-        """Return the scale at which a claim is decided: `preferred`, otherwise `paper`, otherwise the first.
+        """Return the scale at which a claim is decided, among the scales at which all its methods run.
 
-        If no scale has all methods of the claim, return `preferred`.
+        Args:
+            claim: a claim of the study.
+            preferred: name of the scale to return if possible; otherwise the result is `paper` or, if that is
+                not possible either, the first such scale of the file. If there is no such scale, the result
+                is `preferred`.
         """
         deciding = [name for name in self.scales if claim in self.claims_at(name)]
         return next((name for name in (preferred, "paper", *deciding) if name in deciding), preferred)

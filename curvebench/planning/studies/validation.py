@@ -343,7 +343,8 @@ class _Reader:
     def _check_warmup(self, key: str, scale: Scale) -> None:
         """Check that no run is shorter than warm-up and cool-down together.
 
-        Only epochs can be compared here. The number of steps per epoch is known when a job reads its data.
+        Only lengths in epochs are compared. The number of steps per epoch is known only when a job reads its
+        data.
         """
         schedule = self.file.schedule
         epochs, after = schedule.warmup_epochs or 0.0, " and the cool-down" if schedule.cooldown else ""

@@ -32,7 +32,7 @@ class BestLearningRate(OverRates):
     quantity: Literal["best_learning_rate"]
 
     def effect_on(self, direction: Direction) -> Effect:
-        """Return that learning rates are compared by ratio."""
+        """Return `ratio`, since learning rates are always compared by ratio."""
         return "ratio"
 
 
