@@ -65,7 +65,7 @@ class Lanes(NamedTuple):
 
     @property
     def numbers(self) -> str:
-        """Text of the range of seeds and settings, for file names."""
+        """The numbers of the range of seeds and settings as text, for file names."""
         return "-".join(map(str, self[1:]))
 
     def by_setting(self) -> list[Lanes]:
