@@ -397,7 +397,7 @@ def chosen_rates(runs: pl.DataFrame) -> pl.DataFrame:
     chosen = final.group_by([*CELL, "learning_rate"], maintain_order=True).agg(count=pl.len().cast(pl.Int64))
     edge = (rate <= pl.col("least")) | (rate >= pl.col("greatest"))
     rates = chosen.join(tuned, on=list(CELL), how="left", maintain_order="left")
-    # A method with a single rate was not tuned, so that its rate is not at an edge.
+    # If only one learning rate was tried, there was no range, so that the rate is not at an edge of it.
     return rates.with_columns(at_edge=edge & (pl.col("tried") > 1))
 
 

@@ -506,7 +506,7 @@ MAKERS: Mapping[str, Callable[..., Rule]] = {"torch": _torch, "optax": _optax}
 
 
 def _load(locator: str) -> Any:
-    """Import the class or function that a locator names.
+    """Import the class or function that a locator, such as `torch:torch.optim.NAdam`, names.
 
     Raises:
         InputError: when the module cannot be imported, or lacks the name.
@@ -525,7 +525,7 @@ def _load(locator: str) -> Any:
 
 
 def _called(locator: str, *params: Any, **arguments: Any) -> Any:
-    """Call the class or function that a locator names.
+    """Call the class or function that a locator, such as `torch:torch.optim.NAdam`, names.
 
     Raises:
         InputError: when the call raises an error. The message shows the arguments that the study gives.

@@ -128,7 +128,7 @@ class Online:
         try:
             rule.check_dtype(dtype)
             update = Update(rule, layout(shapes, roles_of(shapes, kinds), tuple(blocks)))
-            assert update.groups  # forming the groups raises an error if an option is wrong for a shape
+            assert update.groups  # the property raises an error if an option is wrong for a shape
         except ValueError as error:  # an OptionError, or another error of the layout
             raise InputError(str(error)) from error
         self._ops, self._context, self._compile = _tools(backend, dtype)

@@ -24,7 +24,8 @@ from curvebench.results.schema import FINDINGS
 from curvebench.results.tuning import shares_of_choices
 from curvebench.results.verdicts import ALPHA, MIN_AGREEMENT, choices_flip
 
-OF_CONDITION = ("metric", "which", "quantity", "at_equal", "relation")  # columns copied from the condition
+# Columns of `findings` whose values are the attributes of the condition with the same names.
+OF_CONDITION = ("metric", "which", "quantity", "at_equal", "relation")
 Row = dict[str, Any]  # values of a row by the names of columns of the table `findings`
 
 

@@ -39,7 +39,7 @@ from curvebench.spec.plan import StudyPlan
 # Columns of a quantity: the value, clipped at the stop or the floor, its lower bound and its upper bound.
 # The two bounds of a run's value differ only if the run is censored.
 COLUMNS = ("value", "least", "most")
-# Column or expression of the cost of a whole run, by the name of the quantity in study files.
+# Polars expression of the cost of a whole run, by the name of the quantity in study files.
 COSTS = {"steps_to_stop": measures.RUN_STEPS, "gradients_to_stop": measures.CHARGED_GRADIENTS}
 MIN_RATES = 3  # minimum number of learning rates for a trend, or for a share of learning rates won
 MIN_POINTS = 3  # minimum number of evaluations for a fitted line
@@ -157,7 +157,7 @@ class JudgedValue(Quantity):
         """Pair runs as `Quantity.pairs` does, but count two values at the floor as known and equal.
 
         Differences of values beyond the floor are rounding errors, so that it does not matter how far two
-        runs got beyond it. Two runs that stopped at the stop, in contrast, would have reached different
+        runs got beyond it. Two runs that stopped at a threshold, in contrast, would have reached different
         values.
         """
         pairs, floor = super().pairs(sides), self.condition.floor
@@ -248,7 +248,7 @@ class KeptGain(JudgedValue):
         return super().threshold(workload)
 
     def of_runs(self, runs: pl.DataFrame) -> pl.DataFrame:
-        """Read the quantity in which the gain is measured: values, or steps to the study's target."""
+        """Read the steps to the study's target if the gain is measured in steps, otherwise the values."""
         if self.condition.meets_targets:
             return measures.steps_to_target(runs, self.condition.metric)
         return super().of_runs(runs)
@@ -282,7 +282,11 @@ def share_of_gain(method: pl.DataFrame, start: pl.DataFrame, end: pl.DataFrame) 
             return np.log(np.maximum(joined[column].to_numpy().astype(float), 0.0))
 
     def shares(*columns: str) -> Floats:
-        """Return the shares of all seeds, for every choice of one of these columns for each of the runs."""
+        """Return the shares that follow if each of the three runs has its value from one of `columns`.
+
+        Returns:
+            A row for every choice of columns, shape (len(columns)³, seeds).
+        """
         at_start, at_method, at_end = (
             np.array([log(f"{column}{side}") for column in columns]) for side in ("", " kept", " whole")
         )
@@ -555,7 +559,7 @@ GAINS = {"trend": _trend, "rates_won": _rates_won}
 
 # --- by condition --------------------------------------------------------------------------------
 
-# The class that reads the quantity of a condition, by the class of the condition.
+# For each class of conditions, the class that reads their quantity from runs.
 QUANTITIES: dict[type[Condition], type[Quantity]] = {
     Value: JudgedValue,
     ValueAtEqualCost: ValueAtCost,
