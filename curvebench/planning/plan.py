@@ -408,7 +408,13 @@ class Planner:
         return tuple(label for label in labels if Method(optimizer.label, label).label in compared)
 
     def _timing(self, backend: str, upstream: tuple[PlannedJob, ...]) -> PlannedJob:
-        """Return the job that times the steps of all methods on a backend, with the first final seed."""
+        """Return the job that times the steps of all methods on a backend, with the first final seed.
+
+        Args:
+            backend: the backend.
+            upstream: runs jobs of the backend, and basis-estimation jobs; the job reads those that have this
+                seed.
+        """
         share = RunSelection(self.workloads, self.study.bases, self.final_seeds(backend)[:1])
         upstream = tuple(job for job in upstream if share.seeds[0] in job.spec.seeds)
         common = self._common(backend, self._running(backend), share, upstream)
@@ -423,7 +429,14 @@ class Planner:
         share: RunSelection,
         upstream: tuple[PlannedJob, ...],
     ) -> dict[str, Any]:
-        """Return the fields that the specifications of all kinds of jobs have in common."""
+        """Return the fields that the specifications of all kinds of jobs have in common.
+
+        Args:
+            backend: backend of the job.
+            optimizers: optimizers that the job runs.
+            share: workloads, bases and seeds of the job.
+            upstream: jobs whose tables the job reads.
+        """
         locators = [name for spec in optimizers for name in (spec.locator, *named_in(spec.options))]
         return {
             "study": self.study.name,
@@ -863,9 +876,9 @@ def _compared(
 ) -> list[tuple[tuple[str, ...], tuple[ParityProblem, ...]]]:
     """Return the locators of optimizers, and the problems, of each parity job.
 
-    Optimizers of the studies are compared on all problems; if all studies are run, further optimizers on the
-    core problems. There are no jobs if the studies run on one backend only, or the configuration turns parity
-    off.
+    Optimizers of the studies are compared on all problems, each in a job of its own. If all studies are run,
+    all other optimizers are compared on the core problems, in one job. There are no jobs if the studies do
+    not run on all backends, or the configuration turns parity off.
     """
     if not config.parity:
         return []
