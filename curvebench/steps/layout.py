@@ -291,7 +291,8 @@ def roles_of(shapes: Shapes, kinds: Mapping[str, Any] | None = None) -> dict[str
 
     Args:
         shapes: shape of each parameter by name, in order from inputs to outputs.
-        kinds: by the names of some parameters, their kind; or a complete `Role` if the layer is known too.
+        kinds: kinds of some parameters by name. If the layer of a parameter is also known, give a complete
+            `Role` instead of the kind.
 
     Raises:
         ValueError: if `kinds` names a parameter or a kind that does not exist.

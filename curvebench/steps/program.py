@@ -131,6 +131,11 @@ def minibatch_of(constants: Constants, inputs: Inputs) -> dict[str, Array]:
 def microbatches(ops: Ops, inputs: Inputs, count: int) -> dict[str, Any]:
     """Divide the inputs of a step into `count` microbatches, which become a new first axis.
 
+    Args:
+        ops: array functions.
+        inputs: the inputs of a step.
+        count: number of microbatches, which must divide the number of examples.
+
     Returns:
         The fields `order`, `batch` and `noise` of `Inputs`, with only the arrays that differ between
         microbatches. An array of noise is divided if its second axis has the length of the minibatch;
@@ -191,7 +196,7 @@ class Program:
     averages_losses: bool = False
 
     def parameters(self, coordinates: Array, matrices: Sequence[Array]) -> dict[str, Array]:
-        """Compute parameters by name, (seeds, settings, *shape), from coordinates (seeds, settings, total)."""
+        """Compute the parameters by name, (seeds, settings, *shape), from flat coordinates."""
         return by_name(self.ops, self.update.layout.parameters, self.flat(coordinates, matrices))
 
     def flat(self, coordinates: Array, matrices: Sequence[Array]) -> Array:
@@ -420,8 +425,8 @@ class Loaded:
         program: the functions of the bundle's steps.
         carry: the state before the first step.
         constants: the arrays that steps read.
-        splits: the splits of the data that stay on the device for evaluations: arrays by field, by the name
-            of the split.
+        splits: data that stay on the device for evaluations, by the name of the split (such as `test`) and
+            then by the field of the data.
     """
 
     program: Program
