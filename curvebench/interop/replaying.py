@@ -190,9 +190,8 @@ class Online:
 
     def _lane(self, arrays: Mapping[str, np.ndarray]) -> dict[str, Array]:
         """Return arrays of the backend by name, as one lane: with two leading axes of length 1."""
-        return {
-            name: self._ops.asarray(np.asarray(arrays[name], self._dtype)[None, None]) for name in self._start
-        }
+        asarray, dtype = self._ops.asarray, self._dtype
+        return {name: asarray(np.asarray(arrays[name], dtype)[None, None]) for name in self._start}
 
     def _needed(self, values: Mapping[str, Any], work: Work) -> dict[str, Any]:
         """Return the values of the rule's needs for one lane, (1, 1, ...), in the order of the layout.
