@@ -323,7 +323,8 @@ def measured(
         device: gpu or cpu.
         batch_size: images per step.
         repetitions: number of samples of each loop.
-        optimizers: keys of `OPTIMIZERS`. say: function that reports progress.
+        optimizers: keys of `OPTIMIZERS`.
+        say: function that reports progress.
     """
     runtime = engine(backend, precision, device)
     entries = sum(map(math.prod, network.network.shapes.values()))

@@ -46,9 +46,9 @@ class TimedNetwork:
         precisions: precisions in which the network is timed.
         classifier: loss and metrics of this project's network.
         state: model state before the first step, such as running means.
-        module: build the same network as a plain module that takes images of shape (N, C, H, W). field: key
-            of the split that has the input of this project's network. examples: function that converts images
-            (N, C, H, W) to that input.
+        module: build the same network as a plain module that takes images of shape (N, C, H, W).
+        field: key of the split that has the input of this project's network.
+        examples: function that converts images (N, C, H, W) to that input.
     """
 
     name: str
@@ -70,7 +70,7 @@ class TimedNetwork:
 
     @cached_property
     def workload(self) -> Workload:
-        """The network as a workload without data; `problem` makes the data."""
+        """Workload with this network and without data, which `problem` makes."""
         return Workload(
             name=self.name,
             description="a network at speed",

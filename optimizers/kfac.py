@@ -176,8 +176,9 @@ OPTIONS = {
 def _rule(name: str, source: str, chosen: Options, *, balanced: bool, decay: float, momentum: float) -> Rule:
     """Return a variant of the K-FAC rule, which depends on the model by `for_model`.
 
-    Args: balanced: how the factors are damped, see `damped_inverses`. decay, momentum: defaults of
-    `factor_decay` and `momentum`.
+    Args:
+        balanced: how the factors are damped, see `damped_inverses`.
+        decay, momentum: defaults of `factor_decay` and `momentum`.
     """
     other = OTHERS[chosen["others"]]
 

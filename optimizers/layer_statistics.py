@@ -114,7 +114,8 @@ class TappedOps:
 
     Args:
         ops: the array functions of the backend.
-        parameters: parameters by name. layers: layers whose statistics are recorded.
+        parameters: parameters by name.
+        layers: layers whose statistics are recorded.
         slots: zeros (outputs, outputs) by weight, whose gradients are the sums of g g^T over rows g.
         sums, rows: by weight, the sum of a a^T over the rows a that have entered the layer, and the number of
             these rows.

@@ -95,8 +95,8 @@ class LossAtPoint:
         draws: random numbers of the outputs' shape, from which targets can be sampled; None if the need draws
             none.
         examples: number of examples in the minibatch.
-        derivatives: automatic differentiation of functions of one run. alone: whether the run is computed by
-            itself, and not mapped together with other runs.
+        derivatives: automatic differentiation of functions of one run.
+        alone: whether the run is computed by itself, and not mapped together with other runs.
     """
 
     ops: Ops

@@ -97,8 +97,10 @@ def _step(hyper: Hyper) -> dict[str, Array]:
 class _Kronecker:
     """Curvature of Kronecker factors, S = alpha S_1 x S_2 x ..., one for each axis of a tensor.
 
-    Args: order: number of axes of a parameter. power: p, the root in the direction S^(-1/p) g. maps: maps by
-    which a step changes eigenvalues and eigenvectors.
+    Args:
+        order: number of axes of a parameter.
+        power: p, the root in the direction S^(-1/p) g.
+        maps: maps by which a step changes eigenvalues and eigenvectors.
     """
 
     order: int

@@ -103,8 +103,8 @@ def tangential_direction(
 
     Args:
         grad: G, (..., D, d), of any scale.
-        point: W, (..., D, d), with orthonormal columns. tolerance: bound on both errors when the iteration
-            stops; it broadcasts against (..., 1, 1).
+        point: W, (..., D, d), with orthonormal columns.
+        tolerance: bound on both errors when the iteration stops; it broadcasts against (..., 1, 1).
         steps: maximum number of iterations.
         polar: function that computes the polar factor.
         clipped: function that computes the nearest matrix of spectral norm at most 1.

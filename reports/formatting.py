@@ -12,8 +12,7 @@ from typing import Any
 from zlib import crc32
 
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-# With fewer values than this, the interval of a median is the whole range of the values.
-# Its coverage is then below 95 %.
+# With fewer values than this, a median's interval is the whole range of values, which covers less than 95 %.
 RANGE_BELOW = 6
 MINUS = "\N{MINUS SIGN}"
 NONE = "\N{EM DASH}"
@@ -74,8 +73,7 @@ def ratio_writer(together: Iterable[float | None]) -> Callable[[float | None], s
     fine = all(near) or any(value != 1 and f"{value:.3f}" == "1.000" for value in finite)
 
     def write(value: float | None) -> str:
-        # Ratios outside of this range are formatted by themselves.
-        # With a fixed number of decimals, small ratios would lose digits and large ratios have too many.
+        # With a fixed number of decimals, smaller ratios would lose digits and larger ratios have too many.
         if value is None or not 0.1 <= abs(value) < 999.5:
             return number(value)
         return f"{value:.{4 if fine else 3}f}".replace("-", MINUS)
@@ -176,7 +174,6 @@ def seconds(value: Any) -> str:
     if value == 0:
         return "0 s"
     for unit, factor in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
-        # Compare the rounded value, so that 0.9999 ms is shown as 1 ms and not as 1000 µs.
         # Compare the rounded value, so that 0.9999 s is shown as 1.00 s and not as 1,000 ms.
         if float(f"{abs(value) * factor:.3g}") >= 1 or unit == "µs":
             break

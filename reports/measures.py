@@ -39,8 +39,8 @@ from curvebench.spec.plan import StudyPlan, WorkloadPlan
 RUN_STEPS = pl.col("steps")
 BASIS_GRADIENTS = pl.col("basis_gradient_evaluations").fill_null(0)
 CHARGED_GRADIENTS = pl.col("gradient_evaluations") + BASIS_GRADIENTS
-# A learning rate does nearly as well as the best if its loss is at most `NEARLY` times the best loss, or its
-# accuracy at least the best accuracy divided by `NEARLY`.
+# A learning rate does nearly as well as the best one if its loss is at most this factor times the best loss.
+# An accuracy must be at least the best accuracy divided by this factor.
 NEARLY = 1.1
 
 
@@ -323,7 +323,7 @@ def outcome_counts(runs: pl.DataFrame) -> pl.DataFrame:
 def complete_curves(
     runs: pl.DataFrame, curves: pl.DataFrame, metric: str, direction: Direction
 ) -> pl.DataFrame:
-    """Return the curve of one metric for every run, on the same steps within a cell.
+    """Return the curve of one metric for every run, with the same steps for all runs of a cell.
 
     The steps are those at which the longest runs of the cell were evaluated. A run that stopped because it
     reached its goal keeps its last value. A failed run counts as the worst from its failure on, so that a
@@ -347,7 +347,11 @@ def complete_curves(
 
 
 def curve_bands(curves: pl.DataFrame) -> pl.DataFrame:
-    """Return the median and the quartiles over seeds at every step of `complete_curves`."""
+    """Return the median and the quartiles over seeds of the curves of each cell, at every step.
+
+    Args:
+        curves: result of `complete_curves`.
+    """
     evaluations = pl.col("gradient_evaluations").max(), pl.col("charged_evaluations").median()
     axes = curves.group_by(*CELL, "step").agg(evaluations)
     bands = quartile_bands(curves, [*CELL, "step"], "value")
@@ -393,7 +397,7 @@ def chosen_rates(runs: pl.DataFrame) -> pl.DataFrame:
     chosen = final.group_by([*CELL, "learning_rate"], maintain_order=True).agg(count=pl.len().cast(pl.Int64))
     edge = (rate <= pl.col("least")) | (rate >= pl.col("greatest"))
     rates = chosen.join(tuned, on=list(CELL), how="left", maintain_order="left")
-    # A method with a single rate was not tuned, so that its rate is not at an edge.
+    # If only one learning rate was tried, there was no range, so that the rate is not at an edge of it.
     return rates.with_columns(at_edge=edge & (pl.col("tried") > 1))
 
 
@@ -423,7 +427,7 @@ def tuning_source(study: StudyPlan, method: str, backend: str, tuning: pl.DataFr
     """
     optimizer = Method.of(method)[0]
     # A study may tune its optimizers on one backend for all backends.
-    # An optimizer that does not exist on that backend is tuned on its own backend.
+    # If an optimizer does not exist on the backend on which a study tunes, it is tuned on its own backend.
     tuned_backends = tuning.filter(pl.col("optimizer") == optimizer)["backend"]
     source = backend if backend in tuned_backends else study.tuned_on.get(backend, backend)
     return (optimizer if study.shares_rates else method), source

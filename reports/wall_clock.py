@@ -25,7 +25,7 @@ PHASES = ("import", "data", "compile", "waiting", "step", "evaluation", "basis",
 
 
 def final_jobs(study: StudyPlan, tables: Tables) -> pl.DataFrame:
-    """Return the jobs that made the final runs of one method on one workload, with seconds by phase.
+    """Return the jobs whose final runs are of one method on one workload, with seconds by phase.
 
     If a job made tuning runs as well as final runs, the seconds of both count. If another job estimated a
     basis (coordinates of the parameters), the seconds of that job are added to every job that uses the basis,

@@ -1,7 +1,9 @@
 """The archive: the best version of every study and property claim among the published sets.
 
-A published set may contain submissions: studies of a new method that join a published study, so that the
-method is ranked with the methods of that study.
+A published set is a folder with the results of a report, which never changes again. A study may be in several
+sets; the version with more submissions, longer runs and more seeds is the best. A submission is a study of a
+new method that joins a published study, so that the method is ranked with the methods of that study. A
+property claim is a claim of a paper that is tested on random instances instead of runs.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from curvebench.spec.sets import PLAN, PROVENANCE, SUMS, set_folders
 
 
 def read_publication(folder: Path) -> Publication:
-    """Return when a set was published, and the machines of its runs.
+    """Return the date of publication of a set, and the machines of its runs.
 
     Raises:
         InputError: when its provenance is missing or damaged.
@@ -33,12 +35,13 @@ def read_publication(folder: Path) -> Publication:
 
 
 def read_archive(folder: Path, published_before: str = "") -> tuple[ReportPlan, ...]:
-    """Read the published sets of a folder, each reduced to the studies and claims of which it has the best
-    version.
+    """Return the plans of the published sets in a folder, each with only the studies and claims of which the
+    set has the best version.
 
     Args:
-        published_before: a time as provenance has it; only sets that were published earlier are read. Empty
-            for all sets.
+        folder: folder of published sets.
+        published_before: a time such as `2026-11-22T09:44:11+00:00`; only sets that were published earlier
+            are read. Empty to read all sets.
 
     Raises:
         InputError: when a set's plan or provenance is missing or damaged.
@@ -51,21 +54,23 @@ def read_archive(folder: Path, published_before: str = "") -> tuple[ReportPlan, 
 
 
 def rank(study: StudyPlan) -> tuple[int, ...]:
-    """Return the sort key of a version of a study: its submissions, the length of its runs, its final
-    seeds.
+    """Return the key by which versions of a study are compared; the best version has the largest key.
+
+    The key consists of the number of submissions, the length of the runs and the number of final seeds.
     """
     seeds = max(used.final_seeds for used in study.runs_on.values())
     return len(study.joining), max(study.training.budget.values()), seeds
 
 
 def best_of(plans: Sequence[ReportPlan]) -> tuple[ReportPlan, ...]:
-    """Return the plans, each with the studies and property claims of which it has the best version.
+    """Return the plans, each with only the studies and property claims of which it has the best version.
 
-    A study that only repeats claims stays with the study that decides them if a plan has both. All
-    submissions stay.
+    A study that only repeats claims of another study (tests them once more under changed circumstances) is
+    kept in the plan that has the best version of the other study, if that plan has both. All submissions are
+    kept.
 
     Args:
-        plans: plans with the latest last; of versions of equal rank the latest is the best.
+        plans: plans in the order of publication. Of versions with equal ranks the latest is the best.
     """
     base_studies = [[study for study in plan.studies if not study.joins] for plan in plans]
     studies = _best([[(study.name, rank(study)) for study in group] for group in base_studies])
@@ -92,10 +97,10 @@ def best_of(plans: Sequence[ReportPlan]) -> tuple[ReportPlan, ...]:
 
 
 def _best(versions: Sequence[Sequence[tuple[str, tuple[Any, ...]]]]) -> dict[str, int]:
-    """Return the index of the best version by name: the version of the highest rank, and of these the last.
+    """Return, by name, the index of the plan with the best version: the last one with the highest rank.
 
     Args:
-        versions: names and ranks in each plan.
+        versions: for each plan, the pairs of name and rank of its studies or claims.
     """
     best: dict[str, tuple[tuple[Any, ...], int]] = {}
     for index, named in enumerate(versions):
@@ -104,20 +109,23 @@ def _best(versions: Sequence[Sequence[tuple[str, tuple[Any, ...]]]]) -> dict[str
     return {name: index for name, (_, index) in best.items()}
 
 
-# Settings in which a submission must agree with the study that it joins, in addition to training.
+# Fields of a study plan, in addition to `training`, in which a submission must agree with the study that it
+# joins
 SHARED_SETTINGS = ("bases", "seeds", "tuning", "compare")
-LOCAL = "here"  # name of local runs among the sources of submissions, where others are names of sets
+# Key of `StudyPlan.joined` for submissions with local runs; the other keys are names of published sets
+LOCAL = "here"
 
 
 def with_joined(archive: Sequence[ReportPlan], local: Sequence[StudyPlan]) -> tuple[ReportPlan, ...]:
-    """Return the archive with each submission added to the `joined` studies of the study that it joins.
+    """Return the archive with each submission added to the field `joined` of the study that it joins.
 
-    Of several methods with one name the first one is added. A published submission with another protocol
-    stays a study of its own. If a local submission ran on fewer problems, all other methods are reduced to
-    these problems.
+    Of several methods with the same name, only the first one is added. A published submission with another
+    protocol than the study is not added and stays a study of its own. If a local submission ran on fewer
+    workloads than the study, the results of all other methods are restricted to these workloads.
 
     Args:
-        local: local studies.
+        archive: plans of published sets.
+        local: local studies, some of which may be submissions.
 
     Raises:
         InputError: for a local submission whose study is not published, has another protocol, or already has
@@ -143,7 +151,12 @@ def with_joined(archive: Sequence[ReportPlan], local: Sequence[StudyPlan]) -> tu
 
 
 def joined_locally(local: StudyPlan, archive: Sequence[ReportPlan]) -> StudyPlan:
-    """Return a local study with the submissions to its published version that are compatible with it."""
+    """Return a local study with those submissions to its published version that have its protocol.
+
+    Args:
+        local: the local study.
+        archive: plans of published sets, to whose studies submissions have been added.
+    """
     published = [study for plan in archive for study in plan.studies if study.name == local.name]
     for origin, joining in (item for study in published for item in study.joined.items()):
         for study in joining:
@@ -153,11 +166,11 @@ def joined_locally(local: StudyPlan, archive: Sequence[ReportPlan]) -> StudyPlan
 
 
 def submission_flaws(plan: ReportPlan, published: str, folders: Sequence[Path]) -> list[str]:
-    """Return why submissions of a set cannot join the studies that they name.
+    """Return a sentence for each submission of a set that cannot join the study that it names.
 
     Args:
         plan: plan of the set.
-        published: time of publication of the set, as its provenance has it; later sets are ignored.
+        published: time at which the set was published; sets that were published later are ignored.
         folders: folders with published sets.
     """
     joining = [study for study in plan.studies if study.joins]
@@ -169,11 +182,12 @@ def submission_flaws(plan: ReportPlan, published: str, folders: Sequence[Path]) 
 
 
 def _joined_by(base: StudyPlan, origin: str, study: StudyPlan) -> StudyPlan:
-    """Return a study with the methods of a submission, on the problems that both have.
+    """Return a study to which the method of a submission is added, on the workloads that both have.
 
     Args:
         base: the study.
         origin: name of the set that contains the submission, or `LOCAL`.
+        study: the submission.
     """
     problems = {workload.name for workload in study.workloads}
     shared = tuple(workload for workload in base.workloads if workload.name in problems)
@@ -201,10 +215,11 @@ def _shared_settings(study: StudyPlan) -> dict[str, Any]:
 
 
 def _incompatibility(study: StudyPlan, base: StudyPlan | None, fully: bool) -> str | None:
-    """Return why a submission cannot join a study; None where it can.
+    """Return the reason why a submission cannot join a study; None if it can.
 
     Args:
-        base: the study that it joins; None if no published set has it.
+        study: the submission.
+        base: the study that the submission names; None if no published set has this study.
         fully: whether the submission must have all workloads of the study.
     """
     if base is None:
@@ -230,8 +245,12 @@ def _incompatibility(study: StudyPlan, base: StudyPlan | None, fully: bool) -> s
 
 
 def narrowed(plan: ReportPlan, studies: Collection[str], claims: Collection[str]) -> ReportPlan:
-    """Return the plan with only these studies and property claims, with its parity, and without skipped
-    studies.
+    """Return the plan of a report with only the given studies and property claims, and no skipped studies.
+
+    Args:
+        plan: the plan. Its entry on parity (the comparison of backends) is kept.
+        studies: names of the studies to keep.
+        claims: ids of the property claims to keep.
     """
     checks = tuple(claim for claim in plan.checks.claims if claim.id in claims) if plan.checks else ()
     return plan.model_copy(
@@ -244,9 +263,11 @@ def narrowed(plan: ReportPlan, studies: Collection[str], claims: Collection[str]
 
 
 def with_figures(plan: ReportPlan, folder: Path) -> ReportPlan:
-    """Return the plan of a set with its figures placed in another folder, since a set contains no figures.
+    """Return the plan of a published set with paths of figures in another folder, since sets have no figures.
 
-    The figures have the same paths in this folder as they would have in the set.
+    Args:
+        plan: the plan.
+        folder: folder that replaces the folder of the set in paths of figures.
     """
 
     def placed(figures: Path) -> Path:
@@ -258,9 +279,10 @@ def with_figures(plan: ReportPlan, folder: Path) -> ReportPlan:
 
 
 def shown_plans(plan: ReportPlan) -> tuple[ReportPlan, ...]:
-    """Return the archive and, last, the plan itself, each with the items of which it has the best version.
+    """Return the plans whose results a report shows: the published sets in its plan, then the plan itself.
 
-    A study that the plan skipped is not listed as skipped if a published set has it.
+    Each plan has only the studies and claims of which it has the best version. A study that the plan skipped
+    is not listed as skipped if a published set has it.
     """
     best = best_of((*plan.archive, plan.model_copy(update={"archive": ()})))
     joined = [submission for part in best for study in part.studies for submission in study.joining]
@@ -292,7 +314,7 @@ def archive_of(names: Collection[str], local: Sequence[StudyPlan]) -> tuple[Repo
 
 
 def _narrowed(plan: ReportPlan, names: Collection[str]) -> ReportPlan:
-    """Return the plan with only the named studies and claims; the whole plan without names."""
+    """Return the plan with only the studies and claims in `names`; the whole plan if `names` is empty."""
     if not names:
         return plan
     studies = {
@@ -304,9 +326,13 @@ def _narrowed(plan: ReportPlan, names: Collection[str]) -> ReportPlan:
 
 
 def checksums_of(names: Iterable[str], studies: Iterable[StudyPlan]) -> list[str]:
-    """Return the SHA256SUMS of these sets and of the sets whose submissions join the studies.
+    """Return the text of the file SHA256SUMS of some published sets.
 
-    They serve as a cache key: figures are redrawn when a set changes.
+    The texts are used as a cache key: figures are drawn again when a set changes.
+
+    Args:
+        names: names of sets.
+        studies: studies; the sets that contain submissions to them are added.
     """
     submission_sets = (name for study in studies for name in study.joined if name != LOCAL)
     sets = dict.fromkeys((*names, *submission_sets))

@@ -41,15 +41,16 @@ def export(folder: Path, out: Path) -> list[Path]:
 def flattened(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the frame without nested columns.
 
-    A list of structs whose first field is a name, unique in each row, becomes one column for each name and
-    each other field: `final_metrics.train_loss.value`. It is null in rows whose list lacks the name. Any
-    other nested column becomes JSON text, where NaN and infinities are written as Python's JSON module does.
+    A column of lists of structs, in which the first field of a struct is a name that occurs once in each
+    list, becomes one column for each name and each other field, such as `final_metrics.train_loss.value`. Its
+    value is null in rows whose list lacks the name. Any other nested column becomes a column of JSON text, in
+    which NaN and infinities are written as Python's JSON module writes them.
     """
     return frame.select(column for name in frame.columns for column in _columns(frame[name]))
 
 
 def _columns(column: pl.Series) -> list[pl.Expr | pl.Series]:
-    """Return the flat columns that replace a column."""
+    """Return the columns without nesting that replace a column of a table."""
     if not column.dtype.is_nested():
         return [column]
     if isinstance(column.dtype, pl.List) and isinstance(column.dtype.inner, pl.Struct):

@@ -1,4 +1,7 @@
-"""Provenance of a job: commit, packages, processor, threads, GPU and environment, as columns of `jobs`."""
+"""Provenance of a job: commit, packages, processor, threads, GPU and environment.
+
+The values are stored in columns of the table `jobs`.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +29,11 @@ def provenance(threads: int) -> dict[str, Any]:
     """Return the provenance of this process, without importing torch or jax.
 
     Args:
-        threads: number of threads that the job is pinned to.
+        threads: number of CPU threads that the job may use.
 
     Returns:
-        Columns of `jobs` from `started` on, by name; values that cannot be determined are None.
+        Values of the table `jobs` by column, from the column `started` on. Values that cannot be determined
+        are None.
     """
     cpu, cores = cpu_model(), os.cpu_count()
     gpu, driver = gpu_and_driver()
@@ -55,14 +59,19 @@ def provenance(threads: int) -> dict[str, Any]:
 def machine(cpu: str, cores: int | None, gpu: str | None) -> str:
     """Return the name of a machine in tables: 12 hexadecimal digits of the hash of its hardware.
 
-    The number of threads is not included. Timing jobs use more threads than the runs that they are combined
-    with, and both must have the same machine.
+    The hash does not depend on the number of threads, because timing jobs use more threads than runs, and
+    their step times are combined with runs on the same machine.
+
+    Args:
+        cpu: model of the processor.
+        cores: number of cores; None if it is not known.
+        gpu: names of the GPUs; None if there is no GPU.
     """
     return hashlib.sha256(f"{cpu}\n{cores}\n{gpu}".encode()).hexdigest()[:12]
 
 
 def cpu_model(information: Path = CPU_INFO) -> str:
-    """Return the model of the processor from /proc/cpuinfo, otherwise as Python's `platform` knows it."""
+    """Return the model of the processor from /proc/cpuinfo or, if that fails, from Python's `platform`."""
     try:
         match = re.search(r"^model name\s*:\s*(.+)$", information.read_text(), re.MULTILINE)
     except OSError:
@@ -71,7 +80,7 @@ def cpu_model(information: Path = CPU_INFO) -> str:
 
 
 def gpu_and_driver() -> tuple[str | None, str | None]:
-    """Return names and driver of the NVIDIA GPUs, or (None, None) if `nvidia-smi` finds none."""
+    """Return names and driver version of the NVIDIA GPUs, or (None, None) if `nvidia-smi` finds no GPU."""
     lines = output_of(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"])
     pairs = [line.rpartition(", ") for line in (lines or "").splitlines() if ", " in line]
     if not pairs:
@@ -80,10 +89,10 @@ def gpu_and_driver() -> tuple[str | None, str | None]:
 
 
 def commit(folder: Path) -> tuple[str | None, bool | None]:
-    """Return the commit checked out in a folder, and whether files differ from it.
+    """Return the commit that is checked out in a folder, and whether files differ from the commit.
 
-    It is (None, None) without git or if the folder is not the top of a working tree, and (None, True) before
-    the first commit.
+    The result is (None, None) if git is not installed or the folder is not the top of a working tree, and
+    (None, True) before the first commit.
     """
     top = output_of(["git", "-C", str(folder), "rev-parse", "--show-toplevel"])
     if top is None or Path(top).resolve() != folder.resolve():
@@ -92,16 +101,16 @@ def commit(folder: Path) -> tuple[str | None, bool | None]:
     changes = output_of(["git", "--no-optional-locks", "-C", str(folder), "status", "--porcelain"])
     if changes is None:
         return revision, None
-    # Untracked Python files at the top are a user's own optimizers, and no change of the project.
+    # Untracked Python files in the top folder are a user's own optimizers and do not change the project.
     return revision, any(not re.fullmatch(r"\?\? [^/]+\.py", line) for line in changes.splitlines())
 
 
 def check_committed(file: Path | None = None, otherwise: str = "") -> None:
-    """Check that the code equals a commit.
+    """Check that the code of the project is the same as in the commit that is checked out.
 
     Args:
-        file: a user's file that must be committed too.
-        otherwise: advice for the error message: an alternative to committing.
+        file: a user's file that must be committed too; None for no such file.
+        otherwise: text for the error message: an alternative to committing.
 
     Raises:
         InputError: when code or file differ from the commit.

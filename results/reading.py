@@ -1,4 +1,4 @@
-"""Reading tables lazily, with a check of their schema and errors that name damaged files."""
+"""Functions that read tables lazily, check their columns, and name damaged files in errors."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from curvebench.spec.errors import InputError
 from curvebench.spec.method import IDENTITY
 from curvebench.spec.sets import SUMS
 
-DAMAGE = (PolarsError, PanicException)  # errors of polars for a damaged file; a panic is no PolarsError
-MAX_LISTED = 5  # candidates that an error message lists
+DAMAGE = (PolarsError, PanicException)  # exceptions that polars raises for a damaged file
+MAX_LISTED = 5  # maximum number of runs that an error message about an ambiguous name lists
 
 
 def table_files(folder: Path, table: str) -> list[Path]:
-    """Return the files of a table: the folder's own file, otherwise the files in folders below, sorted by
-    name.
+    """Return the files of a table: the file in the folder itself, or if there is none, the files in all
+    folders below it, sorted by name.
 
     Raises:
         InputError: when there is no such folder or no such file.
@@ -38,15 +38,24 @@ def table_files(folder: Path, table: str) -> list[Path]:
 
 
 def files_of(location: Path | Sequence[Path], table: str) -> list[Path]:
-    """Return the files of a table: of a folder, as `table_files` finds them, or the given files."""
+    """Return the files of a table.
+
+    Args:
+        location: a folder, in which `table_files` finds the files, or the files themselves.
+        table: name of the table.
+    """
     return table_files(location, table) if isinstance(location, Path) else list(location)
 
 
 def scan(location: Path | Sequence[Path], table: str) -> pl.LazyFrame:
-    """Return a lazy table from a folder, as `table_files` finds it, or from the given files, in their order.
+    """Return a table as a lazy frame.
 
-    Only the schemas are checked now; data are read when the frame is collected. Collect it inside of
-    `naming_damage`, or use `read`.
+    Only the columns of the files are checked in this call; data is read when the frame is collected. Collect
+    the frame inside of `naming_damage`, or use `read`, so that an error names the damaged file.
+
+    Args:
+        location: a folder, in which `table_files` finds the files, or the files themselves.
+        table: name of the table.
 
     Raises:
         InputError: for a file that cannot be read, is truncated or has another schema.
@@ -58,7 +67,13 @@ def scan(location: Path | Sequence[Path], table: str) -> pl.LazyFrame:
 
 
 def _scanned(files: list[Path], table: str, **options: Any) -> pl.LazyFrame:
-    """Return a lazy table from files with checked schemas; optional columns that a file lacks are null."""
+    """Return a table as a lazy frame, from files whose columns have been checked.
+
+    Args:
+        files: the files. Optional columns that a file lacks become null.
+        table: name of the table.
+        options: further arguments of `polars.scan_parquet`.
+    """
     return pl.scan_parquet(files, glob=False, schema=TABLES[table], missing_columns="insert", **options)
 
 
@@ -68,9 +83,10 @@ def read(
     """Return a table as a frame in memory, or the result of a query on it.
 
     Args:
-        location: folder or files, as `scan` takes them.
+        location: a folder, in which `table_files` finds the files, or the files themselves.
         table: name of the table.
-        query: function from the lazy table to the wanted rows; the table is streamed, however long it is.
+        query: function that takes the lazy frame and returns a lazy frame with the wanted rows. It is
+            executed in streaming mode, so that the table may be larger than the memory. None for all rows.
 
     Raises:
         InputError: as for `scan`, and for damage inside of a file.
@@ -83,7 +99,7 @@ def read(
 
 @contextmanager
 def naming_damage(files: Sequence[Path]) -> Iterator[None]:
-    """Turn a reading error of polars, which names no file, into one that names the damaged file.
+    """Replace a reading error that polars raises in the `with` block by an error that names the damaged file.
 
     Raises:
         InputError: when one of the files cannot be read to its end.
@@ -100,7 +116,7 @@ def naming_damage(files: Sequence[Path]) -> Iterator[None]:
 
 
 def find_run(results_folder: Path, run: str) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the row of a run and its curve, for `curvebench show RUN`.
+    """Return a run's row in the table `runs` and its rows in the table `curves`.
 
     Args:
         results_folder: a folder of tables, or the results folder, whose `runs` contains the folders of jobs.
@@ -114,7 +130,7 @@ def find_run(results_folder: Path, run: str) -> tuple[pl.DataFrame, pl.DataFrame
     """
     jobs = results_folder / "runs"
     files = table_files(jobs if jobs.is_dir() else results_folder, "runs")
-    scan(files, "runs")  # check the schemas of all files before polars reads the first one
+    scan(files, "runs")  # this call checks the columns of all files before polars reads the first file
     table = _scanned(files, "runs", include_file_paths="file")
     with naming_damage(files):
         names = table.select("run", "file").collect()
@@ -131,10 +147,10 @@ def named(name: str, column: str, key: str = "name", value: str = "value") -> pl
     null for a row without such an item.
 
     Args:
-        name: name of the item, which also names the expression.
-        column: a column whose entries are lists of structs.
-        key: the field of an item that is its name.
-        value: the field of an item to return.
+        name: name of the item; the expression gets this name too.
+        column: name of a column whose entries are lists of structs.
+        key: field of the structs that contains the name of an item.
+        value: field of the structs to return.
 
     Example:
         >>> import polars as pl
@@ -151,14 +167,18 @@ def named(name: str, column: str, key: str = "name", value: str = "value") -> pl
 
 
 def with_method(frame: pl.DataFrame) -> pl.DataFrame:
-    """Add the column `method` to a table with `optimizer` and `basis`: "adam", "adam @ egop"."""
+    """Add the column `method` to a table with the columns `optimizer` and `basis`.
+
+    Its values are labels of methods, such as "adam" in the identity basis and "adam @ egop" in the basis
+    "egop". A basis is a change of coordinates of the parameters.
+    """
     in_basis = pl.concat_str("optimizer", pl.lit(" @ "), "basis")
     label = pl.when(pl.col("basis") == IDENTITY).then("optimizer").otherwise(in_basis)
     return frame.with_columns(label.alias("method"))
 
 
 def _check_schema(file: Path, table: str) -> None:
-    """Check that the footer of a file declares the columns of the table; optional ones may be absent.
+    """Check that a file has the columns of its table. Optional columns may be absent.
 
     Raises:
         InputError: when a column is missing, unknown, or has another type or order.
@@ -192,14 +212,20 @@ def _damaged(file: Path, error: BaseException) -> InputError:
 
 
 def _remedy(file: Path) -> str:
-    """Return the advice for a damaged file: fetch a published set again, or recompute a run."""
+    """Return advice for the user of a damaged file: fetch the published set again, or recompute the run."""
     if any((folder / SUMS).is_file() for folder in file.parents[:2]):
         return "get the set's folder again from where it comes from; if it is yours, publish it anew"
     return f"delete {file.parent} and run snakemake again"
 
 
 def _choose(names: pl.DataFrame, run: str, folder: Path) -> tuple[str, str]:
-    """Return the full name of a run, and the file that contains it, from the beginning of its name."""
+    """Return the name of a run and the file that contains the run.
+
+    Args:
+        names: frame with the name of each run and its file.
+        run: beginning of the name.
+        folder: folder of the tables, for messages.
+    """
     exact = names.filter(run=run)
     found_runs = exact if exact.height else names.filter(pl.col("run").str.starts_with(run))
     if found_runs.height == 1:

@@ -1,6 +1,8 @@
-"""Schemas of the tables: of studies, parity of backends, property checks, verdicts and leaderboards.
+"""Columns and data types of the tables: runs, parity of backends, property checks, verdicts, leaderboards.
 
-docs/reference/tables.md explains each column; a test compares the page with these schemas.
+docs/reference/tables.md explains each column; a test compares the page with these schemas. A basis is a
+change of coordinates of the parameters; a method is an optimizer in a basis. Tuning runs choose the setting
+of a method, final runs use it on other seeds. A subclaim is a sentence of a claim with a verdict of its own.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from curvebench.spec.conditions.condition import Effect
 from curvebench.spec.conditions.condition import Relation as ClaimRelation
 from curvebench.spec.document import Which
 
-STAGES = ("tuning", "final", "alternative")  # alternative runs are final runs at settings not chosen
+# Kinds of runs. Alternative runs are final runs with settings that other tuning seeds might have chosen.
+STAGES = ("tuning", "final", "alternative")
 COMPARISONS = (
     "torch against jax",
     "numpy against torch",
@@ -24,21 +27,23 @@ COMPARISONS = (
     "float32 against float64 on torch",
 )
 
-VARIANTS = get_args(Variant)  # the empty variant is of sources without a misprint
+# Variants of a claim whose source has a misprint; claims without a misprint have the empty variant
+VARIANTS = get_args(Variant)
 VERDICTS = get_args(Verdict)
 
-# Parts into which the seconds of a job are divided, and their total.
+# Causes by which the seconds of a job are counted, and their total
 PARTS_OF_A_JOB = ("import", "compile", "data", "step", "evaluation", "other", "total")
-WITHIN = {"waiting": "data", "basis": "step", "checkpoint": "other"}  # the part that contains these seconds
+# Seconds that are counted once more in a column of their own, by the cause that contains them
+WITHIN = {"waiting": "data", "basis": "step", "checkpoint": "other"}
 
 NamedValues = pl.List(pl.Struct({"name": pl.String, "value": pl.Float64}))
 Target = pl.Struct(
     {
         "metric": pl.String,
         "threshold": pl.Float64,
-        "steps": pl.Int64,  # null if not reached
-        "seconds": pl.Float64,  # null if not reached or not known
-        "seconds_kind": pl.String,  # "modelled" or "measured"
+        "steps": pl.Int64,  # steps until the threshold was first reached; null if the run never reached it
+        "seconds": pl.Float64,  # seconds until then; null if it was never reached or the time is not known
+        "seconds_kind": pl.String,  # "measured", or "modelled" from the number of steps and a step's time
     }
 )
 
@@ -46,16 +51,17 @@ Target = pl.Struct(
 class RunColumn(NamedTuple):
     """A column of the table `runs`: its data type, and how the pages of runs show it.
 
-    The pages of runs have a column for each column here with a label, in this order. Name, method, metrics
+    A page of runs shows the columns that have a label, in the order of `RUN_COLUMNS`. Name, method, metrics
     and the other hyperparameters of a run are shown separately. A new column needs an entry in `RUN_COLUMNS`,
     a value in `curvebench.stages.records` and a row in docs/reference/tables.md.
 
     Args:
-        data_type: type of the values.
-        label: heading on the pages; empty for a column that is not shown, or only below another one.
-        written: filter of `curvebench.reports.formatting` that formats a value; `str` by default.
-        unit: text below the heading, in small letters.
-        below: column whose value is shown below the value, in small letters.
+        data_type: data type of the values.
+        label: heading on the pages; empty for a column that is not shown, or is shown only below another
+            column's value.
+        written: name of the filter of `curvebench.reports.formatting` that formats a value.
+        unit: text that is printed small below the heading.
+        below: name of a column whose value is printed small below the value.
     """
 
     data_type: Any
@@ -66,52 +72,59 @@ class RunColumn(NamedTuple):
 
 
 def _schema(**columns: Any) -> pl.Schema:
-    """Return a schema from data types and their classes.
+    """Return a schema.
 
-    Polars accepts both, but the type annotations of `pl.Schema` accept only instances.
+    Args:
+        columns: data type by column, an instance or a class. Polars accepts both, but the type annotations of
+            `pl.Schema` accept only instances.
     """
     return pl.Schema(columns)
 
 
 def _each(data_type: Any, *names: str) -> dict[str, Any]:
-    """Return columns of the same type."""
+    """Return columns with the given names and the same data type."""
     return dict.fromkeys(names, data_type)
 
 
 def _with_ends(name: str) -> dict[str, Any]:
-    """Return the columns of an estimate and of the ends of its interval."""
+    """Return the columns of an estimate and of the lower and upper end of its confidence interval."""
     return _each(pl.Float64, name, f"{name}_low", f"{name}_high")
 
 
 CELL = _each(pl.String, "study", "scale", "workload", "optimizer", "basis", "backend", "device")
 JOB = _each(pl.String, "spec_hash", "machine")
 RUN_COLUMNS: dict[str, RunColumn] = {
-    "run": RunColumn(pl.String),  # first 12 digits of the spec hash, "-", number
+    # Name of the run: first 12 digits of the job's hash, a hyphen, and the number of the run in the job
+    "run": RunColumn(pl.String),
     **{name: RunColumn(data_type) for name, data_type in CELL.items()},
     "workload": RunColumn(pl.String, "Workload", below="backend"),
     "dtype": RunColumn(pl.String),
     "stage": RunColumn(pl.Enum(STAGES)),
-    "round": RunColumn(pl.Int64),  # tuning round, from 0; for other runs the number of tuning rounds
+    # Number of the tuning round, from 0. In a final run it is the number of tuning rounds.
+    "round": RunColumn(pl.Int64),
     "seed": RunColumn(pl.Int64, "Seed"),
     "learning_rate": RunColumn(pl.Float64, "Learning rate", "rate"),
     "hyperparameters": RunColumn(NamedValues),  # hyperparameters except the learning rate
     "outcome": RunColumn(pl.Enum(OUTCOMES), "Outcome", "words", below="outcome_step"),
-    # Step at which the run reached its goal, stopped or diverged, or the last known one of a failed run.
+    # Step at which the run reached its goal, stopped or diverged; the last known step of a failed run
     "outcome_step": RunColumn(pl.Int64, written="at_step"),
     "reason": RunColumn(pl.String),  # reason of a failure or an interruption, null otherwise
     "steps": RunColumn(pl.Int64, "Steps", "count"),
-    # Gradients of the run, with re-estimates of its basis, but without the estimate before the run.
+    # Gradient evaluations of the run, with those that estimated its basis again during the run, but without
+    # those that estimated the basis before the run
     "gradient_evaluations": RunColumn(
         pl.Int64, "Evaluations", "count", "and the basis'", "basis_gradient_evaluations"
     ),
-    "basis_gradient_evaluations": RunColumn(pl.Int64, written="added"),  # estimate before the run
-    # Sampling and decomposition of the basis, before and during the run, charged to every run that uses it.
+    # Gradient evaluations that estimated the basis before the run
+    "basis_gradient_evaluations": RunColumn(pl.Int64, written="added"),
+    # Seconds of the basis's estimation, before and during the run. Every run with a basis has all seconds of
+    # the estimate before the run, although runs share it.
     "basis_seconds": RunColumn(pl.Float64),
     "examples": RunColumn(pl.Int64),
     "final_metrics": RunColumn(NamedValues),
     "best_metrics": RunColumn(pl.List(pl.Struct({"name": pl.String, "value": pl.Float64, "step": pl.Int64}))),
     "targets": RunColumn(pl.List(Target)),
-    "seconds": RunColumn(pl.Float64),  # null for runs that shared a program
+    "seconds": RunColumn(pl.Float64),  # null for runs that were computed together with other runs
     "state_bytes": RunColumn(pl.Int64),
     "bundle_lanes": RunColumn(pl.Int64),
     **{name: RunColumn(data_type) for name, data_type in JOB.items()},
@@ -121,22 +134,23 @@ RUNS = _schema(**{name: column.data_type for name, column in RUN_COLUMNS.items()
 CURVES = _schema(
     run=pl.String,
     **_each(pl.Int64, "step", "gradient_evaluations", "examples"),
-    seconds=pl.Float64,  # null for runs that shared a program
+    seconds=pl.Float64,  # null for runs that were computed together with other runs
     metric=pl.String,
-    value=pl.Float64,  # may be NaN, which is not the same as missing
+    value=pl.Float64,  # NaN is a value of the metric; missing values are null
 )
 
 TIMINGS = _schema(
     **CELL,
-    phase=pl.String,  # data, compile, warm_up, step, null_step or evaluation
-    **_each(pl.Int64, "repetition", "steps"),  # steps: number of steps that the seconds cover
+    phase=pl.String,  # the timed phase: data, compile, warm_up, step, null_step or evaluation
+    **_each(pl.Int64, "repetition", "steps"),  # `steps` is the number of steps that took the seconds
     seconds=pl.Float64,
     **JOB,
 )
 
 MEMORY = _schema(
     **CELL,
-    # Null where a peak is not known: the resident peak cannot be reset, or a backend does not count bytes.
+    # A peak is null if it is not known, because the system cannot reset the peak of resident memory or the
+    # backend does not count bytes.
     **_each(pl.Int64, "host_baseline_bytes", "host_peak_bytes", "device_peak_bytes"),
     **JOB,
 )
@@ -147,8 +161,9 @@ JOBS = _schema(
     **_each(pl.String, "spec_hash", "study", "scale", "stage", "optimizer", "backend", "device"),
     **{f"{part}_seconds": pl.Float64 for part in (*PARTS_OF_A_JOB, *WITHIN)},
     peak_memory_bytes=pl.Int64,
-    gpu_joules=pl.Float64,  # energy of this process; null if the driver does not report it, or a run resumed
-    **_each(pl.String, "started", "machine", "cpu"),  # started: UTC in ISO 8601
+    # Energy that the GPU used during the job; null if the driver does not report it, or a run was resumed
+    gpu_joules=pl.Float64,
+    **_each(pl.String, "started", "machine", "cpu"),  # `started` is a time in UTC in ISO 8601
     **_each(pl.Int64, "cores", "threads"),
     **_each(pl.String, "gpu", "driver", "system", "python"),
     packages=pl.List(pl.Struct({"name": pl.String, "version": pl.String})),
@@ -156,7 +171,7 @@ JOBS = _schema(
     dirty=pl.Boolean,
     claim_rules=pl.List(pl.Struct({"claim": pl.String, "rule": pl.String})),  # hashes of decision rules
     failures=pl.List(pl.Struct({"what": pl.String, "outcome": pl.String, "reason": pl.String})),
-    notes=pl.List(pl.String),  # departures such as fallbacks, and lanes that had to run separately
+    notes=pl.List(pl.String),  # remarks, such as on runs that had to be computed separately
 )
 
 PARITY = _schema(
@@ -164,10 +179,11 @@ PARITY = _schema(
     **_each(pl.String, "optimizer", "problem", "workload", "basis"),
     comparison=pl.Enum(COMPARISONS),
     unit=pl.Enum(("relative", "ulps")),
-    **_each(pl.Float64, "first_step", "difference"),  # largest difference after one step, and over all steps
-    judged=pl.Boolean,  # whether the tolerance applies
-    tolerance=pl.Float64,  # null if no tolerance applies
-    holds=pl.Boolean,  # true if no tolerance applies
+    # Largest difference between the backends after the first step, and over all steps
+    **_each(pl.Float64, "first_step", "difference"),
+    judged=pl.Boolean,  # whether the difference must be within a tolerance
+    tolerance=pl.Float64,  # null if there is no tolerance
+    holds=pl.Boolean,  # whether the difference is within the tolerance; true if there is no tolerance
     steps=pl.Int64,
     learning_rate=pl.Float64,
     **JOB,
@@ -176,7 +192,7 @@ PARITY = _schema(
 CHECKS = _schema(
     **_each(pl.String, "claim", "part"),
     variant=pl.Enum(VARIANTS),
-    source=pl.String,  # place in the source document
+    source=pl.String,  # number of the source document, and place in it
     instance=pl.Int64,
     quantity=pl.String,
     value=pl.Float64,  # NaN never satisfies a limit
@@ -202,24 +218,27 @@ SERIES = _schema(
     **JOB,
 )
 
-# Reasons of verdicts. A reason has numbers and names only where its comment mentions them.
+# Codes of the reasons of verdicts. `count`, `of`, `value` and `names` in the comments are fields of a reason;
+# fields that the comment does not mention are null or empty.
 REASONS = (
-    "supported",  # `count` of `of` comparisons; the next two have the same numbers
-    "refuted",
-    "inconclusive",
+    "supported",  # `count` of `of` comparisons support the claim
+    "refuted",  # `count` of `of` comparisons refute the claim
+    "inconclusive",  # `count` of `of` comparisons are inconclusive
     "control_unmet",  # `count` of `of` positive controls are not supported, so that the runs decide nothing
     "held",  # `count` of `of` random instances satisfy all measures
-    "undecided",  # `count` of `of` instances, whose intervals contain a limit
-    "missed",  # `count` of `of` subclaims miss, and have these `names`
-    "untested",  # `count` subclaims have an untested bound; the one in `names` takes the share `value`
-    "limited_scale",  # this and the next two cap a verdict at partly reproduced; the plan says why
+    "undecided",  # `count` of `of` instances are undecided, since a confidence interval contains a limit
+    "missed",  # `count` of `of` subclaims are violated; `names` has their names
+    "untested",  # `count` subclaims have an untested bound; the one in `names` reaches the share `value`
+    # With one of the next three reasons, a verdict is at most `partly reproduced`.
+    "limited_scale",  # the scale does not allow more, for the reason in the plan
     "settings_not_run",  # up to `count` settings that tuning may have chosen were not run
     "few_tuning_seeds",  # `count` tuning seeds have only `of` different resamples
-    "not_paired",  # not run, since the backend has no pairs of runs
-    "left_out",  # not run, since the study was left out, for the reason in the plan
-    "no_data",  # not run, since data are missing, as the plan says
-    "failed",  # not run, since property checks failed, as their jobs say
-    "unmeasured",  # not run, since the tables have no measure
+    # With one of the next five reasons, the claim was not run.
+    "not_paired",  # the backend has no pairs of runs
+    "left_out",  # the study was left out, for the reason in the plan
+    "no_data",  # data is missing, as the plan says
+    "failed",  # property checks failed, as their jobs say
+    "unmeasured",  # the tables have no measure of the claim
 )
 NUMBERS = {**_each(pl.Int64, "count", "of"), "value": pl.Float64}
 REASON = {"code": pl.Enum(REASONS), **NUMBERS, "names": pl.List(pl.String)}
@@ -228,14 +247,16 @@ CLAIMS = _schema(
     variant=pl.Enum(VARIANTS),
     verdict=pl.Enum(VERDICTS),
     reasons=pl.List(pl.Struct(REASON)),
-    # The backend is null for property checks, and if nothing ran. The study of property checks is their
-    # module.
+    # `backend` is null for property checks, and if nothing ran. For property checks, `study` is the name of
+    # their module.
     **_each(pl.String, "source", "scale", "backend", "study"),
-    # Numbers of the comparison that decides. For property checks, the share of instances that hold.
+    # Effect, ends of its confidence interval, and p-value of the comparison that decides the claim. For
+    # property checks, the share of instances that satisfy the claim.
     **_each(pl.Float64, "estimate", "low", "high", "p_value"),
-    # Seeds of property checks are instances. seeds_needed is null unless the claim is underpowered.
+    # For property checks, `seeds` is the number of instances. `seeds_needed` is null unless the claim is
+    # underpowered.
     **_each(pl.Int64, "seeds", "seeds_needed"),
-    # Hash of the decision rule, and the hash when the runs were planned, null if it is not known.
+    # Hash of the decision rule, and its hash when the runs were planned, which is null if it is not known
     **_each(pl.String, "rule", "rule_of_runs"),
 )
 
@@ -247,73 +268,89 @@ FINDINGS = _schema(
     quantity=pl.Enum(QUANTITIES),
     at_equal=pl.Enum(("steps", "gradients", "seconds")),
     relation=pl.Enum(get_args(ClaimRelation)),
-    positive_control=pl.Boolean,  # whether the condition is an aside of the source, as a check of the runs
-    # Control and its workload are null if the treated method is compared with a number.
+    # Whether the source takes the condition for granted, so that it is a check of the runs
+    positive_control=pl.Boolean,
+    # `control` and `control_workload` are null if the treated method is compared with a number.
     **_each(pl.String, "treated", "control", "control_workload"),
-    effect=pl.Enum(get_args(Effect)),  # treated / control or treated - control
+    effect=pl.Enum(get_args(Effect)),  # ratio (treated / control) or difference (treated - control)
     margin=pl.Float64,  # smallest effect that matters, in the unit of the estimate
-    # The claim accepts effects between these; infinite without a bound.
+    # The claim requires an effect between these numbers. A number is infinite if the claim sets no such
+    # bound.
     **_each(pl.Float64, "allowed_low", "allowed_high"),
-    # Median effect, null if censored pairs leave it open, and bounds of the median effect.
+    # Median effect, which is null if censored pairs do not determine it, and bounds of the median effect
     **_each(pl.Float64, "estimate", "at_least", "at_most"),
+    # Ends of the confidence interval of the median effect, and its coverage
     **_each(pl.Float64, "low", "high", "level"),
-    # P-value for the relation, the same corrected for all comparisons of the claim, and the corrected p-value
-    # against the relation.
+    # P-value for the asserted relation, the same p-value corrected for all comparisons of the claim, and the
+    # corrected p-value against the relation
     **_each(pl.Float64, "p_value", "holm_p_value", "refuting_p_value"),
     seeds=pl.Int64,
     stop=pl.Float64,  # threshold at which pairs are censored; null without a threshold
-    # Number of pairs of which nothing is known, since both runs stopped, and number of all censored pairs.
+    # Number of pairs whose effect is unknown because both runs are censored, and number of all censored pairs
     **_each(pl.Int64, "unknown", "bounded"),
-    beyond_seeds=pl.Boolean,  # whether no number of seeds would decide, since pairs are censored
-    # Number of pairs in which this method took no step at equal cost.
+    # Whether the comparison would stay inconclusive with any number of seeds, because pairs are censored
+    beyond_seeds=pl.Boolean,
+    # Number of pairs, in a comparison at equal cost, in which the method made no step within this cost
     **_each(pl.Int64, "treated_at_start", "control_at_start"),
-    # Number of settings of both methods that tie with the chosen ones, and how many of them have the same
-    # finding; if the comparison is inconclusive, how many have a median effect of the other direction.
+    # `ties` is the number of settings of both methods that tie with the chosen settings, `ties_agree` the
+    # number of ties that have the same finding. If the comparison is inconclusive, `turned` is the number of
+    # ties with a median effect in the other direction.
     **_each(pl.Int64, "ties", "ties_agree", "turned"),
-    choices_agree=pl.Float64,  # share of the resamples of tuning seeds whose choices have the same finding
+    # Share of the resamples of tuning seeds that choose settings with the same finding
+    choices_agree=pl.Float64,
     settings_not_run=pl.Int64,  # number of settings that tuning may have chosen and that were not run
-    finding=pl.Enum(("supported", "refuted", "inconclusive")),  # null for repeats, which decide nothing
+    # The finding is null for a claim that repeats another claim, since it decides nothing.
+    finding=pl.Enum(("supported", "refuted", "inconclusive")),
     deciding=pl.Boolean,  # whether the claim's estimate is the estimate of this comparison
-    # Final seeds that would decide an inconclusive comparison, otherwise null; tuning seeds that would, if
-    # the finding depends on the choice of settings.
+    # Number of final seeds that would decide an inconclusive comparison, otherwise null; number of tuning
+    # seeds that would decide it if the finding depends on the choice of settings, otherwise null
     **_each(pl.Int64, "seeds_needed", "tuning_seeds_needed"),
-    same_direction=pl.Boolean,  # whether a repeat has an effect of the same direction; null otherwise
+    # For a claim that repeats another claim: whether the effect has the same direction; otherwise null
+    same_direction=pl.Boolean,
 )
 
-# Method whose runs chose the setting (null: not tuned), and the cost of these runs.
+# Method whose runs chose the setting, which is null if nothing was tuned, and the cost of these runs
 TUNED = {"tuned_by": pl.String, **_each(pl.Int64, "tuning_runs", "tuning_gradient_evaluations")}
 BOARD_WORKLOAD = {
-    # Headline metric, whether its final or best value counts, and its direction.
+    # Metric by which methods are ranked, whether its final or best value counts, and its direction
     **_each(pl.String, "study", "workload", "metric", "which", "direction"),
     "seeds": pl.Int64,
-    **_with_ends("value"),  # median; infinite if half of the runs diverged
-    "best": pl.Boolean,  # whether no other median is better
-    # Diverged runs include runs that failed otherwise (curvebench.results.outcomes).
+    **_with_ends("value"),  # median over final runs; infinite if half of the runs diverged
+    "best": pl.Boolean,  # whether no other method has a better median
+    # `diverged` counts all failed runs (curvebench.results.outcomes).
     **_each(pl.Int64, "wins", "instances", "runs", "diverged"),
-    "target_metric": pl.String,  # null without a target, like the following columns on the target
+    # Metric of the target. If there is no target, this column and the following columns on the target are
+    # null.
+    "target_metric": pl.String,
     "target": pl.Float64,
     "reached": pl.Int64,
-    **_with_ends("evaluations_to_target"),  # median, basis included; infinite if half of the runs missed it
-    **_with_ends("seconds_to_target"),  # median, basis included; null if steps were not timed
+    # Median number of gradient evaluations to the target, including the estimation of the basis; infinite if
+    # half of the runs missed the target
+    **_with_ends("evaluations_to_target"),
+    # Median seconds to the target, including the estimation of the basis; null if steps were not timed
+    **_with_ends("seconds_to_target"),
     **_with_ends("nearly_best_decades"),
     **TUNED,
 }
 LEADERBOARD = _schema(
-    **_each(pl.String, "scale", "backend", "studies"),  # studies with the same methods, joined by ", "
-    place=pl.Int64,  # position on the board
+    **_each(pl.String, "scale", "backend", "studies"),  # names of studies with equal methods, joined by ", "
+    place=pl.Int64,  # position of the method on the leaderboard
     **_each(pl.String, "method", "basis"),
-    **_with_ends("score"),  # area under the performance profile; score and rank are null without a target
-    **_with_ends("rank"),  # rank by score, ties averaged
-    **_with_ends("mean_rank"),  # mean over instances of the rank by the headline metric
-    # met counts workloads; reached and aimed count runs, null without a target.
+    # Area under the performance profile. Score and rank are null if there is no target.
+    **_with_ends("score"),
+    **_with_ends("rank"),  # rank by score; methods with equal scores have the average of their ranks
+    **_with_ends("mean_rank"),  # mean over instances of the rank by the metric of the leaderboard
+    # `met` counts workloads; `reached` and `aimed` count runs. They are null if there is no target.
     **_each(pl.Int64, "wins", "instances", "met", "reached", "aimed", "diverged", "runs"),
-    **_with_ends("step_ratio"),  # null for the reference itself, and if steps were not timed
+    # Seconds per step relative to the method `step_reference`; null for that method itself, and if steps were
+    # not timed
+    **_with_ends("step_ratio"),
     step_reference=pl.String,
     peak_memory_bytes=pl.Int64,
     memory_of=pl.String,  # "device" or "host"
     **_with_ends("nearly_best_decades"),  # mean over workloads
     **TUNED,
-    tuned_equally=pl.Boolean,  # whether all methods of the board were tuned with equally many runs
+    tuned_equally=pl.Boolean,  # whether all methods of the leaderboard were tuned with equally many runs
     workloads=pl.List(pl.Struct(BOARD_WORKLOAD)),
 )
 

@@ -1,4 +1,4 @@
-"""Where the seconds of jobs went: to steps and evaluation, which a study requires, or to overhead."""
+"""Seconds of jobs by cause: steps and evaluation, which a study requires, and causes of overhead."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ def seconds_by_cause(jobs: pl.DataFrame, *by: str) -> pl.DataFrame:
 
     Args:
         jobs: the table `jobs`.
-        by: columns by which jobs are grouped, such as `study`; none for one row of all jobs.
+        by: columns by which jobs are grouped, such as `study`. If there are none, the result is a single row.
 
     Returns:
-        The columns of `by`, `{cause}_seconds`, total_seconds, jobs (their number), peak_memory_bytes (the
-        largest of any job), and work_share: the share of total_seconds in steps and evaluation, NaN without
-        jobs.
+        Frame with a row per group and the columns in `by`, a column of seconds for each cause, such as
+        compile_seconds, total_seconds, jobs (number of jobs), peak_memory_bytes (maximum over the jobs), and
+        work_share (steps and evaluation as a share of total_seconds, NaN if there are no jobs).
     """
     total = pl.col("total_seconds").sum()
     sums = [

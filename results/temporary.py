@@ -1,4 +1,4 @@
-"""Atomic writing: a file gets a temporary name first and is then renamed, so that readers never see half
+"""Atomic writing: a file is written under a temporary name and then renamed, so that readers never see half
 of it.
 """
 
@@ -18,7 +18,7 @@ def temporary_beside(path: Path, search: bool = True) -> Iterator[Path]:
 
     Args:
         path: path that the file will replace.
-        search: whether to also delete leftovers for the same `path` of processes that were killed.
+        search: whether to also delete temporary files for the same `path` that killed processes have left.
     """
     if search:
         _remove_leftovers(path.parent, glob.escape(path.name))
@@ -32,9 +32,9 @@ def temporary_beside(path: Path, search: bool = True) -> Iterator[Path]:
 
 @contextmanager
 def taking_place(path: Path) -> Iterator[Path]:
-    """Yield a temporary name whose file replaces `path` when the block ends without an error.
+    """Yield a temporary path; if the `with` block ends without an error, its file replaces that at `path`.
 
-    File and folder are flushed to disk, so that the replacement survives a power failure.
+    File and folder are flushed to disk, so that the new file survives a power failure.
     """
     with temporary_beside(path) as temporary:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -47,7 +47,7 @@ def taking_place(path: Path) -> Iterator[Path]:
 def write_texts(texts: Mapping[Path, str]) -> None:
     """Write each text to its path, completely or not at all.
 
-    Each folder is searched for leftovers of killed processes only once.
+    Each folder is searched only once for temporary files that killed processes have left.
 
     Raises:
         OSError: naming the first file that cannot be written.
@@ -61,7 +61,7 @@ def write_texts(texts: Mapping[Path, str]) -> None:
 
 
 def _flush(path: Path) -> None:
-    """Ask the system to write a file, or the directory entries of a folder, to disk."""
+    """Flush a file, or the directory entries of a folder, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -73,7 +73,8 @@ def _remove_leftovers(folder: Path, names: str) -> None:
     """Delete temporary files of processes that no longer exist.
 
     Args:
-        names: glob pattern of the final names.
+        folder: folder to search.
+        names: glob pattern of the names that the files would have got in the end.
     """
     import psutil
 

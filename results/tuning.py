@@ -1,9 +1,11 @@
-"""Judgement of tuned settings: the setting that is chosen, the ones that tie with it, and probable
-alternatives.
+"""Choice of a setting by tuning: the chosen setting, settings that tie with it, and probable alternatives.
 
-Tuning runs every candidate setting on a few tuning seeds. The chosen setting depends on these seeds by
-chance. Resampling the seeds (a bootstrap) shows which other settings might have been chosen, and how
-probably.
+A setting is a value for each tuned hyperparameter. Tuning runs every setting on a few tuning seeds. Which
+setting is chosen depends on these seeds by chance. Resampling the seeds with replacement (a bootstrap) shows
+which other settings might have been chosen, and with what probability.
+
+Arrays have the shapes (settings, seeds) and (settings, draws); a draw is one resample of the seeds. A cost is
+a value of which less is better.
 """
 
 from __future__ import annotations
@@ -22,31 +24,31 @@ from curvebench.results.reading import named
 from curvebench.spec.document import Direction
 from curvebench.spec.tuning import TieCriterion, Tuning
 
-EQUAL_TO_ROUNDING = 1e-12  # relative difference up to which results of tuning tie
-# Resamples of seeds are enumerated up to this number of multisets (10 seeds have 92,378), which is exact; if
-# there are more, RESAMPLES of them are drawn at random.
+EQUAL_TO_ROUNDING = 1e-12  # costs whose relative difference is at most this number tie
+# If at most this many different resamples exist (for 10 seeds: 92,378), all of them are used, which is exact.
+# Otherwise RESAMPLES of them are drawn at random.
 MAX_MULTISETS = 100_000
 RESAMPLES = 10_000
 JUDGED_AT_ONCE = 10_000  # resamples whose medians are computed in one array, to limit memory
-COVERED = 0.99  # candidate settings are run until they cover this share of the resamples
+COVERED = 0.99  # the candidate settings include the choices of at least this share of the resamples
 Group = tuple[str, str]  # labels of a workload and of the basis that chooses the setting
 Setting = tuple[float, ...]  # values of the tuned hyperparameters, the learning rate first
 Choices = dict[tuple[Setting, ...], float]  # share of the resamples, by the settings of all methods
 
 
 def worst(direction: Direction) -> float:
-    """Return the value of a diverged run: infinite, on the bad side of the metric."""
+    """Return the value that counts for a diverged run: infinity if less is better, otherwise -infinity."""
     return float("inf") if direction == "minimize" else float("-inf")
 
 
 @dataclass(frozen=True)
 class Judge:
-    """Criteria by which a study judges settings.
+    """Criteria by which a study chooses a setting.
 
     Args:
-        tuning: the study's tuning protocol, with its criterion, the floor of the criterion and the criterion
-            for ties.
-        direction_of: function that says whether less or more of a metric is better.
+        tuning: the study's tuning protocol. It gives the first criterion, a floor below which settings tie by
+            this criterion, and a second criterion for settings that tie.
+        direction_of: function that returns whether less or more of a metric is better.
         stop: thresholds at which runs stop, by metric.
     """
 
@@ -55,10 +57,10 @@ class Judge:
     stop: Mapping[str, float]
 
     def costs(self, runs: pl.DataFrame) -> pl.DataFrame:
-        """Return the runs that are not missing, with their costs in columns first and second; less is better.
+        """Return the runs with the additional columns `first` and `second`, without missing runs.
 
-        `first` is the cost by the study's criterion, `second` by its criterion for ties, 0 without one. A
-        failed run has infinite costs.
+        `first` is the cost by the first criterion, `second` the cost by the criterion for ties; it is 0 if
+        there is no such criterion. A failed run has infinite costs.
         """
         choose, tie_criterion = self.tuning.choose, self.tuning.tie_break
         first = _or_worst(self._value(choose.metric, choose.which))
@@ -66,12 +68,20 @@ class Judge:
         return runs.filter(~missing()).with_columns(first=first, second=second)
 
     def _value(self, metric: str, which: str) -> pl.Expr:
-        """Return the final or best value of a metric as a cost."""
+        """Return an expression for the final or best value of a metric as a cost.
+
+        Args:
+            metric: name of the metric.
+            which: `final` or `best`.
+        """
         value = named(metric, f"{which}_metrics")
         return value if self.direction_of(metric) == "minimize" else -value
 
     def _tie(self, ties: TieCriterion) -> pl.Expr:
-        """Return the cost by the criterion for ties, null where a run did not meet a stop or a target."""
+        """Return an expression for the cost by the criterion for ties.
+
+        It is null for a run that did not reach the stop or the target to which the criterion counts steps.
+        """
         if ties.which == "steps_to_target":
             return named(ties.metric, "targets", key="metric", value="steps").cast(pl.Float64)
         if ties.which == "steps_to_stop":
@@ -85,13 +95,13 @@ class Judge:
 
     @property
     def floor_cost(self) -> float:
-        """Cost by the first criterion below which all settings tie."""
+        """Cost below which settings tie by the first criterion; -infinity if there is no such cost."""
         floor, choose = self.tuning.floor, self.tuning.choose
         return -np.inf if floor is None else self.cost(choose.metric, floor)
 
 
 def _or_worst(cost: pl.Expr) -> pl.Expr:
-    """Return a cost that is infinite for failed runs and where it is null or NaN."""
+    """Return an expression for a cost that is infinite for failed runs, and if it is null or NaN."""
     return pl.when(~failed()).then(cost.fill_nan(None)).fill_null(np.inf)
 
 
@@ -100,9 +110,9 @@ class TuningOutcome:
     """Result of tuning a method: the costs of its settings on each tuning seed.
 
     Args:
-        settings: sorted, so that of several best settings the smallest is chosen.
+        settings: the settings, in increasing order, so that of several best settings the smallest is chosen.
         costs: costs by the first and second criterion, shape (2, settings, seeds).
-        floor_cost: see `Judge.floor_cost`.
+        floor_cost: cost below which settings tie by the first criterion (`Judge.floor_cost`).
     """
 
     settings: tuple[Setting, ...]
@@ -111,18 +121,20 @@ class TuningOutcome:
 
     @cached_property
     def tied(self) -> tuple[Setting, ...]:
-        """Best setting by medians over seeds, and all settings that tie with it, in order."""
+        """Best setting by the medians of its costs over seeds, and all settings that tie with it, in
+        increasing order.
+        """
         best = self._best(np.ones((self.seeds, 1), np.int64))[:, 0]
         return tuple(setting for setting, is_best in zip(self.settings, best, strict=True) if is_best)
 
     @property
     def chosen(self) -> Setting:
-        """Chosen setting: the smallest of the best ones, compared by the learning rate first."""
+        """Chosen setting: of all best settings the smallest, compared by the learning rate first."""
         return self.tied[0]
 
     @property
     def ranked(self) -> tuple[Setting, ...]:
-        """All settings from best to worst: each would be chosen if the settings before it were absent."""
+        """All settings, best first. Each setting would be chosen if the settings before it were absent."""
         medians, remaining = self._medians(np.ones((self.seeds, 1), np.int64)), np.arange(len(self.settings))
         order = list[Setting]()
         while len(remaining):
@@ -137,10 +149,13 @@ class TuningOutcome:
         return int(self.costs.shape[-1])
 
     def choices(self, size: int) -> np.ndarray:
-        """Return the index of the setting that each of the `resamples` of the seeds chooses, shape (draws,).
+        """Return the index of the setting that tuning would choose in each resample of the seeds.
 
         Args:
             size: number of seeds in a resample.
+
+        Returns:
+            Indices of shape (draws,), in the order of the resamples that `resamples` returns.
         """
         if size not in self._choices:
             draws, _ = resamples(self.seeds, size)
@@ -150,15 +165,15 @@ class TuningOutcome:
 
     @cached_property
     def _choices(self) -> dict[int, np.ndarray]:
-        """Cache of `choices`, by the number of seeds in a resample."""
+        """Results of `choices`, by number of seeds in a resample, so that each is computed only once."""
         return {}
 
     @property
     def candidate_settings(self) -> tuple[Setting, ...]:
-        """Settings that may have been chosen: the chosen one, its ties, and the choices of nearly all
-        resamples.
+        """Settings that tuning may have chosen with other seeds.
 
-        The choices of resamples are in order of their probability, until they cover the share `COVERED`.
+        These are the chosen setting, the settings that tie with it, and the settings that resamples choose,
+        the most probable first, until they are the choices of the share `COVERED` of the resamples.
         """
         shares = {setting: share for (setting,), share in shares_of_choices([self]).items()}
         ordered = sorted(shares, key=lambda setting: -shares[setting])
@@ -167,10 +182,10 @@ class TuningOutcome:
         return tuple(dict.fromkeys((*self.tied, *probable)))
 
     def _best(self, draws: np.ndarray) -> np.ndarray:
-        """Return whether each setting is among the best in each resample, shape (settings, draws).
+        """Return whether each setting is among the best settings in each resample, shape (settings, draws).
 
         Args:
-            draws: number of times each seed is drawn, shape (seeds, draws).
+            draws: how often a resample contains each seed, shape (seeds, draws).
         """
         return _best(self._medians(draws))
 
@@ -178,40 +193,46 @@ class TuningOutcome:
         """Return the medians of both costs in each resample, shape (2, settings, draws).
 
         Args:
-            draws: number of times each seed is drawn, shape (seeds, draws).
+            draws: how often a resample contains each seed, shape (seeds, draws).
         """
         first, second = (np.stack([_medians(row, draws) for row in costs]) for costs in self.costs)
         return np.stack([np.maximum(first, self.floor_cost), second])
 
 
 def _best(medians: np.ndarray) -> np.ndarray:
-    """Return whether each setting is among the best in each resample, shape (settings, draws).
+    """Return whether each setting is among the best settings in each resample, shape (settings, draws).
 
     Args:
         medians: medians of both costs, shape (2, settings, draws). Settings that tie by the first cost are
-            compared by the second.
+            compared by the second cost.
     """
     best = _ties(medians[0])
     return best & _ties(np.where(best, medians[1], np.inf))
 
 
 def different_draws(seeds: int, size: int | None = None) -> int:
-    """Return the number of multisets of `size` seeds out of `seeds`; by default `size` equals `seeds`."""
+    """Return the number of different resamples with replacement of seeds, without regard to order.
+
+    Args:
+        seeds: number of seeds.
+        size: number of seeds in a resample; None for the number of seeds.
+    """
     return comb(seeds + (seeds if size is None else size) - 1, seeds - 1)
 
 
 @cache
 def resamples(seeds: int, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return all resamples of seeds with replacement, with their probabilities.
+    """Return the resamples with replacement of seeds, with their probabilities.
 
-    These are all multisets if there are at most `MAX_MULTISETS`, otherwise `RESAMPLES` random ones.
+    If more than `MAX_MULTISETS` different resamples exist, the result is `RESAMPLES` random ones.
 
     Args:
         seeds: number of seeds.
         size: number of seeds in a resample.
 
     Returns:
-        Number of times each seed is drawn, shape (seeds, draws), and weights that sum to 1, shape (draws,).
+        How often a resample contains each seed, shape (seeds, draws), and the probabilities of the resamples,
+        which sum to 1, shape (draws,).
     """
     dtype = np.min_scalar_type(size)
     if different_draws(seeds, size) > MAX_MULTISETS:
@@ -223,22 +244,24 @@ def resamples(seeds: int, size: int) -> tuple[np.ndarray, np.ndarray]:
         draws = np.vstack([draws.repeat(remaining + 1, axis=1), counts.astype(dtype)])
         remaining = remaining.repeat(remaining + 1) - counts
     draws = np.vstack([draws, remaining.astype(dtype)])
-    # A multiset has the multinomial probability size! / (count_1! count_2! ...) / seeds^size.
+    # If a resample contains seed i count_i times, its probability is multinomial, that is
+    # size! / (count_1! count_2! ...) / seeds^size.
     log_factorials = np.array([lgamma(count + 1) for count in range(size + 1)])
     return draws, np.exp(log_factorials[size] - log_factorials[draws].sum(axis=0) - size * log(seeds))
 
 
 def shares_of_choices(outcomes: Sequence[TuningOutcome], size: int | None = None) -> Choices:
-    """Return which settings methods would choose in resamples of the tuning seeds, and how often.
+    """Return which settings tuning would choose for several methods in resamples of the seeds, and how often.
 
-    Methods with equally many seeds are resampled jointly, since they share the seeds; others independently.
+    Methods with the same number of seeds were tuned on the same seeds, so that one resample is used for all
+    of them. Methods with different numbers of seeds are resampled independently.
 
     Args:
         outcomes: tuning outcome of each method.
-        size: number of seeds in a resample; by default the number that each method has.
+        size: number of seeds in a resample; None for the number of seeds of each method.
 
     Returns:
-        Share of the resamples, by the settings of all methods.
+        Share of the resamples, by the tuple of the settings that tuning chooses for the methods.
     """
     groups: dict[int, list[int]] = {}
     for index, outcome in enumerate(outcomes):
@@ -256,7 +279,7 @@ def shares_of_choices(outcomes: Sequence[TuningOutcome], size: int | None = None
 
 
 def _shares(outcomes: Sequence[TuningOutcome], size: int | None) -> Choices:
-    """Return `shares_of_choices` for methods with equally many seeds."""
+    """Return the result of `shares_of_choices` for methods that all have the same number of seeds."""
     number = outcomes[0].seeds if size is None else size
     counts = tuple(len(outcome.settings) for outcome in outcomes)
     codes = np.ravel_multi_index([outcome.choices(number) for outcome in outcomes], counts)
@@ -270,16 +293,17 @@ def _shares(outcomes: Sequence[TuningOutcome], size: int | None) -> Choices:
 
 
 def _medians(costs: np.ndarray, draws: np.ndarray) -> np.ndarray:
-    """Return the median of costs in each resample, shape (draws,).
+    """Return the median of a setting's costs in each resample, shape (draws,).
 
     Args:
-        costs: shape (seeds,).
-        draws: number of times each seed is drawn, shape (seeds, draws).
+        costs: cost on each seed, shape (seeds,).
+        draws: how often a resample contains each seed, shape (seeds, draws).
     """
     size = int(draws[:, 0].sum())
     order = np.argsort(costs)
-    # Go through the seeds in order of cost. The lower and upper middle of a resample of `size` values are at
-    # the seeds where the count so far passes (size - 1) // 2 and size // 2.
+    # Go through the seeds in increasing order of cost, and count the values of each resample so far. The
+    # lower middle value of a resample of `size` values belongs to the seed at which the count first exceeds
+    # (size - 1) // 2; the upper middle value to the seed at which the count first exceeds size // 2.
     count_so_far = np.zeros(draws.shape[1], draws.dtype)
     low, high = (np.zeros(draws.shape[1], np.min_scalar_type(len(costs))) for _ in range(2))
     for seed in order:
@@ -291,8 +315,10 @@ def _medians(costs: np.ndarray, draws: np.ndarray) -> np.ndarray:
 
 
 def _ties(costs: np.ndarray) -> np.ndarray:
-    """Return whether each cost equals the smallest one in its column, within rounding; shape (settings,
-    draws).
+    """Return whether each cost equals the smallest cost in its resample up to rounding.
+
+    Args:
+        costs: shape (settings, draws), as is the result.
     """
     smallest = costs.min(axis=0)
     slack = np.where(np.isfinite(smallest), EQUAL_TO_ROUNDING * np.abs(smallest), 0.0)
@@ -300,13 +326,13 @@ def _ties(costs: np.ndarray) -> np.ndarray:
 
 
 def comparable(runs: pl.DataFrame, tuning: Tuning) -> pl.DataFrame:
-    """Keep the tuning runs of the greatest length.
+    """Return the longest tuning runs.
 
-    Shorter runs only decide which settings are run longer, so that their results are not compared.
+    Shorter runs only decide which settings are run longer, so that the setting is chosen without them.
 
     Args:
-        runs: tuning runs (curvebench.results.schema.RUNS) of all rounds, or of the first ones.
-        tuning: the protocol of these runs.
+        runs: tuning runs (curvebench.results.schema.RUNS) of all rounds so far.
+        tuning: the tuning protocol of these runs.
     """
     shares = {number: tuning.shares[number] for number in runs["round"].unique()}
     longest = [number for number, share in shares.items() if share == max(shares.values())]
@@ -314,9 +340,10 @@ def comparable(runs: pl.DataFrame, tuning: Tuning) -> pl.DataFrame:
 
 
 def tuning_outcome(runs: pl.DataFrame, names: Sequence[str], judge: Judge) -> TuningOutcome | None:
-    """Return the settings of tuning runs with their costs; None where all runs are missing.
+    """Return the settings of tuning runs with their costs; None if all runs are missing.
 
-    A missing run gets the median cost of its setting. Runs of shorter rounds are left out (`comparable`).
+    A run that says nothing about its method, for example because it was interrupted, is missing. It gets the
+    median cost of its setting. Runs that are shorter than others are left out (`comparable`).
 
     Args:
         runs: tuning runs of one method on one workload and backend.
@@ -339,7 +366,12 @@ def tuning_outcome(runs: pl.DataFrame, names: Sequence[str], judge: Judge) -> Tu
 
 
 def by_setting(runs: pl.DataFrame, names: Sequence[str]) -> dict[Setting, pl.DataFrame]:
-    """Group runs by the values of their tuned hyperparameters."""
+    """Group runs by their setting.
+
+    Args:
+        runs: rows of the table `runs`.
+        names: the tuned hyperparameters, the learning rate first.
+    """
     rows: dict[Setting, list[int]] = {}
     for index, setting in enumerate(settings_of(runs, names)):
         rows.setdefault(setting, []).append(index)
@@ -347,7 +379,12 @@ def by_setting(runs: pl.DataFrame, names: Sequence[str]) -> dict[Setting, pl.Dat
 
 
 def settings_of(runs: pl.DataFrame, names: Sequence[str]) -> Iterator[Setting]:
-    """Yield the values of the tuned hyperparameters of each run, NaN where a run has none."""
+    """Yield the setting of each run. A hyperparameter that the run lacks has the value NaN.
+
+    Args:
+        runs: rows of the table `runs`.
+        names: the tuned hyperparameters, the learning rate first.
+    """
     for rate, hyperparameters in zip(runs["learning_rate"], runs["hyperparameters"].to_list(), strict=True):
         values = {item["name"]: item["value"] for item in hyperparameters or []}
         values["learning_rate"] = rate
@@ -355,9 +392,10 @@ def settings_of(runs: pl.DataFrame, names: Sequence[str]) -> Iterator[Setting]:
 
 
 def tuning_outcomes(runs: pl.DataFrame, judge: Judge) -> dict[Group, TuningOutcome]:
-    """Return the tuning outcomes of an optimizer, by workload and the basis that chooses the setting.
+    """Return the tuning outcomes of an optimizer, by workload and basis (a change of coordinates).
 
-    A group whose runs are all missing has no outcome.
+    If all bases share a setting, only the identity basis, in which it is chosen, has an outcome. There is no
+    outcome for a workload and a basis whose runs are all missing.
 
     Args:
         runs: tuning runs of one optimizer (curvebench.results.schema.RUNS).

@@ -251,7 +251,8 @@ def draw_initial(random: Random, law: Law, layered: bool, count: int, shift: flo
         law: normal, orthogonal (Haar), uniform on [-a, a], or sparse, with the same number of zeros in each
             column.
         layered: whether scales depend on the layer, as 1 / sqrt(fan-in).
-        count: number of networks. shift: shift of the uniform interval [-a, a], in units of a.
+        count: number of networks.
+        shift: shift of the uniform interval [-a, a], in units of a.
     """
     found = []
     for tensor in tensors_of(len(WIDTHS) - 1, True):
@@ -573,7 +574,7 @@ def _flows(random: Random, constant: bool) -> Iterator[Measure]:
 
 def _constant(random: Random) -> Iterator[Measure]:
     """Check that steps with a constant rate follow eqs. 51 and 52 until sqrt(s) is below the rate, and then
-    alternate.
+    alternate between two values.
     """
     size = int(random.integers(1, 8))
     hessian, offset = draw_hessian(random, size), random.standard_normal(size)

@@ -21,8 +21,8 @@ class ReadyCase:
     """Kernel case on one backend, compiled and run once.
 
     Args:
-        run: function that does the computation once, and returns when the result is computed. result:
-            function that returns the result of the calls so far as a NumPy array of any shape.
+        run: function that does the computation once, and returns when the result is computed.
+        result: function that returns the result of the calls so far as a NumPy array of any shape.
         context: settings inside which `run` and `result` must be called.
     """
 
@@ -40,8 +40,9 @@ class KernelCase:
     Args:
         name: the kind (`step`, `basis` or `matrix`), the function and its sizes, separated by dots.
         sizes: the sizes by name.
-        prepare: `prepare(backend, dtype) -> ReadyCase`. reference: function that computes the result of
-            `calls` calls in float64, by another method than `prepare`.
+        prepare: `prepare(backend, dtype) -> ReadyCase`.
+        reference: function that computes the result of `calls` calls in float64, by another method than
+            `prepare`.
         tolerance: maximum `relative_error` by precision.
         calls: number of calls after which the result is compared with the reference.
         prepare_few: like `prepare`, but for at most `calls` calls; it may skip compilation that would not

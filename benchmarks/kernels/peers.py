@@ -233,7 +233,8 @@ class Contest:
     Args:
         step: name of our step.
         backend, precision: backend and precision of our step.
-        peer: name of the peer. ours, theirs: functions that prepare the two steps.
+        peer: name of the peer.
+        ours, theirs: functions that prepare the two steps.
         calls: number of consecutive calls in one sample.
         steps: number of optimizer steps in one sample.
     """

@@ -31,8 +31,8 @@ from curvebench.workloads.workload import MINIBATCH_LOSS
 # Name, among the values of an evaluation, of the number of gradients that closures have computed so far.
 CLOSURE_GRADIENTS = "closure_gradients"
 METRIC = "metric "  # prefix of the names of metrics in a checkpoint
-# Approximate largest duration of a segment. Only between segments, a run can write a checkpoint or react to
-# SIGTERM.
+# Approximate largest duration of a segment.
+# Only between segments, a run can write a checkpoint or react to SIGTERM.
 SEGMENT_SECONDS = 5.0
 
 

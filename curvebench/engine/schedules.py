@@ -25,7 +25,7 @@ SHAPES: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "cosine": lambda since, progress: 0.5 * (1.0 + np.cos(math.pi * progress)),
     "linear": lambda since, progress: 1.0 - progress,
     "inverse_sqrt": lambda since, progress: 1.0 / np.sqrt(1.0 + since),  # 002 eq. 24
-    EXPONENTIAL: lambda since, progress: np.ones_like(since),  # The decay is a hyperparameter (`scheduled`).
+    EXPONENTIAL: lambda since, progress: np.ones_like(since),  # the rule multiplies the decay (`scheduled`)
 }
 
 

@@ -1,9 +1,11 @@
 """Exchange of optimizers with other libraries, in both directions.
 
-Update rules leave as a `torch.optim.Optimizer` (`torch_optimizer`, `torch_layer_optimizer`) and as a
-transformation of Optax (`optax_transformation`); `replaying` feeds them gradients from plain Python.
-Optimizers of other libraries enter as rules (`foreign`), and `trial` takes a first step of them. This module
-has the checks that all ways out share.
+Update rules of this project are exported as a `torch.optim.Optimizer` (`torch_optimizer`,
+`torch_layer_optimizer`) and as a transformation of Optax (`optax_transformation`); with `replaying`, plain
+Python calls them with gradients. Optimizers of other libraries are imported as rules (`foreign`), of which
+`trial` takes a first step. This module has the checks that all exports share. The kind of a parameter is its
+role in a model, such as weight, bias or embedding. The needs of a rule are values that it uses in addition to
+the gradient, such as a Hessian.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from curvebench.optimizers.options import OptionError, Options
 from curvebench.spec.errors import InputError, unknown
 from curvebench.steps.layout import KINDS
 
-FLOATS = ("float32", "float64")  # Precisions of the parameters that users may give to a rule
+FLOATS = ("float32", "float64")  # precisions of parameters that users may pass to a rule
 
 
 @contextmanager
@@ -38,8 +40,8 @@ def chosen(rule: str | Rule, options: Options | None) -> Rule:
     """Return a rule with the given options.
 
     Args:
-        rule: the name of a registered rule, or a rule, whose own options are kept unless they are given.
-        options: options by name; None keeps all.
+        rule: the name of a registered rule, or a rule. Options that are not given stay those of this rule.
+        options: options by name; None to change no option.
 
     Raises:
         InputError: when a name or option is unknown, or a value is wrong.
@@ -53,16 +55,16 @@ def chosen(rule: str | Rule, options: Options | None) -> Rule:
 
 
 def completed(rule: Rule, given: Mapping[str, Any], later: Sequence[str] = ()) -> dict[str, float]:
-    """Check hyperparameters and return them with the defaults of the others.
+    """Check hyperparameters, and return them with default values for hyperparameters that are not given.
 
     Args:
         rule: the rule.
-        given: values by full name.
-        later: names whose values are not known yet, such as values of a schedule; they are neither checked
-            nor returned.
+        given: values of hyperparameters by full name.
+        later: names of hyperparameters whose values are not known yet, such as those of a schedule. They are
+            neither checked nor returned.
 
     Raises:
-        InputError: when a name is unknown, or a value is missing or outside its interval.
+        InputError: when a name is unknown, or a value is missing or outside of the legal interval.
     """
     if "lr" in given:
         raise InputError(f"{rule.name}: the learning rate is called learning_rate, not lr")
@@ -73,7 +75,7 @@ def completed(rule: Rule, given: Mapping[str, Any], later: Sequence[str] = ()) -
 
 
 def refuse_needs(rule: Rule, interface: str) -> None:
-    """Check that a rule uses nothing of the loss but its gradient.
+    """Check that a rule uses only the gradient of the loss, and has no other needs.
 
     Args:
         rule: the rule.
@@ -91,14 +93,16 @@ def refuse_needs(rule: Rule, interface: str) -> None:
 
 
 def check_kind(owner: str, kind: Any) -> None:
-    """Check that `kind` is a kind of parameters, or None; the number of axes then decides the kind.
+    """Check that `kind` is a kind of parameters, or None.
+
+    For None, the number of a parameter's axes will decide its kind.
 
     Args:
         owner: beginning of the message, such as `the parameter 'w'`.
         kind: the value to check.
 
     Raises:
-        InputError: when it is anything else.
+        InputError: when `kind` is another value.
     """
     if kind is not None and kind not in KINDS:
         raise InputError(unknown(owner, "kind", kind, KINDS))

@@ -32,18 +32,18 @@ from curvebench.spec.method import LIBRARIES
 from curvebench.steps.layout import KINDS
 from curvebench.steps.torch_rule import TorchRule, requires_closure
 
-RATE_NAMES = {"torch": "lr", "optax": "learning_rate"}  # Name of the learning rate in each library
-EXAMPLES = {"torch": "torch.optim.NAdam", "optax": "optax.contrib.muon"}  # For messages
+RATE_NAMES = {"torch": "lr", "optax": "learning_rate"}  # name of the learning rate in each library
+EXAMPLES = {"torch": "torch.optim.NAdam", "optax": "optax.contrib.muon"}  # examples of names, for messages
 NUMBER = Hyperparameter("a number that the study tunes")
-# Keys of `arguments` that curvebench uses itself and does not pass to the constructor
+# Keys of `arguments` that curvebench uses itself and does not pass to the constructor of an optimizer.
 GROUPS, CLOSURE, VALUE = "groups", "closure", "value"
-REFUSES = "refuses its arguments"  # Part of the message about a constructor that raises an error
-OTHERS = "others"  # Key of the group with all parameters that belong to no other group
+REFUSES = "refuses its arguments"  # part of the message about a constructor that raises an error
+OTHERS = "others"  # key of the group of all parameters that belong to no other group
 LOSS = Need(
     name="loss",
     description="the value",
     evaluate=lambda at: at.loss(at.point),
-    gradient_evaluations=lambda model: 0,  # The gradient is computed together with the value.
+    gradient_evaluations=lambda model: 0,  # the value is a by-product of the gradient
     entries=lambda model: 1,
     example=lambda model: np.zeros(()),
     change_basis=lambda ops, to_coordinates, values: values,
@@ -52,7 +52,7 @@ LOSS = Need(
 
 @dataclass(frozen=True)
 class Location:
-    """The module that defines an optimizer of another library, and its name there.
+    """The module that defines an optimizer of another library, and the optimizer's name in the module.
 
     Args:
         library: library whose interface the optimizer has, `torch` or `optax`.
@@ -68,7 +68,7 @@ class Location:
 
     @property
     def package(self) -> str:
-        """Top-level package of the module; for a file, the library."""
+        """Top-level package of the module; if the module is a file, the library."""
         return self.library if self.is_file else self.module.split(".")[0]
 
 
@@ -95,19 +95,25 @@ def location(locator: str) -> Location:
 
 
 def label(locator: str) -> str:
-    """Return the name of an optimizer of another library in tables, such as `torch-nadam`."""
+    """Return the name by which tables show an optimizer of another library, such as `torch-nadam`."""
     at = location(locator)
     return f"{at.library}-{at.name}".lower().replace("_", "-")
 
 
 def packages(locator: str) -> tuple[str, ...]:
-    """Return the names of the installed distributions whose versions decide what the optimizer computes."""
+    """Return the names of the installed distributions that contain an optimizer and its library.
+
+    Their versions belong to the provenance of results.
+    """
     at = location(locator)
     return tuple(sorted({name for top in (at.library, at.package) for name in _distributions().get(top, ())}))
 
 
 def named_in(value: Any) -> Iterator[str]:
-    """Yield the locators in the value of an option, such as the optimizer of a group of parameters."""
+    """Yield the locators that the value of an option contains.
+
+    An example is the option `groups`, which may name the optimizer of a group of parameters.
+    """
     if isinstance(value, str) and is_foreign(value):
         yield value
     elif isinstance(value, Mapping):
@@ -118,7 +124,7 @@ def named_in(value: Any) -> Iterator[str]:
 
 @cache
 def _distributions() -> Mapping[str, list[str]]:
-    """Return the distributions that provide each top-level package; cached because finding them is slow."""
+    """Return the distributions that provide each top-level package. The slow look-up is done only once."""
     return packages_distributions()
 
 
@@ -127,11 +133,11 @@ def rule(locator: str) -> Rule:
 
     The rule has two options: `arguments`, the arguments of the constructor, and `tuned`, the names of
     arguments that are hyperparameters of the rule, which a study tunes. The library is not imported. Its
-    errors, such as refused arguments, are raised by a first step (`curvebench.interop.trial`) and at the
+    errors, such as about wrong arguments, are raised by a first step (`curvebench.interop.trial`) and at the
     start of a job.
 
     Args:
-        locator: such as `torch:torch.optim.NAdam` or `optax:my.py:descent`.
+        locator: name of the optimizer, such as `torch:torch.optim.NAdam` or `optax:my.py:descent`.
 
     Raises:
         InputError: when the package is not installed, or there is no such file.
@@ -170,7 +176,7 @@ def rule(locator: str) -> Rule:
 
 
 def _arguments(locator: str, defaults: Mapping[str, Any]) -> Callable[[Any], Any]:
-    """Return the function that checks the option `arguments` and adds the defaults to it."""
+    """Return the function that checks the value of the option `arguments`, and adds `defaults` to it."""
 
     def read(value: Any) -> Any:
         if not isinstance(value, Mapping):
@@ -192,7 +198,7 @@ def _check_groups(groups: Any) -> None:
     """Check the argument `groups`, a mapping from kinds or names of parameters to the options of their group.
 
     Raises:
-        OptionError: when it has another form, or a group has an invalid learning rate or optimizer.
+        OptionError: when it is no such mapping, or a group has an invalid learning rate or optimizer.
     """
     if not isinstance(groups, Mapping) or not all(isinstance(group, Mapping) for group in groups.values()):
         raise OptionError(
@@ -208,7 +214,7 @@ def _check_groups(groups: Any) -> None:
 
 
 def _tuned(locator: str) -> Callable[[Any], Any]:
-    """Return the function that checks the option `tuned`."""
+    """Return the function that checks the value of the option `tuned`, a list of names of arguments."""
 
     def read(value: Any) -> Any:
         for name in value:
@@ -220,10 +226,10 @@ def _tuned(locator: str) -> Callable[[Any], Any]:
 
 
 def _check(locator: str, name: str) -> None:
-    """Check that a name is not the learning rate, which every rule has as a hyperparameter.
+    """Check that an argument is not the learning rate, which every rule has as a hyperparameter.
 
     Raises:
-        OptionError: when it is.
+        OptionError: when `name` is the learning rate.
     """
     if name in ("learning_rate", RATE_NAMES[locator.partition(":")[0]]):
         raise OptionError("gives the learning rate, which the study tunes")
@@ -233,11 +239,11 @@ def _check(locator: str, name: str) -> None:
 
 
 def _torch(locator: str, arguments: Mapping[str, Any], **fields: Any) -> Rule:
-    """Return the rule of an optimizer class of PyTorch.
+    """Return the rule that calls an optimizer class of PyTorch.
 
     Args:
         locator: the optimizer.
-        arguments: the option `arguments`, complete.
+        arguments: the option `arguments`, with defaults.
         fields: the other fields of the rule.
     """
     fixed = {name: value for name, value in arguments.items() if name not in (GROUPS, CLOSURE)}
@@ -269,19 +275,21 @@ def _torch(locator: str, arguments: Mapping[str, Any], **fields: Any) -> Rule:
 def _needs_closure(locator: str) -> bool:
     """Return whether the steps of an optimizer may need a closure.
 
-    This is known from the signature of `step` of a class. For a function that makes an optimizer it is
-    unknown, and the answer is True.
+    The signature of a class's method `step` shows this. For a function that makes an optimizer it is unknown,
+    and the result is True.
     """
     step = getattr(_load(locator), "step", None)
     return step is None or requires_closure(step)
 
 
 def _set(locator: str, arguments: dict[str, Any], name: str, value: float) -> None:
-    """Set an argument, or an item of one, to a tuned number: `betas.1` is the second item of `betas`.
+    """Set an argument, or an item of an argument, to a tuned number.
+
+    The name `betas.1` means the second item of the argument `betas`.
 
     Args:
         locator: the optimizer.
-        arguments: arguments of its constructor; changed in place.
+        arguments: arguments of the optimizer's constructor, which are changed in place.
         name: name of the argument, or name and index of the item.
         value: the number.
 
@@ -307,16 +315,17 @@ def _grouped(
     leaves: Mapping[str, Any],
     roles: Mapping[str, ParameterRole],
 ) -> list[Any]:
-    """Construct an optimizer with parameter groups, and the optimizers that groups name instead of it.
+    """Construct an optimizer with parameter groups, and further optimizers for groups that name their own.
 
-    A parameter belongs to the group with its name; without one, to the group of its kind; else to `others`.
+    A parameter belongs to the group with its name. If there is no such group, it belongs to the group of its
+    kind, and if that does not exist either, to the group `others`.
 
     Args:
         locator: the optimizer of all groups that name no other optimizer.
-        arguments: arguments of its constructor, with the learning rate `lr`.
-        groups: by name, kind or `others`, the options of the group.
+        arguments: arguments of this optimizer's constructor, with the learning rate `lr`.
+        groups: options of each group; the keys are names of parameters, kinds, or `others`.
         leaves: the parameters by name.
-        roles: their roles by name.
+        roles: the roles of the parameters by name.
 
     Raises:
         InputError: when a key of `groups` is unknown, or a parameter belongs to no group.
@@ -349,8 +358,8 @@ def _grouped(
 def _constructed(locator: str, params: Sequence[Any], arguments: Mapping[str, Any]) -> Any:
     """Construct an optimizer of the given parameters or parameter groups.
 
-    The parameters are the first argument. If `arguments` already has the first argument, as for an optimizer
-    that wraps another one, they are passed by the name `params`.
+    The parameters are passed as the first argument. If `arguments` contains the first argument of the
+    constructor, as for an optimizer that wraps another optimizer, they are passed by the name `params`.
     """
     constructor = _load(locator)
     if not callable(constructor) or next(iter(signature(constructor).parameters), "params") not in arguments:
@@ -359,7 +368,11 @@ def _constructed(locator: str, params: Sequence[Any], arguments: Mapping[str, An
 
 
 def _resolved(value: Any) -> Any:
-    """Replace a locator in an argument by the class or function, or by the object that its arguments make."""
+    """Replace a locator in the value of an argument by the object that it names.
+
+    A locator becomes the class or function; a mapping from a locator to arguments becomes the result of the
+    call with these arguments. Other values are returned unchanged.
+    """
     if isinstance(value, str) and is_foreign(value):
         return _load(value)
     if isinstance(value, Mapping) and len(value) == 1 and is_foreign(next(iter(value))):
@@ -378,9 +391,9 @@ def _refused(ops: Ops, grad: Any, state: Any, param: Any, hyper: Any) -> Any:
 
 
 def _at_their_point(ops: Ops, state: Any, param: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the point at which metrics are evaluated.
+    """Return the point at which metrics are evaluated, by parameter name.
 
-    For optimizers with an evaluation mode, such as schedule-free ones, it differs from the parameters.
+    It differs from the parameters for optimizers with an evaluation mode, such as schedule-free optimizers.
     """
     if not any(lane.has_modes for lane in state):
         return param
@@ -395,14 +408,15 @@ def _at_their_point(ops: Ops, state: Any, param: Mapping[str, Any]) -> Mapping[s
 
 
 def _optax(locator: str, arguments: Mapping[str, Any], **fields: Any) -> Rule:
-    """Return the rule of a function that makes a gradient transformation of Optax.
+    """Return the rule that calls a gradient transformation of Optax.
 
-    The transformation is made again at every traced step, because its hyperparameters are traced values.
-    Optax writes it for one run, so that it is mapped over the seeds and settings of a bundle.
+    The transformation is made again whenever a step is traced, because its hyperparameters are traced values.
+    A transformation updates a single run; it is mapped over the seeds and settings of a bundle, the runs that
+    are computed together.
 
     Args:
-        locator: the function.
-        arguments: the option `arguments`, complete.
+        locator: the function that makes the transformation.
+        arguments: the option `arguments`, with defaults.
         fields: the other fields of the rule.
     """
     tuned = fields["hyperparameters"]
@@ -419,20 +433,19 @@ def _optax(locator: str, arguments: Mapping[str, Any], **fields: Any) -> Rule:
     def init(ops: Ops, param: Mapping[str, Array]) -> Any:
         import jax
 
-        # The first state does not depend on the hyperparameters; any number will do.
+        # Any number serves as hyperparameter here, because the first state does not depend on it.
         init_of_run = transformation(dict.fromkeys(tuned, 0.5)).init
 
         def init_of_lanes(param: Mapping[str, Array]) -> Any:
-            # Copy the arrays, because a state may contain the parameters themselves, whose buffers are
-            # donated.
+            # Copy the arrays: a state may contain the parameters themselves, whose memory steps overwrite.
             return jax.tree.map(jax.numpy.copy, jax.vmap(jax.vmap(init_of_run))(param))
 
-        # Compile the function as a whole; otherwise JAX would compile each of its operations for each shape.
-        # Tracing is enough on NumPy, where only the shapes of the state are used.
+        # Compile the whole function; otherwise JAX would compile each of its operations for each shape.
+        # With NumPy, only trace it, since only the shapes of the state are used then.
         traced = partial(jax.eval_shape, init_of_lanes) if ops.backend == "numpy" else jax.jit(init_of_lanes)
         try:
             return traced({name: ops.asarray(value) for name, value in param.items()})
-        except Exception as error:  # Another library may raise anything.
+        except Exception as error:  # another library may raise any exception
             raise InputError(f"{locator}: cannot begin ({type(error).__name__}: {error})") from error
 
     def update(
@@ -457,7 +470,7 @@ def _optax(locator: str, arguments: Mapping[str, Any], **fields: Any) -> Rule:
                         )
             except InputError:
                 raise
-            except Exception as error:  # Another library may raise anything.
+            except Exception as error:  # another library may raise any exception
                 raise InputError(
                     f"{locator}: takes no step by one gradient ({type(error).__name__}: {error}); if it "
                     "needs the value of the loss, give value: true; tuned arguments must be numbers"
@@ -473,9 +486,9 @@ def _optax(locator: str, arguments: Mapping[str, Any], **fields: Any) -> Rule:
 
 
 def _at_the_average(ops: Ops, state: Any, param: Mapping[str, Array]) -> Mapping[str, Array]:
-    """Return the point at which metrics are evaluated: the average of schedule-free transformations.
+    """Return the point at which metrics are evaluated.
 
-    For all other transformations it is the parameters.
+    For schedule-free transformations it is their average of iterates, and for all others the parameters.
     """
     import jax
     from optax.contrib import ScheduleFreeState, schedule_free_eval_params
@@ -493,7 +506,7 @@ MAKERS: Mapping[str, Callable[..., Rule]] = {"torch": _torch, "optax": _optax}
 
 
 def _load(locator: str) -> Any:
-    """Import the class or function that a locator names.
+    """Import the class or function that a locator, such as `torch:torch.optim.NAdam`, names.
 
     Raises:
         InputError: when the module cannot be imported, or lacks the name.
@@ -504,7 +517,7 @@ def _load(locator: str) -> Any:
         module = load_file(path) if at.is_file else import_module(at.module)
     except InputError:
         raise
-    except Exception as error:  # A module may raise anything when it is imported.
+    except Exception as error:  # a module may raise any exception when it is imported
         raise InputError(f"{locator}: {at.module} cannot be imported ({error_at(error, path)})") from error
     if not hasattr(module, at.name):
         raise InputError(f"{locator}: {at.module} has no {at.name!r}{nearest(at.name, dir(module))}")
@@ -512,15 +525,15 @@ def _load(locator: str) -> Any:
 
 
 def _called(locator: str, *params: Any, **arguments: Any) -> Any:
-    """Call the class or function that a locator names.
+    """Call the class or function that a locator, such as `torch:torch.optim.NAdam`, names.
 
     Raises:
-        InputError: when it raises an error; the message shows the arguments that the study gave.
+        InputError: when the call raises an error. The message shows the arguments that the study gives.
     """
     function = _load(locator)
     try:
         return function(*params, **arguments)
-    except Exception as error:  # Another library may raise anything.
+    except Exception as error:  # another library may raise any exception
         added = ("params", "lr", "learning_rate")
         from_study = {name: value for name, value in arguments.items() if name not in added}
         shown = f" {from_study}" if from_study else ""

@@ -1,8 +1,9 @@
 """Update rules as gradient transformations of Optax, which can be compiled, chained, masked and scheduled.
 
 Optax calls `init` and `update` with a tree of arrays. A rule expects either one array per parameter or one
-vector of all parameters; `_BoundRule` converts between the two, and is derived again from the parameters at
-every call, which costs nothing inside compiled code.
+vector of all parameters. `_BoundRule` converts between the tree and these arrays; it is derived again from
+the parameters at every call, which costs nothing inside compiled code. Amortized work is an expensive
+computation of a rule that only some steps do, such as an eigendecomposition.
 """
 
 from __future__ import annotations
@@ -29,41 +30,41 @@ Arrays = Sequence[Array]
 
 
 class RuleState(NamedTuple):
-    count: Array  # Number of updates so far, an int32 scalar
-    # State of the rule: a tree like the parameters with one state each, or one state if the rule sees the
-    # model
+    count: Array  # number of updates so far, an int32 scalar
+    # State of the rule: one state per parameter, in a tree with the structure of the parameters.
+    # If the rule updates all parameters as one vector, there is a single state.
     rule: Any
 
 
 def as_optax(rule: str | Rule, options: Options | None = None, kinds: Any = None, **hyper: Any) -> Any:
     """Return an update rule as an `optax.GradientTransformation`.
 
-    The updates include the learning rate and are added to the parameters, so the transformation is the last
-    of a chain. The parameters are any tree of arrays in float32 or float64; weights have the shape (outputs,
-    inputs).
+    The updates include the learning rate and are added to the parameters, so the transformation must be the
+    last of a chain. The parameters are any tree of arrays in float32 or float64; weights have the shape
+    (outputs, inputs).
 
     A hyperparameter is a number, an array, or a schedule, which is a function of the number of updates so
-    far. For `optax.inject_hyperparams`, write a function that takes the numbers by name and calls
-    this one.
+    far. For `optax.inject_hyperparams`, write a function that takes the hyperparameters by name and calls
+    `as_optax`.
 
     Args:
         rule: name of a registered rule, or a rule.
         options: options of the rule by name. Omitted options have their defaults.
         kinds: kind of each parameter in the model: `weight`, `bias`, `convolution`, `norm`, `embedding`,
-            `head` or `vector`. Either a tree like that of the parameters, or a function of a path such as
-            `layers/0/w`. For a parameter whose kind is None, the number of axes decides. Rules that use
-            layers, such as symo, assume that the weights in the tree are in the order of the layers, and
+            `head` or `vector`. Give a tree with the structure of the parameters, or a function of a path such
+            as `layers/0/w`. If the kind of a parameter is None, its number of axes decides. Rules that use
+            layers, such as SymO, assume that the weights in the tree are in the order of the layers, and
             require the kind of each bias.
-        hyper: numbers by full name. Those with a default may be omitted.
+        hyper: hyperparameters by full name. Those with a default may be omitted.
 
     Returns:
         The transformation. Its `update` requires the parameters as the third argument.
 
     Raises:
         ImportError: when Optax is not installed.
-        InputError: when the rule needs the Hessian, or its gradient at another point than the parameters;
-            when a name is unknown or a value wrong. `init` and `update` raise it for parameters that the rule
-            cannot update.
+        InputError: when the rule needs the Hessian, or the gradient at another point than the parameters; or
+            when a name is unknown or a value wrong. `init` and `update` raise this error, too, for parameters
+            that the rule cannot update.
 
     Example:
         >>> import jax.numpy as jnp
@@ -104,10 +105,10 @@ def as_optax(rule: str | Rule, options: Options | None = None, kinds: Any = None
 
 
 def _refuse(rule: Rule) -> None:
-    """Check that a rule uses only the gradient at the parameters, which is all that Optax passes on.
+    """Check that a rule uses only the gradient at the parameters, because Optax passes on nothing else.
 
     Raises:
-        InputError: when the rule uses more, or a gradient at another point.
+        InputError: when the rule uses further values, or the gradient at another point.
     """
     refuse_needs(rule, "a transformation of Optax")
     if rule.gradient_at is not None:
@@ -118,10 +119,10 @@ def _refuse(rule: Rule) -> None:
 
 
 def _checked(rule: Rule, hyper: Mapping[str, Any]) -> dict[str, Any]:
-    """Check hyperparameters and add the defaults of the others.
+    """Check hyperparameters, and add default values for hyperparameters that are not given.
 
-    Schedules and traced values are returned unchecked, since their values are not known here. An array that
-    is 0 is not checked either: it may be the last value of a schedule.
+    Schedules and traced values are not checked, since their values are not known yet. An array that is 0 is
+    not checked either: it may be the last value of a schedule.
 
     Raises:
         InputError: when a name is unknown, or a value is missing or wrong.
@@ -142,14 +143,14 @@ class _Leaf:
 
     Args:
         update: the rule bound to the layout of this array.
-        ops: the array functions in its precision.
+        ops: array functions in the precision of this array.
     """
 
     update: Update
     ops: Ops
 
     def init(self, array: Array) -> Any:
-        """Return the first state of the rule, without the leading axis that counts leaves."""
+        """Return the first state of the rule for this array, without a leading axis."""
         state = self.update.groups[0].rule.init(self.ops, self._as_lane(array))
         return jax.tree.map(lambda value: value[0], state)
 
@@ -159,7 +160,7 @@ class _Leaf:
         """Return the update, which is added to the parameter, and the new state.
 
         Args:
-            grad, state, param: gradient, state and parameter of this leaf.
+            grad, state, param: gradient, state and value of this array.
             values: hyperparameters, `step` and `schedule`, each a number or a scalar array.
             work: amortized work of the step.
         """
@@ -172,7 +173,10 @@ class _Leaf:
         return flat[0] - param, jax.tree.map(lambda value: value[0], state)
 
     def _as_lane(self, array: Array) -> Any:
-        """Return the array as the only lane of a rule; by name, if the rule sees all parameters by name."""
+        """Add a leading axis of length 1 to an array, because a rule updates several runs at once.
+
+        If the rule receives all parameters by name, the result is a mapping.
+        """
         group = self.update.groups[0]
         return array[None] if group.named is None else group.take(self.ops, array[None])
 
@@ -184,9 +188,9 @@ class _BoundRule:
     Args:
         structure: structure of the tree.
         paths: paths of the parameters, such as `layers/0/w`, in the order of the tree.
-        dtypes: their precisions.
+        dtypes: precisions of the parameters, in the same order.
         whole: the rule bound to the layout of all parameters; parameters are named by their numbers.
-        leaves: the arrays that the rule updates: one per parameter, or one vector if the rule sees the model.
+        leaves: the arrays that the rule updates: one per parameter, or one vector of all parameters.
     """
 
     structure: Any
@@ -237,10 +241,10 @@ class _BoundRule:
     def updates(
         self, grads: Arrays, states: Sequence[Any], params: Arrays, values: Mapping[str, Any]
     ) -> tuple[Arrays, Sequence[Any]]:
-        """Return the updates of all leaves and their new states, after the amortized work of the step.
+        """Do the amortized work of a step, and return the updates of all leaves and their new states.
 
-        The number of the step is traced, so that compiled code contains a branch for each kind of amortized
-        work and selects one of them at run time.
+        The number of the step is a traced value. Compiled code therefore contains a branch for each kind of
+        amortized work, and selects a branch when it is executed.
 
         Args:
             grads, states, params: gradients, states and parameters, one for each of `leaves`.
@@ -253,7 +257,8 @@ class _BoundRule:
             return [update for update, _ in pairs], [state for _, state in pairs]
 
         every = self.whole.rule.refresh_every or 1
-        # The work of step 1, which may be special, and of one period after it, which then repeats
+        # The amortized work of step 1, which may be special, and of the `every` steps after it.
+        # Later steps repeat the work of these steps periodically.
         works = [self.whole.work_of(step) for step in range(1, every + 2)]
         distinct = sorted(set(works))
         with jax.default_matmul_precision("highest"):
@@ -270,7 +275,7 @@ def _bound(rule: Rule, kinds: Any, params: Any) -> _BoundRule:
 
     Args:
         rule: the rule.
-        kinds: kinds of the parameters, as `as_optax` takes them.
+        kinds: kinds of the parameters, as in `as_optax`.
         params: the parameters.
 
     Raises:
@@ -291,7 +296,7 @@ def _bound(rule: Rule, kinds: Any, params: Any) -> _BoundRule:
     whole = Update(rule, layout(shapes, roles))
     if paths:
         with as_input_errors():
-            assert whole.groups  # Forming the groups raises an error for parameters that the rule refuses.
+            assert whole.groups  # forming the groups raises an error for unsupported parameters
             rule.check_dtype(jnp.result_type(*dtypes).name)
     if rule.sees_model:
         leaves = [_Leaf(whole, jax_ops(jnp.result_type(*dtypes).name))] if paths else []
@@ -314,7 +319,7 @@ def _kinds(kinds: Any) -> Callable[[str], Any]:
         return lambda path: None
     if callable(kinds) and jax.tree_util.all_leaves([kinds]):
         return kinds
-    # Look up kinds by path and not by structure, because `optax.masked` changes the structure of parameters.
+    # Look up kinds by path, because `optax.masked` changes the structure of the tree of parameters.
     entries, _ = jax.tree_util.tree_flatten_with_path(kinds, is_leaf=lambda kind: kind is None)
     by_path = {_text(path): kind for path, kind in entries}
 

@@ -1,7 +1,10 @@
-"""Update rules called from plain Python: the caller computes the gradients, on any backend or on none.
+"""Update rules called from plain Python with gradients that the caller has computed.
 
-Reference implementations in tests, property claims and the comparison of backends use this module. The update
-is the code that runs execute (`Program.apply`).
+Rules can be executed with JAX, PyTorch or NumPy. Tests with reference implementations, property claims and
+the comparison of backends use this module. The update is the code that runs execute (`Program.apply`). A
+basis is a change of coordinates in which a rule works, given by an orthogonal matrix V. The needs of a rule
+are values that it uses in addition to the gradient; amortized needs are required only at steps that observe.
+Source 000 is the EGOP paper (docs/sources.md).
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ Basis = np.ndarray | Mapping[str, np.ndarray] | None
 
 
 def _blocks(basis: Basis, params: Mapping[str, np.ndarray]) -> dict[tuple[str, ...], np.ndarray]:
-    """Return the matrix V of each group of parameters that a basis changes together, by their names.
+    """Return the matrices V of a basis, by the names of the parameters that each matrix changes together.
 
     Raises:
         InputError: when a parameter is unknown, or a matrix has a wrong shape or is not orthogonal.
@@ -56,7 +59,7 @@ def _blocks(basis: Basis, params: Mapping[str, np.ndarray]) -> dict[tuple[str, .
 
 
 def _checked(grads: Mapping[str, Any], params: Mapping[str, Any], number: int) -> dict[str, np.ndarray]:
-    """Return gradients as NumPy arrays, in the order of the parameters.
+    """Check gradients, and return them as NumPy arrays in the order of the parameters.
 
     Args:
         grads: gradients by parameter name.
@@ -81,10 +84,9 @@ def _checked(grads: Mapping[str, Any], params: Mapping[str, Any], number: int) -
 
 
 class Online:
-    """An optimizer that receives one gradient at a time, which may depend on its latest parameters.
+    """An optimizer that receives one gradient at a time. The gradient may depend on the latest parameters.
 
-    The update is the code that runs execute, compiled in the same way. The arguments are explained in
-    `replay`.
+    The update is the code that runs execute, compiled in the same way. For the arguments, see `replay`.
 
     Raises:
         InputError: when a name is unknown, an option, value or shape is wrong, or a matrix is not orthogonal.
@@ -126,13 +128,13 @@ class Online:
         try:
             rule.check_dtype(dtype)
             update = Update(rule, layout(shapes, roles_of(shapes, kinds), tuple(blocks)))
-            assert update.groups  # Forming the groups raises an error if an option is wrong for a shape.
-        except ValueError as error:  # OptionError is one, and the layout raises others.
+            assert update.groups  # the property raises an error if an option is wrong for a shape
+        except ValueError as error:  # an OptionError, or another error of the layout
             raise InputError(str(error)) from error
         self._ops, self._context, self._compile = _tools(backend, dtype)
         self._dtype, self._start, self._steps = dtype, start, 0
         self._program = Program(self._ops, update, _no_evaluation, parameter_dtype=self._ops.dtype)
-        self._compiled: dict[int, Any] = {}  # The compiled update, by the amortized work of a step
+        self._compiled: dict[int, Any] = {}  # compiled updates by the amortized work of a step
         with self._context():
             self._constants = Constants(
                 data={},
@@ -144,17 +146,18 @@ class Online:
 
     @property
     def params(self) -> dict[str, np.ndarray]:
-        """Present parameters by name, in the original coordinates."""
+        """Present parameters by name, also with a basis in the original coordinates."""
         with self._context():
             return self._named(self._program.parameters(self._carry.coordinates, self._constants.matrices))
 
     def gradient_at(self, schedule: float = 1.0) -> dict[str, np.ndarray]:
         """Return the point, by parameter name, at which the optimizer requires its next gradient.
 
-        For most optimizers it is the present parameters; some, such as `nesterov_lookahead`, look ahead.
+        For most optimizers, this point is the present parameters. Some optimizers, such as
+        `nesterov_lookahead`, require the gradient at another point.
 
         Args:
-            schedule: the factor of the learning rate that the next `step` will have.
+            schedule: factor of the learning rate in the next `step`.
         """
         with self._context():
             return self._named(self._program.point(self._carry, self._constants, self._inputs(schedule)))
@@ -165,9 +168,9 @@ class Online:
         Args:
             grads: gradients by parameter name, in the original coordinates.
             schedule: factor of the learning rate in this step.
-            needed: values of the rule's needs by name, such as a `hessian` of shape (d, d). Its rows and
-                columns are the entries of all parameters, each raveled in row-major order, in the order in
-                which the parameters were given.
+            needed: values of the rule's needs by name, such as a `hessian` of shape (d, d) for d entries of
+                all parameters. Its rows and columns are these entries in the order in which the parameters
+                were given, with each parameter flattened in row-major order.
 
         Raises:
             InputError: when a name or shape is wrong, or a need of the rule is missing.
@@ -189,16 +192,17 @@ class Online:
         return Inputs(asarray(np.array(float(self._steps + 1))), asarray(np.array(float(schedule))))
 
     def _lane(self, arrays: Mapping[str, np.ndarray]) -> dict[str, Array]:
-        """Return arrays of the backend by name, as one lane: with two leading axes of length 1."""
+        """Return arrays of the backend by name, with two leading axes of length 1 for seed and setting."""
         asarray, dtype = self._ops.asarray, self._dtype
         return {name: asarray(np.asarray(arrays[name], dtype)[None, None]) for name in self._start}
 
     def _needed(self, values: Mapping[str, Any], work: Work) -> dict[str, Any]:
-        """Return the values of the rule's needs for one lane, (1, 1, ...), in the order of the layout.
+        """Check the values of the rule's needs, and return them with axes of seed and setting, (1, 1, ...).
 
         Args:
-            values: values by name, in the order in which the parameters were given.
-            work: amortized work of the step; amortized needs are required only if it observes.
+            values: values by name. Their entries are in the order in which the parameters were given; in the
+                result they are in the order of the layout.
+            work: amortized work of the step. Amortized needs are required only if the step observes.
 
         Raises:
             InputError: when a name is unknown, or a value is missing or has a wrong shape.
@@ -238,7 +242,7 @@ def _shapes(value: Any) -> Any:
 
 
 def _same_shapes(value: Any, example: Any) -> bool:
-    """Return whether a value, an array or nested mappings, has the names and shapes of an example."""
+    """Return whether a value has the names and shapes of an example, such as nested mappings of arrays."""
     if isinstance(example, Mapping):
         same = isinstance(value, Mapping) and set(value) == set(example)
         return same and all(_same_shapes(value[name], item) for name, item in example.items())
@@ -267,17 +271,17 @@ def replay(
         hyper: hyperparameters by full name. Those with a default may be omitted.
         backend: `jax`, `torch` or `numpy`.
         dtype: precision, `float64` or `float32`.
-        basis: orthogonal matrix V whose columns are the basis vectors. The optimizer receives V^T theta (000
-            Alg. 2.1). Either one matrix (d, d) for all parameters together, each raveled in row-major order,
-            in the order of `params`; or matrices by parameter name, each for one parameter. None for no
-            basis.
+        basis: orthogonal matrix V whose columns are the basis vectors. The optimizer receives V^T theta
+            instead of the parameters theta (000 Alg. 2.1). Give one matrix (d, d) for all parameters
+            together, in the order of `params` and each flattened in row-major order; or matrices by parameter
+            name, each for one parameter. None for no basis.
         options: options of the optimizer by name. Omitted options have their defaults.
         kinds: by parameter name, its kind, such as `weight`, `convolution` or `bias`, or its role, which also
-            has the number of its layer. For omitted parameters, the number of axes decides the kind, and
+            has the number of its layer. If a parameter is omitted, its number of axes decides its kind, and
             layers are numbered in the order of `params` (curvebench.steps.layout.roles_of).
         needs: for each step the values of the rule's needs by name: a `hessian` (d, d), with rows and columns
-            in the order described for `basis`, or `layers` at the steps that observe; None for a step
-            without.
+            in the order described for `basis`, or `layers` at the steps that observe; None for a step without
+            such values.
 
     Returns:
         For each step the parameters by name, in the original coordinates.
@@ -308,9 +312,9 @@ def _no_evaluation(*arguments: Any) -> StepInfo:
 
 
 def _tools(backend: str, dtype: str) -> tuple[Ops, Callable[[], AbstractContextManager[Any]], Any]:
-    """Return the array functions of a backend, a context to call them in, and a function that compiles.
+    """Return three tools of a backend: its array functions, a context to call them in, and its compiler.
 
-    NumPy does not compile: its function returns the Python function unchanged.
+    With NumPy, the compiler returns the given function unchanged.
     """
     if backend == "numpy":
         return numpy_ops(dtype), nullcontext, lambda function, *arguments: function

@@ -1,9 +1,10 @@
 """`as_torch`, and the optimizer for rules that need statistics of layers, such as K-FAC.
 
 These rules need, for each layer, second moments of its inputs and of the gradients of its outputs. Hooks on
-the user's module record both: a hook on the call of the model starts an `ObservedCall`, a hook on the call of
-each layer takes its inputs and registers a hook on its output tensor, which receives the gradient in the
-backward pass. The sums (`LayerSums`) become the values of the rule's need at the next step.
+the user's module record both. A hook on the call of the model starts an `ObservedCall`. A hook on the call of
+each layer stores the layer's inputs, and registers a hook on the output tensor, which receives the gradient
+in the backward pass. At the next step, the rule gets statistics that are computed from the sums of outer
+products (`LayerSums`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from curvebench.spec.errors import InputError
 from curvebench.steps.update import Work
 from curvebench.workloads.workload import Role
 
-NO_LAYER = -1  # Number of the layer in the role of parameters that belong to no layer
+NO_LAYER = -1  # number of the layer in the role of a parameter that belongs to no layer
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,8 +57,8 @@ class WeakHook:
     def __init__(self, method: Any = None) -> None:
         self.method: Any = weakref.WeakMethod(method) if method else lambda: None
 
-    # Hooks are excluded from torch.compile, as methods of torch.optim are: compiled hooks of gradients were
-    # called for the wrong layer.
+    # Exclude hooks from torch.compile, as PyTorch does for methods of torch.optim.
+    # Compiled hooks of gradients were called for the wrong layer.
     @torch._disable_dynamo  # type: ignore[untyped-decorator]
     def __call__(self, *arguments: Any) -> Any:
         method = self.method()
@@ -119,17 +120,17 @@ class LayerRuleOptimizer(RuleOptimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        # PyTorch also calls this method to load a checkpoint, whose state has no model.
+        # PyTorch also calls this method to load a checkpoint. The state then contains no model.
         if "model" in state:
             self._find_layers(state["model"])
             self._register_hooks()
 
     @property
     def updated_by(self) -> dict[str, str]:
-        """The rule that updates each parameter, by the name of the parameter in the model.
+        """Name of the rule that updates each parameter, by the name of the parameter in the model.
 
-        It is this rule for weights and biases of layers, and `others` for the rest. Frozen parameters are
-        left out.
+        Weights and biases of layers are updated by this optimizer's rule, and all other parameters by the
+        rule of the option `others`. Frozen parameters are left out.
         """
         names = {param: name for name, param in self.model.named_parameters()}
         others = self.rule.chosen.get("others", self.rule.name)
@@ -148,15 +149,15 @@ class LayerRuleOptimizer(RuleOptimizer):
 
     @property
     def observes(self) -> bool:
-        """Whether the next step uses new statistics."""
+        """Whether the next step uses new statistics, which backward passes before it must provide."""
         return bool(self._layers_to_observe())
 
     @contextmanager
     def observing(self) -> Iterator[None]:
-        """Return a context whose backward passes give statistics and change no gradient of a parameter.
+        """Return a context in which backward passes provide statistics, and change no parameter's gradient.
 
-        Use it with `fisher: sampled`, once per step. The loss must be the mean over examples of the negative
-        log-likelihood of targets that are sampled from the model.
+        Use this context with `fisher: sampled`, once per step. The loss must be the mean over examples of the
+        negative log-likelihood of targets that are sampled from the model.
 
         Raises:
             InputError: when the rule has another Fisher matrix, which is observed in ordinary backward
@@ -180,7 +181,7 @@ class LayerRuleOptimizer(RuleOptimizer):
                 param.grad = grad
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clear the gradients, and the statistics if they come from the same backward passes."""
+        """Clear the gradients. Also clear the statistics if they come from the same backward passes."""
         super().zero_grad(set_to_none)
         if not self._samples:
             self._forget()
@@ -248,7 +249,7 @@ class LayerRuleOptimizer(RuleOptimizer):
         return self._fisher == "sampled"
 
     def _forget(self) -> None:
-        """Clear the statistics: by the number of a layer, its sums, and the calls that they come from."""
+        """Clear the statistics: the sums of each layer, and the calls of the model that gave them."""
         self._sums: dict[int, LayerSums] = {}
         self._calls: dict[int, set[ObservedCall]] = {}
 
@@ -270,7 +271,7 @@ class LayerRuleOptimizer(RuleOptimizer):
         return frozenset(layers)
 
     def _before_model(self, module: Any, args: Any, kwargs: Any) -> None:
-        """Start an observed call of the model, if the next step observes and gradients are recorded."""
+        """Start an observed call if the next step needs statistics and if gradients are recorded."""
         layers = self._layers_to_observe() if torch.is_grad_enabled() else frozenset()
         if not layers:
             return
@@ -291,15 +292,14 @@ class LayerRuleOptimizer(RuleOptimizer):
                     f"examples, which {self.rule.name} counts; give the model a batch, or "
                     f"{_how_to_leave_out(layer)}"
                 )
-            # The hook is on the tensor and not on the module, because the output may be changed in place
-            # later.
+            # Register the hook on the tensor, not on the module: the output may be changed in place later.
             output.register_hook(partial(self._observe, call, number, x.detach()))
 
     def _after_model(self, module: Any, args: Any, output: Any) -> None:
         self._call = None
 
     def _observe(self, call: ObservedCall, number: int, x: torch.Tensor, gradient: torch.Tensor) -> None:
-        """Add the statistics of a layer in one backward pass.
+        """Add the sums of outer products of a layer in one backward pass.
 
         Args:
             call: the call of the model.
@@ -330,7 +330,7 @@ class LayerRuleOptimizer(RuleOptimizer):
         return {need.name: statistics}
 
     def _unobserved(self, layer: ModuleLayer) -> str:
-        """Return the message for a step that observes a layer without statistics."""
+        """Return the message for a step that needs statistics of a layer that has none."""
         where = "inside `with optimizer.observing():`" if self._samples else "before the step"
         of = "targets that are sampled from the model" if self._samples else "the data"
         return (
@@ -341,16 +341,16 @@ class LayerRuleOptimizer(RuleOptimizer):
 
     def _advance(self, batch: Batch) -> None:
         super()._advance(batch)
-        self._forget()  # `step` reads the statistics of all batches before it updates the first one.
+        self._forget()  # `step` has read the statistics of all batches before it updates the first batch
 
 
 def _is_weight(role: Role, shape: Sequence[int]) -> bool:
-    """Return whether a parameter is the weight of a layer by its kind and number of axes."""
+    """Return whether a parameter is the weight of a layer, by its kind and its number of axes."""
     return role.kind in LAYER_KINDS and len(shape) > 1
 
 
 def _how_to_leave_out(layer: ModuleLayer) -> str:
-    """Return the remedy for a layer without statistics, for messages."""
+    """Return the sentence of a message that says how to leave a layer without statistics to another rule."""
     return (
         f"leave it to the rule's others by another kind, such as kinds={{{layer.weight!r}: 'embedding'}}, "
         "or freeze it"
@@ -367,8 +367,8 @@ def as_torch(
 ) -> RuleOptimizer:
     """Return an update rule as a `torch.optim.Optimizer`.
 
-    A parameter group stores the learning rate as `lr` and the other hyperparameters by name. All may be
-    changed between steps, by a scheduler or by hand. A group in `params` may have its own hyperparameters,
+    A parameter group stores the learning rate as `lr` and the other hyperparameters by name. All of them may
+    be changed between steps, by a scheduler or by hand. A group in `params` may have its own hyperparameters,
     and a `kind` for its parameters. The ratio of `lr` to the initial learning rate multiplies every learning
     rate of the rule, such as `others_learning_rate` of Muon.
 
@@ -386,12 +386,12 @@ def as_torch(
         params: tensors, (name, tensor) pairs, or parameter groups (dicts), in float32 or float64.
         options: options of the rule by name. Omitted options have their defaults.
         kinds: by parameter name, its kind in the model: `weight`, `bias`, `convolution`, `norm`, `embedding`,
-            `head` or `vector`. An omitted parameter `NAME.bias` is a bias if there is a `NAME.weight`; for
-            all others, the number of axes decides.
+            `head` or `vector`. An omitted parameter `NAME.bias` is a bias if there is a `NAME.weight`. For
+            all other omitted parameters, the number of axes decides the kind.
         model: the `torch.nn.Module` whose layers are observed, for rules that need statistics of layers;
             other rules ignore it.
-        hyper: hyperparameters by full name. Those with a default, or with a value in every group, may be
-            omitted.
+        hyper: hyperparameters by full name. A hyperparameter may be omitted if it has a default, or a value
+            in every group.
 
     Returns:
         The optimizer. Its `step` requires a closure if the rule takes the gradient at another point than the

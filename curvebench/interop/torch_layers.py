@@ -1,4 +1,8 @@
-"""The layers of a module of PyTorch, and sums over their inputs and the gradients of their outputs."""
+"""The layers of a module of PyTorch, and statistics of their inputs and of the gradients of their outputs.
+
+Rules such as K-FAC need second moments of the n inputs of a layer and of the gradients of its m outputs. They
+are means over rows: a row has the numbers for one example, and for a convolution also one position.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +17,10 @@ from curvebench.arrays.ops import Ops
 from curvebench.optimizers import layer_statistics
 from curvebench.optimizers.layers import Layer
 
-# The kind of the weight by class of the layer. Subclasses are excluded, since they may use their weight
-# differently.
+# Kind of the weight by the class of a layer.
+# Subclasses are not supported as layers, since they may use their weight differently.
 KIND_OF = {torch.nn.Linear: "weight", torch.nn.Conv2d: "convolution"}
-# Attributes that a convolution must have, because `layer_statistics.patches` supports no others
+# Values that attributes of a convolution must have; `layer_statistics.patches` supports no other values.
 SUPPORTED = {"groups": 1, "dilation": (1, 1), "padding_mode": "zeros"}
 
 
@@ -28,7 +32,7 @@ class ModuleLayer:
         name: name of the module in the model.
         module: the module, whose `weight` is a parameter.
         weight: name of this parameter in the model.
-        refused: why statistics of the layer are not supported; None if they are.
+        refused: reason why statistics of the layer are not supported; None if they are supported.
     """
 
     name: str
@@ -61,13 +65,13 @@ def module_layers(model: Any) -> tuple[ModuleLayer, ...]:
 def _refusal(
     name: str, module: Any, params: Mapping[str, torch.Tensor], owners: Mapping[torch.Tensor, Sequence[str]]
 ) -> str | None:
-    """Return why statistics of a layer are not supported, or None.
+    """Return the reason why statistics of a layer are not supported; None if they are supported.
 
     Args:
         name: name of the module.
         module: the layer.
-        params: its parameters by name.
-        owners: by parameter, the names of all modules that own it.
+        params: parameters of the layer by name.
+        owners: names of all modules that own a parameter, by parameter.
     """
     for key, param in params.items():
         others = [repr(owner) for owner in owners[param] if owner != name]
@@ -81,28 +85,31 @@ def _refusal(
 
 
 def first_tensor(args: Any, kwargs: Any) -> torch.Tensor | None:
-    """Return the first tensor with at least one axis among the arguments of a module's call, or None."""
+    """Return the first tensor with at least one axis among the arguments of a module's call.
+
+    If there is no such tensor, the result is None.
+    """
     leaves = pytree.tree_leaves((args, kwargs))
     return next((leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.ndim), None)
 
 
 class LayerSums(NamedTuple):
-    # Sum of a a^T over the rows a of the layer's inputs, (n, n); with a 1 appended to a if the module has a
-    # bias
+    # Sum of a a^T over the rows a of the layer's inputs, (n, n).
+    # If the module has a bias, each row a ends with an additional 1, and n includes it.
     inputs: Any
-    gradients: Any  # Sum of g g^T over the rows g of the gradient of the layer's outputs, (m, m)
-    rows: int  # Number of rows of the inputs
+    gradients: Any  # sum of g g^T over the rows g of the gradient of the layer's outputs, (m, m)
+    rows: int  # number of rows of the inputs
 
     def added(self, sums: LayerSums) -> LayerSums:
-        """Return the sums over the rows of both."""
+        """Return the sums over the rows of these and of other sums."""
         return LayerSums(*(first + second for first, second in zip(self, sums, strict=True)))
 
     def statistics(self, layer: Layer, fisher: str, examples: int) -> dict[str, torch.Tensor]:
         """Return the Kronecker factors A (1, n, n) and G (1, m, m) of a layer's Fisher matrix.
 
         Args:
-            layer: the layer as the rule receives it. If it has no bias, A has no row and column for one, even
-                if the module has a bias.
+            layer: the layer as the rule receives it. If this layer has no bias, A has no row and column for a
+                bias, even if the module has one.
             fisher: the rule's option `fisher`.
             examples: number of examples over which the loss is a mean.
         """
@@ -113,7 +120,7 @@ class LayerSums(NamedTuple):
 
 
 def layer_sums(ops: Ops, layer: ModuleLayer, x: torch.Tensor, gradient: torch.Tensor) -> LayerSums:
-    """Return the sums over the rows of one call of a layer.
+    """Return the sums of outer products over the rows of one call of a layer.
 
     Args:
         ops: array functions; the sums have their precision.

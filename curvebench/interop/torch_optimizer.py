@@ -2,7 +2,9 @@
 
 PyTorch stores one state per parameter, and a rule updates a stack of parameters of equal shape. At each step,
 `RuleOptimizer` sorts the parameters with gradients into batches (`Batch`), stacks parameters, gradients and
-states of each batch, calls the rule once per batch, and writes the results back.
+states of each batch, calls the rule once per batch, and writes the results back. A unit is the parameters
+that share a state: one parameter, or all parameters of a group if the rule updates them as one vector. The
+kind of a parameter is its role in the model, such as weight or bias.
 """
 
 from __future__ import annotations
@@ -27,10 +29,9 @@ from curvebench.workloads.workload import Role
 
 Tensors = Sequence[torch.Tensor]
 
-# Keys that a parameter group may have besides hyperparameters. Schedulers add `initial_lr`, their starting
-# point.
+# Keys that a parameter group may have in addition to hyperparameters. `initial_lr` is added by schedulers.
 KEYS = ("params", "param_names", "name", "kind", "initial_lr")
-# Parameters with more entries are updated one by one, because stacking them would cost more than it saves.
+# Largest number of entries with which parameters are stacked. To stack larger ones costs more than it saves.
 MAX_STACKED_ENTRIES = 1 << 14
 
 
@@ -47,18 +48,18 @@ def _name_of(dtype: torch.dtype) -> str:
 
 @dataclass(frozen=True)
 class Form:
-    """A rule bound to the layout of a unit, and the structure of its state.
+    """A rule bound to the layout of a unit, and the structure of the unit's state.
 
-    A unit is one parameter, or all parameters of a group if the rule sees the model. Units with equal kinds
-    and shapes share a form.
+    A unit is one parameter, or all parameters of a group if the rule updates them as one vector. Units whose
+    parameters have equal kinds and shapes share a form.
 
     Args:
         update: the rule bound to the layout.
         spec: structure of the state as a tree.
         names: names of the arrays of the state.
-        shapes: shapes of these arrays for the rule, without the axis of units.
-        stored: shapes in which `state` of the optimizer stores them: the shape of the parameter if an array
-            has as many entries, as in the optimizers of PyTorch.
+        shapes: shapes of these arrays as the rule uses them, without the axis of units.
+        stored: shapes in which the optimizer's `state` stores these arrays. An array with as many entries as
+            the parameter is stored in the shape of the parameter, as in the optimizers of PyTorch.
     """
 
     update: Update
@@ -83,13 +84,13 @@ def _form(rule: Rule, kinds: Sequence[Any], shapes: Sequence[tuple[int, ...]]) -
     by_number = dict(zip(numbers, shapes, strict=True))
     update = Update(rule, layout(by_number, roles_of(by_number, dict(zip(numbers, kinds, strict=True)))))
     with as_input_errors():
-        assert update.groups  # Forming the groups raises an error for parameters that the rule refuses.
+        assert update.groups  # forming the groups raises an error for unsupported parameters
     lay = update.layout
-    # The device "meta" stores no numbers; only the structure of the state is needed.
+    # Use the device "meta", which stores no numbers, since only the structure of the state is needed.
     (state,) = update.init(ops_of("meta", torch.float32), torch.empty((1, lay.total), device="meta"))
     leaves, spec = pytree.tree_flatten_with_path(state)
     state_shapes = [tuple(leaf.shape[1:]) for _, leaf in leaves]
-    stacked = update.groups[0].stack is not None  # The first axis then counts leaves, of which there is one.
+    stacked = update.groups[0].stack is not None  # if so, the first axis of a state has length 1
 
     def stored(shape: tuple[int, ...]) -> tuple[int, ...]:
         without_stack = shape[1:] if stacked else shape
@@ -101,19 +102,20 @@ def _form(rule: Rule, kinds: Sequence[Any], shapes: Sequence[tuple[int, ...]]) -
 
 
 def _key(entry: Any) -> str:
-    """Return a step of a path in a tree, an attribute or an index, as text."""
+    """Return one step of a path in a tree, which is an attribute or an index, as text."""
     return str(entry.name if isinstance(entry, pytree.GetAttrKey) else entry.idx)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Units of one form at the same step, which one call of the rule updates.
+    """Units (parameters that share a state) of one form at the same step, updated by one call of the rule.
 
     Args:
         form: the form of the units.
-        units: the parameters of each unit, in the order of the form. The state of a unit is stored with its
-            first parameter.
-        values: hyperparameters, `step` and `schedule`, each (1, 1), and the values of the rule's needs.
+        units: the parameters of each unit, in the order of the form. The state of a unit is stored with the
+            unit's first parameter.
+        values: hyperparameters, `step` and `schedule`, each of shape (1, 1), and the values of the rule's
+            needs.
         step: number of the step, from 1.
         ops: array functions for the device and precision of the units.
     """
@@ -126,16 +128,20 @@ class Batch:
 
     @property
     def columns(self) -> Iterator[tuple[str, Tensors]]:
-        """The parameters by their name in the form, each for all units."""
+        """Pairs of a parameter's name in the form, and of this parameter of all units."""
         return ((str(number), column) for number, column in enumerate(zip(*self.units, strict=True)))
 
     def flat(self, read: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-        """Return a flat buffer (units, total) of values that `read` takes from each parameter."""
+        """Return values of all parameters as one flat buffer (units, entries per unit).
+
+        Args:
+            read: function that returns the value of a parameter, such as the gradient.
+        """
         arrays = {name: _stacked([read(param) for param in column]) for name, column in self.columns}
         return self.form.update.layout.flatten(self.ops, arrays, 1)
 
     def put(self, flat: torch.Tensor) -> None:
-        """Overwrite the parameters with the values of a flat buffer (units, total)."""
+        """Overwrite the parameters with the values of a flat buffer (units, entries per unit)."""
         arrays = self.form.update.layout.unflatten(self.ops, flat)
         for name, column in self.columns:
             for param, value in zip(column, arrays[name].unbind(0), strict=True):
@@ -149,10 +155,10 @@ def _stacked(tensors: Tensors) -> torch.Tensor:
 
 @contextmanager
 def in_full_precision(devices: Iterable[str]) -> Iterator[None]:
-    """Return a context for updates: float32 products are exact, and no gradients are recorded.
+    """Return a context for updates: products have full float32 precision, and no gradients are recorded.
 
-    TF32 is switched off, and autocast is disabled on the given types of devices. Both are restored at the
-    end.
+    TF32 is switched off, and autocast is disabled on the given types of devices. Both settings are restored
+    at the end.
     """
     with ExitStack() as stack:
         stack.enter_context(torch.no_grad())
@@ -168,16 +174,17 @@ def in_full_precision(devices: Iterable[str]) -> Iterator[None]:
 
 
 def _set_precision(matmul: Any, before: str) -> None:
-    """Restore a precision setting; an inherited one is restored as inherited ("none")."""
+    """Restore a precision setting. A setting that was inherited before becomes inherited again ("none")."""
     matmul.fp32_precision = "none"
     if matmul.fp32_precision != before:
         matmul.fp32_precision = before
 
 
 def _recipe(rule: Rule) -> Any:
-    """Return the form in which a rule is pickled: for registered rules, name and options.
+    """Return an object that stands for a rule in a pickle.
 
-    The functions of most rules cannot be pickled.
+    For a registered rule it is a tuple of name and options, because the functions of most rules cannot be
+    pickled. For other rules it is the rule itself.
     """
     registered = rules().get(rule.name)
     rebuilt = registered is not None and registered.build is not None and registered.build is rule.build
@@ -185,9 +192,12 @@ def _recipe(rule: Rule) -> Any:
 
 
 def _biases(group: Mapping[str, Any]) -> dict[str, str]:
-    """Return the kind `bias` by name for the parameters that PyTorch's naming shows to be biases.
+    """Find the biases of a parameter group by their names.
 
     `NAME.bias` is a bias if the group has a `NAME.weight` with two axes or more.
+
+    Returns:
+        The kind `bias` by the name of each bias.
     """
     names = group.get("param_names", ())
     weights = {name for name, param in zip(names, group["params"], strict=False) if param.ndim > 1}
@@ -227,11 +237,11 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
         """Add a parameter group.
 
         Args:
-            param_group: a mapping with `params`, and optionally hyperparameters that differ from those of the
-                optimizer, and the `kind` of the parameters.
+            param_group: a mapping with `params`. It may also have hyperparameters of the group, which
+                otherwise are those of the optimizer, and the `kind` of the parameters.
 
         Raises:
-            InputError: as in `as_torch`; the group is then not added.
+            InputError: for the same reasons as in `as_torch`. The group is then not added.
         """
         if not isinstance(param_group, Mapping):
             raise TypeError(f"a parameter group is a dict, and not {type(param_group).__name__}")
@@ -269,7 +279,7 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
 
         Raises:
             InputError: when a hyperparameter or gradient is invalid, or a closure is missing. All checks
-                precede the update, so that no parameter has changed.
+                precede the update, so that an error leaves all parameters unchanged.
         """
         loss = None
         if closure is not None:
@@ -331,28 +341,31 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
             raise InputError(f"{name} has a sparse gradient; make it dense, as Embedding(sparse=False) does")
 
     def _name(self, group: Mapping[str, Any], number: int) -> str:
-        """Return the words by which messages name a parameter."""
+        """Return the words by which messages mention a parameter, such as `the parameter 'w'`."""
         names = group.get("param_names")
         return f"the parameter {names[number]!r}" if names else f"the parameter {number} of its group"
 
     def _declared_kind(self, group: Mapping[str, Any], number: int) -> Any:
-        """Return the kind that the user gave for a parameter, or that its name shows; None without either."""
+        """Return a parameter's kind, such as weight or bias: declared by the user or inferred from the name.
+
+        If it is neither declared nor shown by the name, the result is None.
+        """
         names = group.get("param_names")
         return group["kind"] or (self.kinds.get(names[number]) if names else None)
 
     def _kind(self, group: Mapping[str, Any], number: int, shape: tuple[int, ...]) -> Any:
-        """Return the kind of a parameter, or its role if its layer is known as well."""
+        """Return the kind of a parameter, or a `Role` with kind and layer if the layer is known as well."""
         return self._declared_kind(group, number) or roles_of({"": shape})[""].kind
 
     def _form_of(self, kinds: tuple[str, ...], shapes: tuple[tuple[int, ...], ...]) -> Form:
-        """Return the form of units with these kinds and shapes; it is bound once."""
+        """Return the form of units whose parameters have these kinds and shapes. It is made only once."""
         if (kinds, shapes) not in self._forms:
             self._forms[kinds, shapes] = _form(self.rule, kinds, shapes)
         return self._forms[kinds, shapes]
 
     @property
     def _looks_ahead(self) -> bool:
-        """Whether the gradient of some parameter is taken at another point than the parameters."""
+        """Whether the rule takes the gradient of a parameter at another point than the present parameters."""
         part = self.rule.part
         if part is None:
             return self.rule.gradient_at is not None
@@ -374,7 +387,7 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
         ]
 
     def _batches_of(self, group: Mapping[str, Any], numbers: Sequence[int]) -> Iterator[Batch]:
-        """Yield the batches of a group's parameters with the given indices.
+        """Yield the batches of those parameters of a group that have the given indices.
 
         Raises:
             InputError: when a hyperparameter or a parameter is invalid.
@@ -407,11 +420,14 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
             yield Batch(form, units, arrays, step, ops_of(str(first.device), first.dtype))
 
     def _needed(self, form: Form, step: int) -> dict[str, Any]:
-        """Return the values of the rule's needs at a step by name, each for one unit, (1, ...)."""
+        """Return the values of the rule's needs at a step for one unit, by name, each of shape (1, ...)."""
         return {}
 
     def _batch_key(self, group: Mapping[str, Any], number: int) -> Any:
-        """Return the properties that parameters of one batch have in common; unique for large parameters."""
+        """Return the properties that parameters of one batch have in common.
+
+        A large parameter has a unique key, so that it is updated by itself.
+        """
         param = group["params"][number]
         shape = tuple(param.shape)
         unique = number if param.numel() > MAX_STACKED_ENTRIES else None
@@ -426,7 +442,7 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
         """Check that a rule that updates a group as one vector gets the same parameters as at earlier steps.
 
         Raises:
-            InputError: when it does not, or when the parameters have several devices or precisions.
+            InputError: when it gets other parameters, or when they have several devices or precisions.
         """
         params = group["params"]
         members = [number for number, param in enumerate(params) if self.state.get(param)]
@@ -445,9 +461,9 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
             )
 
     def _values(self, group: Mapping[str, Any]) -> dict[str, float]:
-        """Return the present hyperparameters of a group by full name, and the `schedule`.
+        """Return the present hyperparameters of a group by full name, and the value of `schedule`.
 
-        The schedule is the ratio of the present `lr` to the learning rate that was first given.
+        `schedule` is the ratio of the present `lr` to the initial learning rate of the group.
 
         Raises:
             InputError: when a value is invalid.
@@ -456,8 +472,8 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
             raise InputError("a parameter group's learning rate is its key 'lr', and not 'learning_rate'")
         rate, base = group["lr"], group["base_learning_rate"]
         hyper = {name: group[name] for name in self.rule.hyperparameters if name != "learning_rate"}
-        # A learning rate of 0 is invalid, but a scheduler may decrease it to 0; then the base is checked
-        # instead.
+        # A learning rate of 0 is invalid, but a scheduler may decrease it to 0.
+        # In this case, check the initial learning rate instead.
         values = completed(self.rule, {**hyper, "learning_rate": base if rate == 0 else rate})
         return {**values, "learning_rate": base, "schedule": rate / base}
 
@@ -467,7 +483,7 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
         return in_full_precision({batch.units[0][0].device.type for batch in batches})
 
     def _stacked_state(self, batch: Batch) -> list[torch.Tensor]:
-        """Return the arrays of a batch's state, each (units, ...); units without a state get their first one.
+        """Return the arrays of a batch's state, each (units, ...). Units without a state are initialized.
 
         Raises:
             InputError: when a stored state has other arrays than the rule requires.
@@ -488,7 +504,7 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
         ]
 
     def _init_state(self, batch: Batch, unit: Tensors) -> None:
-        """Store the first state of a unit."""
+        """Compute and store the first state of a unit."""
         form = batch.form
         single = Batch(form, [unit], batch.values, batch.step, batch.ops)
         state = form.update.init(batch.ops, single.flat(torch.Tensor.detach))
@@ -500,8 +516,8 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
     def _advance(self, batch: Batch) -> None:
         """Update the parameters and the state of a batch.
 
-        State arrays are replaced and not overwritten, because a checkpoint that is being written may refer to
-        the old arrays.
+        Arrays of the state are replaced instead of overwritten, because a checkpoint that is being written
+        may refer to the old arrays.
         """
         form, update = batch.form, batch.form.update
         olds = self._stacked_state(batch)
@@ -515,8 +531,7 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
             update.work_of(batch.step),
         )
         # Copy a new state that is a view of the parameters or gradients, since both are overwritten later.
-        # Copy a view of a larger array as well, since it would keep the whole array in memory and in
-        # checkpoints.
+        # Also copy a view of a larger array, since it would keep this array in memory and in checkpoints.
         overwritten = {tensor.untyped_storage().data_ptr() for tensor in (flat, grad)}
         leaves = pytree.tree_leaves(state)
         for name, old, leaf, shape in zip(form.names, olds, leaves, form.stored, strict=True):
@@ -533,7 +548,7 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
 
     @contextmanager
     def _at_gradient_points(self) -> Iterator[None]:
-        """Return a context in which the parameters have the values at which the rule takes its gradient."""
+        """Return a context in which the parameters have the values at which the rule takes the gradient."""
         if not self._looks_ahead:
             yield
             return

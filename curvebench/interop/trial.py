@@ -1,4 +1,4 @@
-"""The first step of an optimizer of another library, taken before a study spends time on it."""
+"""Trial of an optimizer of another library: a first step, taken before a study begins its computations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from curvebench.spec.values import Precision
 from curvebench.workloads.arguments import Arrays
 from curvebench.workloads.workload import Metric, Problem, Role, Workload, loss_of
 
-MAX_CHARACTERS = 400  # Length at which the message of another library is cut off
+MAX_CHARACTERS = 400  # length from which the message of another library is truncated
 
 
 def try_steps(
@@ -51,7 +51,7 @@ def try_steps(
     )
     try:
         losses = execute(bundle, engine(rule.backend or "jax", precision)).metrics["train_loss"]
-    except Exception as error:  # Another library may raise anything.
+    except Exception as error:  # another library may raise any exception
         names_optimizer = isinstance(error, InputError) and str(error).startswith(locator)
         message = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
         line = " ".join((message if names_optimizer else f"{locator}: a step fails ({message})").split())
@@ -64,10 +64,11 @@ def try_steps(
 def workload_of(
     objective: Callable[[Any, Arrays, Arrays], Any], roles: Mapping[str, Role], precision: Precision
 ) -> Workload:
-    """Return a workload that consists of an objective; its problems are given and not drawn.
+    """Return a workload that consists of an objective. It draws no problems, which the caller must provide.
 
     Args:
-        objective: `objective(ops, params, batch) -> scalar`, the loss and the metric `train_loss`.
+        objective: function `objective(ops, params, batch) -> scalar`. It is the loss, and also the metric
+            `train_loss`.
         roles: the roles of the parameters, by name.
         precision: precision policy.
     """

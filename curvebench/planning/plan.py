@@ -51,8 +51,10 @@ from curvebench.spec.tuning import Tuning
 from curvebench.workloads.data import FOLDER_VARIABLE
 
 ALL = "all"  # scale and backend of the parity job, which compares every backend with every other
-CLAIMS = "claims"  # stands for the name of a study in paths of jobs and figures of property claims
-ARCHIVE = "archive"  # stands for the name of a study in paths of figures of published sets
+# In paths of jobs and figures of property claims, this word stands where others have the name of a study.
+CLAIMS = "claims"
+# In paths of figures of published sets, this word stands where others have the name of a study.
+ARCHIVE = "archive"
 # The only module of the typed documents in `curvebench.spec` that influences what parity and property checks
 # compute.
 VALUES = "curvebench.spec.values"
@@ -73,9 +75,9 @@ EXECUTION = tuple(
         *("property_checks", "registry", "seeding", "sources", "stages", "steps", "timing"),
     )
 )
-# Files that decide the content of merged tables, and files that decide the content of figures and the site.
-# When one of them changes, these outputs are made again.
+# If one of these files changes, merged tables are made again.
 RESULTS_CODE = ("curvebench/spec/*.py", "results/*.py")
+# If one of these files changes, figures and the site are made again.
 REPORTS_CODE = ("curvebench/spec/*.*", "reports/**/*.py", "reports/templates/**/*", "reports/static/**/*")
 
 
@@ -85,12 +87,13 @@ REPORTS_CODE = ("curvebench/spec/*.*", "reports/**/*.py", "reports/templates/**/
 def _select(studies: tuple[Study, ...], claims: Iterable[str], config: Config) -> tuple[Study, ...]:
     """Return the requested studies.
 
-    A study that only repeats claims of others is selected if it is named, or if a selected study has one of
-    these claims and the configuration sets `repeats`.
+    A study that only repeats claims of other studies (tests them once more under changed circumstances) is
+    selected if the user names it, or if a selected study has one of these claims and the configuration sets
+    `repeats`.
 
     Args:
         studies: all studies of the folder.
-        claims: ids of the property claims, which may be named as well.
+        claims: ids of the property claims, which the user may request too.
         config: the configuration.
 
     Raises:
@@ -405,7 +408,13 @@ class Planner:
         return tuple(label for label in labels if Method(optimizer.label, label).label in compared)
 
     def _timing(self, backend: str, upstream: tuple[PlannedJob, ...]) -> PlannedJob:
-        """Return the job that times the steps of all methods on a backend, with the first final seed."""
+        """Return the job that times the steps of all methods on a backend, with the first final seed.
+
+        Args:
+            backend: the backend.
+            upstream: runs jobs of the backend, and basis-estimation jobs; the job reads those that have this
+                seed.
+        """
         share = RunSelection(self.workloads, self.study.bases, self.final_seeds(backend)[:1])
         upstream = tuple(job for job in upstream if share.seeds[0] in job.spec.seeds)
         common = self._common(backend, self._running(backend), share, upstream)
@@ -420,7 +429,14 @@ class Planner:
         share: RunSelection,
         upstream: tuple[PlannedJob, ...],
     ) -> dict[str, Any]:
-        """Return the fields that the specifications of all kinds of jobs have in common."""
+        """Return the fields that the specifications of all kinds of jobs have in common.
+
+        Args:
+            backend: backend of the job.
+            optimizers: optimizers that the job runs.
+            share: workloads, bases and seeds of the job.
+            upstream: jobs whose tables the job reads.
+        """
         locators = [name for spec in optimizers for name in (spec.locator, *named_in(spec.options))]
         return {
             "study": self.study.name,
@@ -575,7 +591,7 @@ class Plan:
 
     @cached_property
     def figures(self) -> dict[Path, tuple[plans.ReportPlan, tuple[str, ...]]]:
-        """By folder of figures, the plan that says which figures are drawn in it, and the tables they need.
+        """Report plan to draw from, and paths of the tables to read, for each folder of figures.
 
         A submission has no figures of its own; its methods appear in figures of the study that it joins.
         """
@@ -674,7 +690,7 @@ def _jobs(jobs: Sequence[PlannedJob]) -> str:
 
 
 def _remarks(jobs: Iterable[PlannedJob]) -> Iterator[str]:
-    """Yield remarks on a study's jobs: workloads with separate jobs, and the number of jobs on GPUs."""
+    """Yield remarks on a study's jobs: workloads with a job for each run, and the number of jobs on GPUs."""
     specs = [job.spec for job in jobs]
     runs = [spec for spec in specs if isinstance(spec, job_specs.RunsSpec)]
     separate = {spec.workloads[0].name: None for spec in runs if spec.alone}
@@ -852,9 +868,9 @@ def _compared(
 ) -> list[tuple[tuple[str, ...], tuple[ParityProblem, ...]]]:
     """Return the locators of optimizers, and the problems, of each parity job.
 
-    Optimizers of the studies are compared on all problems; if all studies are run, further optimizers on the
-    core problems. There are no jobs if the studies run on one backend only, or the configuration turns parity
-    off.
+    Optimizers of the studies are compared on all problems, each in a job of its own. If all studies are run,
+    all other optimizers are compared on the core problems, in one job. There are no jobs if the studies do
+    not run on all backends, or the configuration turns parity off.
     """
     if not config.parity:
         return []
@@ -918,7 +934,7 @@ def _code(root: Path, patterns: Iterable[str]) -> str:
 
 
 def write_specs(plan: Plan) -> None:
-    """Write the specifications of jobs, and the plans for the report and Snakemake.
+    """Write the specification files of all jobs, the report plan, and the inputs for Snakemake.
 
     Existing files are not written again, because Snakemake compares modification times.
 

@@ -21,7 +21,7 @@ from curvebench.spec.errors import InputError
 from curvebench.spec.job import JobSpec, RunsSpec, TrainingSpec
 from curvebench.spec.sets import check_name, check_page, check_seeds
 
-# Tables that a job writes, by stage.
+# Names of the tables that a job writes, by stage, the kind of the job
 TABLES: Mapping[str, tuple[str, ...]] = {
     "bases": ("jobs",),
     "runs": ("runs", "curves", "jobs"),

@@ -53,7 +53,7 @@ def snakemake_inputs(raw: Mapping[str, Any], is_main_process: bool) -> Snakemake
     path = os.environ.get(VARIABLE)
     if path and not is_main_process:
         return read_inputs(Path(path))
-    # Imported here, because it imports libraries that processes of jobs do not need.
+    # This import is inside the function, because it loads libraries that processes of jobs do not need.
     from curvebench.planning.plan import prepare
 
     plan = prepare(raw)

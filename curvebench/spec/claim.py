@@ -1,4 +1,8 @@
-"""Claims of sources: a sentence of a paper, and the conditions under which runs support it."""
+"""Claims of sources. A claim is a sentence of a paper, with the conditions under which runs support it.
+
+A condition is a comparison of methods, such as: the final loss of one method is lower than that of another. A
+method is an optimizer in a basis, that is a change of coordinates of the parameters.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +98,8 @@ class Claim(Document):
         """
         dumped = self.model_dump(mode="json", exclude_defaults=True, include={"id", "conditions"})
         for written, condition in zip(dumped["supported_if"], self.conditions, strict=True):
-            # `pairs`, even if it has its default, and the name of the test stay in the hash: they were in it
-            # when the first sets were published, and the rules of published claims must keep their hashes.
+            # The hash includes `pairs`, even if it has its default, and the name of the test. They were in
+            # the hash when the first sets were published, and the rules of published claims must keep their
+            # hashes.
             written |= {"pairs": condition.pairs, "test": "sign"}
         return dumped

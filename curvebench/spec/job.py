@@ -183,7 +183,7 @@ class RunsSpec(TrainingSpec):
 
     @property
     def lanes(self) -> tuple[int, ...]:
-        """Number of runs of each round. Final runs at alternative settings are not counted."""
+        """Number of runs of each round, without final runs with settings that tuning did not choose."""
         return tuple(self.in_round(number).cells * self.tries(number) for number in self.rounds)
 
     def tries(self, number: int) -> int:

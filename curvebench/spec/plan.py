@@ -154,12 +154,12 @@ class StudyPlan(StudyQuestion, StudyClaims):
 
     @property
     def metric(self) -> str:
-        """Name of the headline metric."""
+        """Name of the metric by which the figures and the leaderboard compare methods."""
         return self.compare.metric
 
     @property
     def which(self) -> Which:
-        """Whether the final or the best value of the headline metric counts."""
+        """Whether the final or the best value of the metric counts in figures and leaderboard."""
         return self.compare.which
 
     @property
@@ -174,12 +174,12 @@ class StudyPlan(StudyQuestion, StudyClaims):
 
     @property
     def only_repeats(self) -> bool:
-        """Whether the study only repeats claims of other studies."""
+        """Whether the study has claims and all of them repeat claims of other studies."""
         return bool(self.repeated) and not self.claims
 
     @property
     def direction(self) -> Direction:
-        """Whether less or more of the headline metric is better."""
+        """Whether less or more of the metric of figures and leaderboard is better."""
         return self.direction_of(self.metric)
 
     @property

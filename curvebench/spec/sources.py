@@ -23,7 +23,7 @@ class Source:
     Args:
         key: BibTeX key; empty for `OTHER`.
         numbers: numbers by which the source is cited, one for each version of it, the newest version first.
-        names: names of these versions on pages.
+        names: names of the versions on pages, in the order of `numbers`.
         title: title of the document.
         authors: names of the authors; empty if the document names no author.
         year: year of publication; None if the document has no date.
@@ -64,7 +64,7 @@ def sources() -> tuple[Source, ...]:
 
 
 def source_of(citation: str) -> Source:
-    """Return the source that a citation such as "002 eq. 22" begins with, or `OTHER`."""
+    """Return the source whose number a citation such as "002 eq. 22" begins with; otherwise `OTHER`."""
     first = citation.partition(" ")[0].rstrip(",;")
     return next((source for source in sources() if first in source.numbers), OTHER)
 

@@ -366,7 +366,7 @@ def _protocol_of_joined(path: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
         raise InputError(f"{path}: {key}: is taken from {raw['joins']}, which this study joins; leave it out")
     joined = _inherited(path, raw["joins"], (path.stem,))
     protocol = {key: value for key, value in joined.items() if key not in ("claims", "contributed", "joins")}
-    # Scales may select among the methods of the joined study; the submitted method is not one of them.
+    # The key `optimizers` of a scale lists methods of the joined study, without the submitted method.
     for scale in protocol["scales"].values():
         scale.pop("optimizers", None)
     return protocol

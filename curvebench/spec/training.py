@@ -134,7 +134,7 @@ class TrainingProtocol(StudyTraining, ScaleTraining):
         """Return a sentence on how a study can halve the examples that a step holds in memory at a time.
 
         Args:
-            batch_size: examples in a minibatch; None where all examples are one batch.
+            batch_size: number of examples in a minibatch; None if all examples are one batch.
         """
         if batch_size is None:
             return "all examples are one batch; a batch_size in the study would hold less at a time"

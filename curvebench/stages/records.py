@@ -21,8 +21,8 @@ from curvebench.stages.job import Cell, Job, LoadedBasis, precision_of
 from curvebench.stages.supervision import Failure, Lanes
 from curvebench.workloads.workload import Workload
 
-# Metrics that show whether a run has diverged in its last step; the first that the workload evaluates is
-# used.
+# Metrics that show whether a run has diverged in its last step.
+# The first of these metrics that the workload evaluates is used.
 LOSSES = ("train_loss", "validation_loss", "test_loss")
 
 
@@ -190,7 +190,9 @@ def _row(
     built: tuple[Bundle, LoadedBasis] | None,
     bundle_lanes: int,
 ) -> dict[str, Any]:
-    """Return a lane's row of the table `runs` (`curvebench.results.schema.RUNS`). Missing columns are null.
+    """Return a lane's row of the table `runs` (`curvebench.results.schema.RUNS`).
+
+    Columns that are missing in the result will be null in the table.
 
     Args:
         job, cell: the job and its cell.

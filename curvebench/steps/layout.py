@@ -83,11 +83,11 @@ class Layout:
     Without a basis, the two buffers are the same.
 
     Args:
-        shapes: by name in buffer order, the shapes of the arrays that the update rule receives. Without a
+        shapes: shapes of the arrays that the update rule receives, by name in buffer order. Without a
             basis, or with a square matrix V, they are the shapes of the parameters. A reduced basis replaces
             the arrays of a block by one vector; an auxiliary basis adds a vector before them.
         roles: the roles of these arrays, by the same names.
-        parameters: by name in buffer order, the shapes of the parameters.
+        parameters: shapes of the parameters, by name in buffer order.
         blocks: the blocks that a basis transforms, in buffer order and without overlap.
     """
 
@@ -192,7 +192,13 @@ def end_to_end(ops: Ops, shapes: Shapes, arrays: Mapping[str, Array], batch: int
 
 
 def by_name(ops: Ops, shapes: Shapes, flat: Array) -> dict[str, Array]:
-    """Split an array (*lanes, entries) into named arrays (*lanes, *shape): the inverse of `end_to_end`."""
+    """Split an array (*lanes, entries) into named arrays (*lanes, *shape): the inverse of `end_to_end`.
+
+    Args:
+        ops: array functions.
+        shapes: shape of each array by name; their entries follow each other in this order.
+        flat: the array, with any leading axes `*lanes`.
+    """
     arrays, start = {}, 0
     for name, shape in shapes.items():
         stop = start + math.prod(shape)
@@ -212,7 +218,11 @@ def _size(shapes: Shapes) -> int:
 
 
 def leading_name(group: Sequence[str]) -> str:
-    """Return the name, for a block of these parameters, of the vector of coordinates along V's columns."""
+    """Return the name that a layout gives to the coordinates of a block along the columns of V.
+
+    Args:
+        group: names of the block's parameters.
+    """
     return f"leading {' + '.join(group)}"
 
 

@@ -78,14 +78,14 @@ class StepLosses(NamedTuple):
 
 
 class Carry(NamedTuple):
-    """Everything that a step changes: the state that a bundle carries from one step to the next."""
+    """State of all runs of a bundle that a step changes, and that the next step receives."""
 
     # Parameters in the coordinates of the basis, (seeds S, settings K, number of coordinates).
     coordinates: Array
     state: tuple[Any, ...]  # state of the update rule, one entry per group of `Update.groups`
     model: dict[str, Array]  # state of the model, such as statistics of a normalization; shapes (S, K, ...)
-    diverged_at: Array  # number of the first step whose loss was not finite, (S, K); 0 if the lane is finite
-    stopped_at: Array  # number of the step whose gradient was below the threshold, (S, K); 0 if still running
+    diverged_at: Array  # number of the first step whose loss was not finite, (S, K); 0 if all were finite
+    stopped_at: Array  # number of the step at which a small gradient stopped the lane, (S, K); 0 if it runs
     losses: StepLosses | None = None  # sums of the losses of steps; None if no metric uses them
 
 
@@ -108,7 +108,7 @@ class Inputs(NamedTuple):
     schedule: Array  # multiplier of the learning rate at this step
     order: Any = None  # indices of the minibatch's examples, (S, batch_size); None for the full batch
     batch: Any = None  # minibatch of a streamed workload by field, (S, batch_size, ...); otherwise None
-    noise: Any = None  # random numbers of the loss and of the rule's needs by name, (S, ...); None without
+    noise: Any = None  # random numbers of the loss and of needs by name, (S, ...); None if none are drawn
 
 
 def step_of(inputs: Inputs, index: Any) -> Inputs:
@@ -199,7 +199,7 @@ class Program:
         return self._transformed(self.update.layout.to_parameters, matrices, coordinates)
 
     def coordinates(self, params: Mapping[str, Array], matrices: Sequence[Array]) -> Array:
-        """Compute coordinates (S, K, total) from arrays by name: parameters, or a gradient."""
+        """Compute coordinates (S, K, total) from arrays by name, which are parameters or a gradient."""
         return self.in_basis(end_to_end(self.ops, self.update.layout.parameters, params, 2), matrices)
 
     def in_basis(self, flat: Array, matrices: Sequence[Array]) -> Array:
@@ -248,8 +248,8 @@ class Program:
     ) -> tuple[Any, ...]:
         """Express the state of the rule in a new basis.
 
-        A first moment m in the old coordinates becomes J_new^T (J_old m), where J maps coordinates to
-        parameters (`curvebench.optimizers.bases.change`).
+        Let J be the matrix that maps coordinates to parameters (`curvebench.optimizers.bases.change`). A
+        first moment m in the old coordinates becomes J_new^T (J_old m).
 
         Args:
             state: `Carry.state`.

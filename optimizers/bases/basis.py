@@ -40,8 +40,9 @@ class Sampling:
 
     Args:
         kind: "initialization" for the workload's initial parameters, "normal" for independent normal entries.
-        scale: standard deviation of `normal`; initialization does not use it. around_start: whether the
-            normal entries are added to the run's initial parameters; otherwise they are the parameters.
+        scale: standard deviation of `normal`; initialization does not use it.
+        around_start: whether the normal entries are added to the run's initial parameters; otherwise they are
+            the parameters.
     """
 
     kind: Literal["initialization", "normal"] = "initialization"

@@ -90,8 +90,9 @@ def eigenbasis(gradients: np.ndarray, decompose: Decomposition = by_numpy) -> tu
     them.
 
     Args:
-        gradients: (M, d), one gradient per row. decompose: function that decomposes the EGOP, restricted to
-            the coordinates in which not all gradients are 0.
+        gradients: (M, d), one gradient per row.
+        decompose: function that decomposes the EGOP, restricted to the coordinates in which not all gradients
+            are 0.
 
     Returns:
         V of shape (d, d) with eigenvectors in columns, and the eigenvalues (d,), both float64, leading first.

@@ -23,8 +23,8 @@ def default_step(
     Args:
         matrix: S, (..., n, n), symmetric and positive definite.
         curvature: H, (..., n, n), symmetric.
-        rate: beta_2, a number or (..., 1, 1); gamma and damping may have these shapes too. gamma: 1 if S is a
-            running mean, 0 if it is a sum.
+        rate: beta_2, a number or (..., 1, 1); gamma and damping may have these shapes too.
+        gamma: 1 if S is a running mean, 0 if it is a sum.
         damping: lambda.
 
     Returns:

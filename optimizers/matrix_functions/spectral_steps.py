@@ -27,7 +27,7 @@ class KroneckerSpectrum(NamedTuple):
     """Kronecker product S = alpha S_1 x S_2 x ... of a factor per axis, of determinant 1 (003 Claim 5)."""
 
     scale: Any  # alpha, (..., 1), above 0.
-    factors: tuple[Spectrum, ...]  # One factor per axis.
+    factors: tuple[Spectrum, ...]  # one spectral factorization for each axis of a parameter
 
 
 # Functions that return e^x or its first order 1 + x, and the logarithm of this factor.
@@ -77,10 +77,13 @@ CAYLEYS: Mapping[str, Callable[[Any, Any, Any], Any]] = {"exact": exact_cayley, 
 class SpectralMaps:
     """Maps by which a step changes d (an exponential) and B (a Cayley map).
 
-    Args: exponential: map of d, a key of EXPONENTIALS. cayley: map of B, a key of CAYLEYS. normalized:
-    whether the rotation of B has a given size instead of one that follows from the curvature (003 Sec. 3.4).
-    tie_tolerance: two values whose difference is at most this share of the larger count as equal, and are not
-    rotated (003 App. E); with 0, only equal values.
+    Args:
+        exponential: map of d, a key of EXPONENTIALS.
+        cayley: map of B, a key of CAYLEYS.
+        normalized: whether the rotation of B has a given size instead of one that follows from the curvature
+            (003 Sec. 3.4).
+        tie_tolerance: two values whose difference is at most this share of the larger count as equal, and are
+            not rotated (003 App. E); with 0, only equal values.
     """
 
     exponential: str = "exact"

@@ -161,8 +161,8 @@ class Board:
     Methods that ran on fewer workloads come after methods that ran on more.
 
     Args:
-        columns: workloads.
-        rows: methods.
+        columns: one column per workload.
+        rows: one row per method.
         reference: method with whose step time all others are compared.
         memory: kind of the peak memory shown: "device" if it is known for every method, otherwise "host".
     """
@@ -333,8 +333,8 @@ def _column(problem: StudyProblem) -> Column:
     reached, clocked = measures.evaluations_to_target(runs, metric), measures.seconds_to_target(runs, metric)
     totals = {row["method"]: row for row in measures.outcome_counts(runs).to_dicts()}
     decades: dict[str, MedianInterval] = {}
-    # Only sweeps try a range of learning rates. For their robustness, the tuning runs of the method itself
-    # count, even if another method's chose its rate.
+    # Decades of learning rates are known only if tuning swept a range of learning rates.
+    # They come from the method's own tuning runs, even if the runs of another method chose its learning rate.
     if isinstance(study.tuning, TwoStageSweep):
         tuning_values = measures.study_values(study, measures.tuning_runs(problem, by_itself=True))
         decades = measures.median_by_method(measures.lr_robustness_decades(tuning_values, study.direction))
@@ -355,8 +355,7 @@ def _column(problem: StudyProblem) -> Column:
             tuning=budgets.get(method),
         )
     seeds = max(value.count for value in summary.values())
-    # A run that starts at its target has taken no gradient.
-    # It counts as one evaluation, because other times cannot be divided by 0.
+    # The time of a run that starts at its target is one evaluation, because no time can be divided by 0.
     cost, of_entries = pl.col("value").clip(lower_bound=1.0), pl.col("method").is_in(list(entries))
     times = reached.filter(of_entries).select(submission="method", study="seed", seconds=cost)
     times = times.with_columns(workload=pl.lit(problem.name))

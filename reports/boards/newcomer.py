@@ -174,7 +174,6 @@ def _command(optimizer: OptimizerSpec, problems: Sequence[str], source: str) -> 
     options = {**arguments, **optimizer.hyperparameters, **space}
     label = optimizer.label if source == LOCAL else f"{optimizer.label}-again"
     library, _, where = optimizer.locator.partition(":")
-    # The prefix "torch:" is not needed for a class in a file.
     # A class of PyTorch in a file is recognized without the prefix "torch:".
     named = where if library == "torch" and ".py:" in where else optimizer.locator
     words = ["curvebench", "try", named, "--label", label]

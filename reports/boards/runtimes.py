@@ -24,8 +24,8 @@ from curvebench.results.outcomes import missing
 from curvebench.results.reading import read
 
 POINTS = 160  # Number of points of a line of shares against evaluations.
-# Targets in tables: the share of the distance from the start to the best value that remains at the target, by
-# the index of the target.
+# Targets that tables show, by the index of the target.
+# The value is the share of the distance from the start to the best value that remains at the target.
 TABLED = {PER_DECADE * k - 1: 10.0**-k for k in (1, 2, 3)}
 
 

@@ -23,8 +23,8 @@ from curvebench.reports.statistics.ranks import NEGLIGIBLE, tied
 from curvebench.results.intervals import MedianInterval, median_interval
 from curvebench.spec.plan import StudyPlan
 
-# The sign test of whether gains are above 0, however small they are. A margin above 0 is required; the
-# smallest one makes no difference, because tied pairs have a gain of exactly 0.
+# The sign test of whether gains are above 0, however small they are.
+# A test needs a margin above 0. The smallest float suffices, because tied pairs have a gain of exactly 0.
 ANY_GAIN = Question("better", float(np.finfo(float).tiny))
 
 
@@ -148,12 +148,15 @@ class EffectBounds:
 
     @property
     def median(self) -> float | None:
-        """Median effect; None where only bounds of it are known."""
+        """Median effect; None if only bounds of the median are known."""
         return self.floor.median if self.floor.median == self.ceiling.median else None
 
     @property
     def sort_value(self) -> float | None:
-        """Number by which tables sort: the median, or the bound of it that is finite; None if neither is."""
+        """Number by which tables sort the effect: the median, or its finite bound if the median is unknown.
+
+        None if the median has no finite bound.
+        """
         low, high = self.floor.median, self.ceiling.median
         if low == high:
             return low
@@ -314,7 +317,7 @@ def effect_by_seed(study: StudyPlan, values: pl.DataFrame, treated: str, control
         return None
     stop = study.training.stop.get(study.metric)
     first, second = (censored_at(pairs[arm].to_numpy(), study.direction, stop) for arm in pairs.columns[1:])
-    # The values of all methods decide between ratio and difference. If only these two methods decided, the
-    # study could compare some methods by ratio and others by difference.
+    # The values of all methods decide whether pairs are compared by ratio or by difference.
+    # If only these two methods decided, some pairs of methods could be compared by ratio and others not.
     effect = effect_for(values["value"].to_numpy(), study.direction)
     return paired_effect(first, second, study.direction, effect, unknown_words(stop), NEGLIGIBLE)

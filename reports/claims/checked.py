@@ -25,8 +25,8 @@ from curvebench.spec.plan import ChecksPlan, ClaimPlan, ReportPlan
 Rows = list[dict[str, Any]]
 PART = ("claim", "part", "variant")
 MEASURE = ("quantity", "value", "relation", "limit", "tolerance", "share")
-# Finding on a subclaim by whether all its measures satisfy their limits. If this is not known, the finding is
-# "inconclusive".
+# Finding on a subclaim by whether all its measures satisfy their limits.
+# If this is not known, the finding is "inconclusive".
 FINDINGS = {True: "supported", False: "refuted"}
 
 
@@ -59,7 +59,7 @@ def check_measured(plan: ReportPlan, rows: pl.DataFrame | None) -> None:
         rows: measures, as `check_rows` returns them; None if the report has no property checks.
 
     Raises:
-        InputError: when a claim without such an excuse has no measure; the message names the claim.
+        InputError: when such a claim has no measure; the message names the claim.
     """
     measured = set(rows["claim"] if rows is not None else ())
     claims = plan.checks.claims if plan.checks else ()
@@ -126,7 +126,7 @@ def property_rows(plan: ChecksPlan, checks: pl.DataFrame, scale: str) -> list[di
         holding = {(part, variant): holds for part, variant, holds in all_hold}
         capped, weak = plans[claim].at_most_partly, untested(plans[claim], measures)
         # Subclaims with a bound have further instances, found by a search for the worst case.
-        # The estimate is a share of random instances, so that it leaves these further instances out.
+        # The estimate is the share of random instances that hold. Instances of the search are left out.
         count_of = {(part.part, part.variant): part.instances for part in plans[claim].parts if part.bound}
         numbers = measures.select("part", "variant", "instance").iter_rows()
         sampled = measures.filter([number < count_of.get((*part,), inf) for *part, number in numbers])
@@ -140,7 +140,7 @@ def property_rows(plan: ChecksPlan, checks: pl.DataFrame, scale: str) -> list[di
             share = share_interval(holding_count, count)
             first = measures.row(0, named=True)
             # A misprinted statement that is false stays false at any scale.
-            # Therefore the limited scale is not listed as a reason for its verdict.
+            # Therefore the limited scale is no reason for the verdict on a misprint.
             misprint = variant == "as printed" and verdict == "not reproduced"
             reasons = [reason("held", holding_count, count)]
             if undecided:
@@ -207,7 +207,7 @@ def row_of(claim: ClaimPlan | Claim, study: str, scale: str) -> dict[str, object
 
 
 def _unmeasured(claim: ClaimPlan, scale: str, reasons: Mapping[str, str]) -> dict[str, object]:
-    """Return the row of a claim without a measure.
+    """Return the row of the table `claims` for a claim that has no measure, with the reason for this.
 
     Args:
         reasons: reasons why checks failed, by the name of a claim or of a module of checks, as `reasons_of`

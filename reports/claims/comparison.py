@@ -160,7 +160,7 @@ class ClaimComparison:
 
     @property
     def smallest_accepted(self) -> float:
-        """Smallest gain that the claim accepts: the margin for "better", its negative otherwise."""
+        """Smallest gain that the claim accepts: the margin for "better", minus the margin otherwise."""
         return self.margin if self.condition.relation == "better" else -self.margin
 
     @property
@@ -234,12 +234,11 @@ def _compared(
     """
     study, compare = quantity.study, partial(_pair, quantity, backend, key)
     arms = [(arm, values[arm[0]].filter(method=arm[1])) for arm in quantity.condition.arms(key)]
-    # A condition on tuning compares methods over all settings that tuning tried, so that none is the chosen
-    # one.
+    # A condition on tuning compares methods over all settings that tuning tried, not at a chosen setting.
     if quantity.condition.of_tuning:
         return compare([runs for _, runs in arms])
     chosen = compare([runs.filter(stage="final") for _, runs in arms])
-    # For each arm: the workload, method and backend whose tuning runs choose its setting, and their outcome.
+    # For each arm, the source of its setting (whose tuning runs choose it), and the outcome of tuning.
     # Two arms with the same source always have the same setting.
     tuned: list[tuple[Hashable, TuningOutcome]] = []
     at_settings = []

@@ -24,7 +24,8 @@ from curvebench.results.schema import FINDINGS
 from curvebench.results.tuning import shares_of_choices
 from curvebench.results.verdicts import ALPHA, MIN_AGREEMENT, choices_flip
 
-OF_CONDITION = ("metric", "which", "quantity", "at_equal", "relation")  # columns copied from the condition
+# Columns of `findings` whose values are the attributes of the condition with the same names.
+OF_CONDITION = ("metric", "which", "quantity", "at_equal", "relation")
 Row = dict[str, Any]  # values of a row by the names of columns of the table `findings`
 
 
@@ -34,7 +35,11 @@ def decided(compared: Sequence[ClaimComparison]) -> pl.DataFrame:
     A claim holds only if all its comparisons hold. Therefore each comparison is supported by its own p-value
     (an intersection-union test), while a single refuted comparison refutes the claim, so that p-values for
     refutation are corrected by Holm's method. The p-values for the relation corrected by Holm's method are
-    listed too: they say which comparisons hold together. Positive controls are corrected among themselves.
+    in the table too; they show which comparisons hold jointly. Positive controls (comparisons that test a
+    statement the source takes for granted) are corrected among themselves.
+
+    Args:
+        compared: comparisons of all claims, in the order of the rows.
     """
     claims: dict[tuple[str, str, bool], list[ClaimComparison]] = {}
     for comparison in compared:
@@ -122,7 +127,11 @@ def finding_of(comparison: ClaimComparison, refuting: float, relations: int) -> 
 
 
 def _at_chosen(comparison: ClaimComparison, refuting: float) -> Finding:
-    """Return the finding of a comparison at the chosen settings."""
+    """Return the finding of a comparison at the chosen settings, whatever the finding at other settings is.
+
+    Args:
+        refuting: p-value against the relation, corrected for the number of comparisons.
+    """
     low, high = comparison.gain_bounds
     return decide(comparison.question, low, refuting, ALPHA, high)
 

@@ -37,14 +37,14 @@ from curvebench.spec.errors import InputError
 from curvebench.spec.plan import StudyPlan
 
 # Columns of a quantity: the value, clipped at the stop or the floor, its lower bound and its upper bound.
-# The bounds differ from the value only where a run is censored.
+# The two bounds of a run's value differ only if the run is censored.
 COLUMNS = ("value", "least", "most")
-# Column or expression of the cost of a whole run, by the name of the quantity in study files.
+# Polars expression of the cost of a whole run, by the name of the quantity in study files.
 COSTS = {"steps_to_stop": measures.RUN_STEPS, "gradients_to_stop": measures.CHARGED_GRADIENTS}
 MIN_RATES = 3  # minimum number of learning rates for a trend, or for a share of learning rates won
 MIN_POINTS = 3  # minimum number of evaluations for a fitted line
-# Trends and shares of learning rates won use the learning rates from the control's best one divided by this
-# factor to the control's best one times this factor.
+# A learning rate is near the control's best learning rate if the two differ at most by this factor.
+# Trends and shares of learning rates won use only learning rates near the control's best one.
 NEAR_FACTOR = 10.0
 Floats = np.ndarray
 
@@ -72,7 +72,10 @@ class Quantity:
         return self.study.direction_of(self.condition.metric)
 
     def threshold(self, workload: str) -> float | None:
-        """Return the threshold that censors values on a workload, such as the stop; None if there is none."""
+        """Return the threshold that censors values on a workload; None if no threshold does.
+
+        For example, it is the threshold at which the study's runs stop.
+        """
         return None
 
     def of_runs(self, runs: pl.DataFrame) -> pl.DataFrame:
@@ -129,10 +132,14 @@ def timed(tables: Tables, runs: pl.DataFrame) -> pl.DataFrame:
 
 
 class JudgedValue(Quantity):
-    """Value of the condition's metric in each run, clipped at the stop and at the condition's floor."""
+    """Value of the condition's metric in each run, at its end or the best one during the run.
+
+    Values are clipped at the threshold at which runs stop, and at the condition's floor, beyond which
+    differences are rounding errors.
+    """
 
     def threshold(self, workload: str) -> float | None:
-        """Return the condition's floor if it has one, otherwise the stop."""
+        """Return the condition's floor if it has one, otherwise the threshold at which runs stop."""
         floor: float | None = self.condition.floor
         return self.study.training.stop.get(self.condition.metric) if floor is None else floor
 
@@ -150,7 +157,7 @@ class JudgedValue(Quantity):
         """Pair runs as `Quantity.pairs` does, but count two values at the floor as known and equal.
 
         Differences of values beyond the floor are rounding errors, so that it does not matter how far two
-        runs got beyond it. Two runs that stopped at the stop, in contrast, would have reached different
+        runs got beyond it. Two runs that stopped at a threshold, in contrast, would have reached different
         values.
         """
         pairs, floor = super().pairs(sides), self.condition.floor
@@ -241,7 +248,7 @@ class KeptGain(JudgedValue):
         return super().threshold(workload)
 
     def of_runs(self, runs: pl.DataFrame) -> pl.DataFrame:
-        """Read the quantity in which the gain is measured: values, or steps to the study's target."""
+        """Read the steps to the study's target if the gain is measured in steps, otherwise the values."""
         if self.condition.meets_targets:
             return measures.steps_to_target(runs, self.condition.metric)
         return super().of_runs(runs)
@@ -275,7 +282,11 @@ def share_of_gain(method: pl.DataFrame, start: pl.DataFrame, end: pl.DataFrame) 
             return np.log(np.maximum(joined[column].to_numpy().astype(float), 0.0))
 
     def shares(*columns: str) -> Floats:
-        """Return the shares of all seeds, for every choice of one of these columns for each of the runs."""
+        """Return the shares that follow if each of the three runs has its value from one of `columns`.
+
+        Returns:
+            A row for every choice of columns, shape (len(columns)³, seeds).
+        """
         at_start, at_method, at_end = (
             np.array([log(f"{column}{side}") for column in columns]) for side in ("", " kept", " whole")
         )
@@ -446,7 +457,7 @@ class BestRate(Quantity):
     """
 
     def of_runs(self, runs: pl.DataFrame) -> pl.DataFrame:
-        """Read the values of the tuning runs that had the most training, by which settings are comparable."""
+        """Read the values of the longest tuning runs, since runs of different length cannot be compared."""
         longest = comparable(runs, self.study.tuning)
         values = measures.study_values(self.study, longest, self.condition.metric, self.condition.which)
         return values.with_columns(measures.clip_at(pl.col("value"), self.direction, self.condition.floor))
@@ -542,13 +553,13 @@ def _rates_won(_: Floats, treated: Floats, control: Floats, direction: Direction
     return won * (1 if direction == "minimize" else -1)
 
 
-# Function that computes the gain from learning rates and values, by the name of the quantity in study files.
+# Functions that compute the gain from learning rates and values, by the name of the quantity in study files.
 GAINS = {"trend": _trend, "rates_won": _rates_won}
 
 
 # --- by condition --------------------------------------------------------------------------------
 
-# The class that reads the quantity of a condition, by the class of the condition.
+# For each class of conditions, the class that reads their quantity from runs.
 QUANTITIES: dict[type[Condition], type[Quantity]] = {
     Value: JudgedValue,
     ValueAtEqualCost: ValueAtCost,

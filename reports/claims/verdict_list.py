@@ -31,8 +31,7 @@ from curvebench.spec.sources import Source, source_of
 HEADS = ("claim", "verdict", "estimate [interval]", "p", "seeds", "why")
 # Attributes of `ClaimVerdict`, and keys of the JSON output, whose name differs from the column of `claims`.
 NAMES = {"claim": "id", "p_value": "p"}
-# Keys of a comparison whose values are texts: its median effect, the interval, and the effects that the claim
-# accepts.
+# Keys of the texts of a comparison: median effect, its interval, and the effects that the claim accepts.
 IN_WORDS = ("shown", "range", "asks")
 Rows = Sequence[Mapping[str, Any]]
 
@@ -248,7 +247,7 @@ def _claims_by_id(plan: ReportPlan) -> dict[str, tuple[StudyPlan, Claim]]:
 
 
 def unrun(plan: ReportPlan) -> list[ClaimVerdict]:
-    """Return the claims that neither local runs nor a published set decides."""
+    """Return entries without a verdict for the claims that neither local runs nor a published set decides."""
     return [
         ClaimVerdict(**row.model_dump() | {"scale": plan.scale}, command=command_of(row.id, plan, row.scale))
         for row in plan.census

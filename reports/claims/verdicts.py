@@ -49,7 +49,7 @@ class Verdicts:
 
 
 def claim_verdicts(plan: ReportPlan, tables: Mapping[str, Tables], checks: pl.DataFrame | None) -> Verdicts:
-    """Decide all claims of a plan.
+    """Decide all claims of a plan, and return their verdicts with the comparisons behind them.
 
     Args:
         plan: the studies, skipped studies and property checks whose claims are decided.

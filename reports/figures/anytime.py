@@ -25,11 +25,10 @@ from curvebench.reports.statistics.anytime import SHARES_LEFT, Bands, Floats
 from curvebench.reports.statistics.ranks import MIN_SEEDS
 from curvebench.spec.method import Method
 
-# At most COLOURED methods are drawn in colour, the others in grey. The coloured methods are the HIGHEST
-# methods by final share of targets reached, and the best by area.
+# At most COLOURED methods are drawn in colour, all other methods in grey.
+# The coloured methods are the HIGHEST methods by final share of targets reached, and the best by area.
 COLOURED, HIGHEST = 6, 3
-# Index of the target of the profiles. At this target, 0.01 of the distance from the start to the best value
-# remains.
+# Index of the target of the profiles, at which 0.01 of the distance from start to best value remains.
 PROFILED = 19
 # Width and height of panels, inches; the first panel is higher if it has many methods.
 WIDE, PROFILE = (5.4, 3.1), (2.45, 2.2)

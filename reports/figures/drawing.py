@@ -40,9 +40,9 @@ Axes = Any  # Matplotlib's classes have no annotations.
 Figure = Any
 FONTS = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, sans-serif"
 # Patterns of a path in an SVG file, and of coordinates with more than two decimals.
-# Further decimals are removed, since differences below 0.01 points cannot be seen.
+# Decimals beyond the second are removed, since differences below 0.01 points cannot be seen.
 PATHS, DECIMALS = (re.compile(r'<path (id="[^"]*" )?d="[^"]*"'), re.compile(r"(\.\d\d)\d+"))
-STYLE = TEMPLATES / "figures.mplstyle"  # The house style except its colours.
+STYLE = TEMPLATES / "figures.mplstyle"  # Matplotlib style of all figures, without its colours.
 OF_TICKS = tuple(f"{axis}tick.{part}" for axis in "xy" for part in ("color", "labelcolor"))
 COLOURS = {
     "grid.color": GRID.light,
@@ -173,7 +173,7 @@ class Grid:
         for panel in self.panels.values():
             for axis in (panel.xaxis, panel.yaxis):
                 axis.label.set_visible(False)
-                axis.set_label_coords(0.5, 0.5)  # A fixed position saves the search for one.
+                axis.set_label_coords(0.5, 0.5)  # With a fixed position, Matplotlib need not search for one.
             plain_ticks(panel, 1.3)
             if panel in lowest_row:
                 panel.tick_params(labelbottom=True)
@@ -193,7 +193,7 @@ def styled(size: tuple[float, float]) -> Iterator[Figure]:
     from matplotlib.figure import Figure as MatplotlibFigure
 
     with mpl.rc_context(), seaborn.axes_style("whitegrid"), style.context([STYLE, COLOURS]):
-        # Matplotlib's automatic layout draws the figure twice.
+        # An automatic layout is switched off, since Matplotlib would draw the figure twice for it.
         figure = MatplotlibFigure(figsize=size, layout=None, facecolor="none")
         FigureCanvasSVG(figure)
         yield figure

@@ -174,8 +174,7 @@ def _row(
     for edge, marker, leaves in ((low, "<", effect.low < low), (high, ">", effect.high > high)):
         if leaves:
             axes.plot(edge, y, marker=marker, color=colour, markersize=6, clip_on=False, zorder=4)
-    # If runs are censored, the median may be unknown. If it is outside of the axis, an arrow marks it
-    # already.
+    # The median is not drawn if censoring leaves it unknown, or if it is outside of the axis.
     if effect.median is not None and low <= effect.median <= high:
         inside = colour if basis == IDENTITY else PAPER.light
         axes.plot(

@@ -27,7 +27,7 @@ DASHED = ((), *DASHES)
 LAWS = ((4.0, 2.0), (1.0, 1.5), (6.0, 2.0, 1.0, 2.0))  # Dashes of fitted laws and reference lines.
 LEVELS = "level sets"
 PANEL = (3.2, 2.6)  # Width and height of a panel, inches.
-WIDE = 1.35  # Factor by which a single panel is wider.
+WIDE = 1.35  # Factor by which the panel of a figure with a single panel is wider.
 COLUMNS = 2  # Number of panels side by side.
 POINTS = 400  # Maximum number of points of a line.
 ROUNDING = 1e-12  # Values below this share of the largest value are not drawn on a logarithmic axis.
@@ -117,9 +117,9 @@ def _lines(series: pl.DataFrame) -> list[pl.DataFrame]:
 
 
 def _looks(lines: Sequence[pl.DataFrame]) -> dict[str, dict[str, Any]]:
-    """Return the style of lines by their label.
+    """Return the properties of Matplotlib's line (such as its colour) for each label of `lines`.
 
-    All level sets share one style. Any two other labels differ in colour or dashes.
+    All level sets share one style. Lines with different labels differ in colour or dashes otherwise.
     """
     looks: dict[str, dict[str, Any]] = {}
     measured, laws = product(DASHED, INKS), iter(LAWS * len(lines))
@@ -162,10 +162,10 @@ def _above_rounding(line: pl.DataFrame) -> pl.DataFrame:
 
 
 def _thinned(line: pl.DataFrame) -> pl.DataFrame:
-    """Return at most `POINTS` points of a line, which a reader can distinguish, including both ends."""
+    """Return at most `POINTS` points of a line, including both ends; readers could not distinguish more."""
     if line["kind"][0] == "path":
         return line[_spaced(line.select("x", "median").to_numpy())]
-    # The points are evenly spaced and include both ends.
+    # Positions of the points to keep, evenly spaced and including both ends.
     positions = np.linspace(0, len(line) - 1, min(len(line), POINTS))
     return line[positions.round().astype(int)]
 

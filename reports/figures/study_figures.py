@@ -185,8 +185,7 @@ def draw_curves(cell: FigureCell) -> Iterator[Drawn]:
             clocks = [axis for axis in ("charged_seconds", "compiled_seconds") if not bands[axis].has_nulls()]
             for axis in (*axes, *clocks[:1]):
                 of_source = source_figures_at(study, cell.workload.name, f"{metric}.{axis}")
-                # If no basis costs anything, the axes with and without its cost are equal.
-                # Only the axis that includes the cost is then drawn.
+                # If no basis costs anything, only the axis that includes its cost is drawn.
                 headline = metric == study.metric and axis not in redundant
                 if headline or axis == "charged_evaluations" or of_source:
                     yield _curve(cell, metric, axis, bands, timed)

@@ -26,8 +26,7 @@ from curvebench.reports.tables import Tables
 from curvebench.results.intervals import MedianInterval
 from curvebench.spec.plan import StudyPlan
 
-# Maximum number of pairs of methods in the data of the page.
-# A pair has about 100 bytes, so that the page stays below 2 MB.
+# Maximum number of pairs of methods on the page, so that it stays below 2 MB (a pair has about 100 bytes).
 MOST_PAIRS = 15_000
 
 

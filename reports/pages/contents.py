@@ -30,8 +30,8 @@ from curvebench.spec.plan import ParityPlan, ReportPlan, StudyPlan
 from curvebench.spec.sources import Source
 
 Agreement = Literal["agrees", "disagrees", "open"]
-# Sign of each verdict that decides a claim: for (1) or against (-1) it. Two verdicts agree if their signs are
-# equal.
+# Sign of each verdict that decides a claim: 1 for the claim, -1 against it.
+# Two verdicts agree if their signs are equal.
 SAYS = {"reproduced": 1, "partly reproduced": 1, "not reproduced": -1}
 
 
@@ -202,7 +202,7 @@ class SiteContents:
 
     @cached_property
     def studies(self) -> list[tuple[StudyPlan, Tables]]:
-        """Plan and tables of each leading study."""
+        """Plan and tables of each leading study, the best version of the study."""
         return [(entry.study, entry.tables) for entry in self.leading]
 
     @cached_property
@@ -224,7 +224,7 @@ class SiteContents:
 
     @cached_property
     def answers(self) -> list[Answer]:
-        """Answers for the workloads of the leading studies."""
+        """Answers (recommendations of a method) for the workloads of the leading studies."""
         return answers(self.studies)
 
     def overview(self) -> dict[str, Any]:

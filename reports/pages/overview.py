@@ -31,7 +31,7 @@ from curvebench.results.verdicts import ALPHA
 from curvebench.spec.method import Method
 from curvebench.spec.plan import StudyPlan, WorkloadPlan
 
-# Upper bounds of the ratios that are shown in the colours 0 to 3.
+# Upper bounds of the ratios that cells of the map show in the colours 0 to 3.
 # Higher ratios have colour 4, and a method that misses the target has colour 5.
 STEPS = (1.1, 1.5, 3.0, 10.0)
 LEAST_PROBLEMS = 2  # Minimum number of problems that a method with a column must have run.
@@ -132,7 +132,7 @@ class Answer:
 
 
 def answers(studies: Sequence[tuple[StudyPlan, Tables]]) -> list[Answer]:
-    """Return one answer per workload of each study, on the study's first backend.
+    """Return one answer (recommendation of a method) for each workload of each study, on its first backend.
 
     A workload without final runs has no answer.
     """
@@ -143,7 +143,7 @@ def answers(studies: Sequence[tuple[StudyPlan, Tables]]) -> list[Answer]:
 
 
 def _answer(problem: measures.StudyProblem) -> Answer:
-    """Return the answer for one problem."""
+    """Return the answer (recommendation of a method) for one problem."""
     study, target, final, values = problem.study, problem.target, problem.final, problem.values
     with_values = set(values["method"])
     baseline = next(method for method in study.methods if method in with_values)
@@ -250,7 +250,7 @@ class HeatMap:
 
     @property
     def leading(self) -> HeatMap:
-        """Part of the map that fits on a page: added methods, and the best methods of the first board.
+        """Part of the map that fits on a page: methods that join a study, and the best of the first board.
 
         Problems that fewer than half of these methods ran are left out.
         """

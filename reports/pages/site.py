@@ -37,7 +37,7 @@ STATIC = Path(__file__).parent.parent / "static"
 # Copy of the plan that the site shows. Snakemake renders the site again if the plan differs from this copy.
 SHOWN = "plan.json"
 # Rendered documentation (`make docs`), relative to the default folder of the site.
-# Sites in other folders have no link to it.
+# A site in another folder has no link to the documentation.
 DOCUMENTATION = "../../docs/site/docs/index.html"
 # List of the files that the last rendering wrote. The next rendering keeps all other files in the folder.
 WRITTEN = "files.json"
@@ -186,8 +186,7 @@ def _write(out: Path, pages: dict[str, str], plan: ReportPlan, figures: list[tup
         InputError: when a figure is missing, or the folder cannot be written.
     """
     copies = {asset.name: asset for asset in sorted(STATIC.iterdir()) if asset.is_file()}
-    # The folders in a published plan are relative to its file, so that a copy in another folder would be
-    # wrong.
+    # A published plan is not copied, because its folders are relative to its own file.
     if not plan.published:
         copies[SHOWN] = plan.path
     for site_folder, drawn_in, listed in figures:
@@ -209,7 +208,7 @@ def _write(out: Path, pages: dict[str, str], plan: ReportPlan, figures: list[tup
 
 
 def _others(out: Path) -> list[Path]:
-    """Return the files of a folder that no rendering wrote."""
+    """Return the files of the site's folder that no rendering wrote, relative to the folder."""
     try:
         written = set(json.loads((out / WRITTEN).read_text()))
     except (OSError, ValueError):

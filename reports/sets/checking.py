@@ -35,7 +35,7 @@ ROUNDING = 1e-6  # relative difference between a stored and a recomputed number 
 # Control characters, which a terminal would execute, and characters that cannot be encoded.
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
-Tables = Mapping[str, Mapping[str, pl.DataFrame]]  # tables by folder and name
+Tables = Mapping[str, Mapping[str, pl.DataFrame]]  # tables of a set by their folder, then by their name
 Counts = Mapping[tuple[Any, ...], int]  # number of runs or instances by cell
 
 

@@ -37,7 +37,7 @@ Answer = Literal["differs", "inconclusive", "agrees", "only in one"]
 ANSWERS: tuple[Answer, ...] = get_args(Answer)  # pages list answers in this order
 Kind = Literal["verdicts", "comparisons of claims", "runs"]
 # Two values count as different only if their intervals have at least this coverage.
-# An interval of a median over 5 pairs of runs reaches it.
+# An interval of a median over 5 pairs of runs has this coverage.
 MIN_LEVEL = 0.9
 UNDECIDED = ("underpowered", "not run")
 SIDES = ("value", "value_right")  # columns with the values of the earlier and the later side after a join

@@ -183,7 +183,7 @@ def steps_of_claims(study: StudyPlan, tables: Tables) -> pl.DataFrame:
 
 
 def _at_settings(study: StudyPlan, runs: pl.DataFrame, method: str) -> Iterable[pl.DataFrame]:
-    """Return the runs of a method, one frame for each setting."""
+    """Return the runs of a method, one frame for each setting (choice of tuned options)."""
     return by_setting(runs.filter(method=method), study.tuned_names(Method.of(method).optimizer)).values()
 
 

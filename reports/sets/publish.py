@@ -109,7 +109,7 @@ def _write(
             write_table(stage / subfolder / f"{table}.parquet", frame, TABLES[table])
     plan = _moved(plan, name)
     write_text(stage / sets.PLAN, plan.to_json())
-    # Compute these tables from the written files, as every later check of the set does.
+    # Compute verdicts and leaderboard from the written files, as every later check of the set does.
     tables = derived(read_set(stage))
     raised = all_objections(code, plan, contents.frames, tables["claims"])
     if refused := [objection for objection in raised if objection.kind not in waive]:

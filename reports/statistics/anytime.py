@@ -17,13 +17,12 @@ Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 # A target is given by the share that remains of the distance from the start value to the smallest value.
-# There are ten targets per decade of this share, below 1 and down to More and Wild's high accuracy of 1e-5.
-# For smaller shares, rounding in float32 would decide which run is the best.
+# There are ten targets per decade of remaining share, from below 1 to More and Wild's high accuracy of 1e-5.
+# At remaining shares below 1e-5, rounding in float32 would decide which run is the best.
 DECADES, PER_DECADE = 5, 10
 SHARES_LEFT: Floats = 10.0 ** (-np.arange(1, DECADES * PER_DECADE + 1) / PER_DECADE)
 RESAMPLES = 1000
-# In a log-ratio profile, an instance that only one method solved has this multiple of the largest finite
-# ratio.
+# If only one method solved an instance, log-ratio profiles show this multiple of the largest finite ratio.
 FAR = 1.1
 
 
@@ -37,7 +36,8 @@ def target_values(start: Floats, smallest: Floats, shares_left: Floats = SHARES_
     Args:
         start: value at the start of each instance, shape (instances,).
         smallest: smallest value that any method reached on each instance, shape (instances,).
-        shares_left: share of the way that remains at each target, shape (targets,).
+        shares_left: share of the distance from start to smallest that remains at each target, shape
+            (targets,).
 
     Returns:
         Shape (instances, targets).
@@ -62,7 +62,7 @@ def first_times(evaluations: Floats, values: Floats, targets: Floats) -> Floats:
 
 
 def share_reached(times: Floats, at: Floats) -> Floats:
-    """Return the share of runs and targets whose time is at most each of some numbers (an ECDF).
+    """Return the share of targets that runs have reached within each number of evaluations (an ECDF).
 
     Hansen, Auger, Brockhoff and Tusar, Anytime performance assessment in blackbox optimization benchmarking,
     IEEE Transactions on Evolutionary Computation 26, 2022. With a single target it is a data profile (More

@@ -1,4 +1,7 @@
-"""Two methods on the same problem instances: paired values, effects and the sign test."""
+"""Two methods on the same problem instances: paired values, effects and the sign test.
+
+A pair consists of the values of two runs with the same seed, one of each method.
+"""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ import polars as pl
 from curvebench.results.intervals import LEVEL
 
 LIMIT = 4.0  # ratio to the fastest time above which a time counts as missed
-POINTS = 100  # ratios at which a profile is evaluated
+POINTS = 100  # number of ratios at which a profile is evaluated
 RESAMPLES = 1000
 TIER_RESAMPLES = 8000  # more than RESAMPLES, since with 1000 the tier of some methods depended on the seed
 # Columns of the table of scores that are computed by resampling studies.
@@ -153,7 +153,7 @@ def _bounds(studies: Studies, contest: _Contest, resampled: np.ndarray) -> dict[
     reach = widening * np.quantile(np.abs(scores - estimate), LEVEL, axis=0)
     if_tied = [_scores(times, contest) for times in _tied(medians, resampled)]
     bias = widening * np.quantile(if_tied[0] - if_tied[1], tails[1], axis=0)
-    # Quantiles are ranks that occurred, without interpolation between them.
+    # The ends of the interval are ranks that occurred in the resamples, without interpolation between ranks.
     rank_low = np.quantile(ranks, tails[0], axis=0, method="lower")
     rank_high = np.quantile(ranks, tails[1], axis=0, method="higher")
     return {
@@ -322,10 +322,10 @@ def _scores(times: np.ndarray, contest: _Contest) -> np.ndarray:
     ratios = _ratios(times, contest)[..., list(contest.scored)]
     weights = np.full(POINTS, 1.0 / (POINTS - 1))
     weights[[0, -1]] /= 2
-    # A workload solved at a ratio adds the weights of all points of the profile that are at least this ratio.
-    # If the ratio is beyond the last point, the workload adds 0.
+    # A workload adds to the area the weights of all points of the profile that are at least its ratio.
+    # A workload whose ratio is beyond the last point of the profile adds nothing to the area.
     area = np.append(np.cumsum(weights[::-1])[::-1], 0.0)
-    # Within rounding, a ratio counts as equal to a point; otherwise processors would disagree about ties.
+    # A ratio counts as equal to a point up to rounding; otherwise results would differ between processors.
     first_point = np.searchsorted(np.linspace(1.0, LIMIT, POINTS), ratios * (1 - ROUNDING))
     scores: np.ndarray = area[first_point].mean(axis=-1)
     return scores

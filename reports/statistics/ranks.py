@@ -1,4 +1,7 @@
-"""Ranks of methods on the problem instances on which all of them ran, and mean ranks with intervals."""
+"""Ranks of methods on the problem instances on which all of them ran, and mean ranks with intervals.
+
+An instance is a problem with one seed. A stratum consists of the ranks on the instances of one workload.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,8 @@ from numpy.typing import ArrayLike
 from curvebench.reports.statistics.paired import ordered_values
 from curvebench.results.intervals import LEVEL
 
-# Relative difference up to which values tie: training amplifies rounding errors to about this size, so that
-# two runs of the same method differ by it.
+# Relative difference up to which two values tie.
+# Training amplifies rounding errors to about this size, so that repeated runs of a method differ by it.
 NEGLIGIBLE = 1e-3
 MIN_SEEDS = 5  # minimum number of seeds in each stratum (workload) for an interval of the mean rank
 

@@ -28,8 +28,8 @@ class ComparisonKey(NamedTuple):
         condition: index of the condition in the claim, from 0.
         workload: label of the workload that the treated method runs on.
         treated: label of the treated method, about which the claim asserts the relation.
-        control: label of the control method; None where the treated method is compared with a number.
-        control_workload: label of the workload that the control runs on; None for a number.
+        control: label of the control method; None if the treated method is compared with a number.
+        control_workload: label of the workload that the control runs on; None if `control` is None.
     """
 
     claim: str

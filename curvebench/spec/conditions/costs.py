@@ -1,4 +1,7 @@
-"""Costs of final runs, of which less is better: steps or gradients until a threshold is met, and seconds."""
+"""Conditions that compare costs of final runs: steps or gradients until a threshold is met, and seconds.
+
+A final run is a run with the tuned setting. A smaller cost is better.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,8 @@ from typing import ClassVar, Literal
 from curvebench.spec.conditions.condition import Condition, Methods
 from curvebench.spec.document import Direction
 
-# A run has converged when its accuracy reaches this fraction of its best accuracy (EGOP paper, 000 App. B and
-# Fig. 16).
+# A run is near its best value once the metric is within this factor of the best value: at least 0.995 times a
+# maximum, or at most 1 / 0.995 times a minimum (EGOP paper, 000 App. B and Fig. 16).
 NEARLY_BEST = 0.995
 
 

@@ -1,4 +1,7 @@
-"""Quantities of tuning runs: the best learning rate, and gains at several learning rates."""
+"""Conditions that compare tuning runs: the best learning rate, and gains at several learning rates.
+
+Tuning runs a method with several settings (values of the tuned hyperparameters) on the tuning seeds.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ class BestLearningRate(OverRates):
     quantity: Literal["best_learning_rate"]
 
     def effect_on(self, direction: Direction) -> Effect:
-        """Return that learning rates are compared by ratio."""
+        """Return `ratio`, since learning rates are always compared by ratio."""
         return "ratio"
 
 
