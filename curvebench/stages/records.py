@@ -177,10 +177,8 @@ def failed_rows(
     """
     steps = failure.step or 0
     lane = Lane(np.empty(0), {}, failure.outcome, failure.step, steps, steps, np.empty(0, np.int64))
-    runs = [
-        {**_row(job, cell, (number, *pair), lane, built, len(lanes)), "reason": failure.reason}
-        for pair in lanes
-    ]
+    records = (_row(job, cell, (number, *pair), lane, built, len(lanes)) for pair in lanes)
+    runs = [{**record, "reason": failure.reason} for record in records]
     return RunTables(pl.DataFrame(schema=schema.CURVES), pl.DataFrame(runs, schema=schema.RUNS))
 
 

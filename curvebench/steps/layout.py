@@ -304,9 +304,8 @@ def roles_of(shapes: Shapes, kinds: Mapping[str, Any] | None = None) -> dict[str
         if not isinstance(kind, Role) and kind not in KINDS:
             raise ValueError(unknown(f"kinds: {name}", "kind", kind, KINDS))
     by_axes = {0: "vector", 1: "vector", 4: "convolution"}
-    kind_of: dict[str, Any] = {
-        name: kinds.get(name, by_axes.get(len(shape), "weight")) for name, shape in shapes.items()
-    }
+    kind_of: dict[str, Any] = {name: by_axes.get(len(shape), "weight") for name, shape in shapes.items()}
+    kind_of |= kinds
     biases = [name for name, kind in kind_of.items() if kind == "bias"]
     weights = [name for name, kind in kind_of.items() if kind in LAYER_KINDS]
     layer_of: dict[str, int] = {}
