@@ -70,7 +70,7 @@ class TimedNetwork:
 
     @cached_property
     def workload(self) -> Workload:
-        """The network as a workload without data; `problem` makes the data."""
+        """Workload with this network and without data, which `problem` makes."""
         return Workload(
             name=self.name,
             description="a network at speed",

@@ -80,7 +80,7 @@ def _problem(settings: Settings, random: Random) -> Problem:
 
 
 def _outputs(ops: Ops, params: Arrays, state: Arrays, split: Arrays, noise: Arrays) -> Array:
-    """Return W3 W2 W1 a for each example a."""
+    """Return the network's outputs W3 W2 W1 a for each example a, (examples, outputs)."""
     return ops.linear_layers(split["features"], [params[f"W{layer}"] for layer in range(1, len(params) + 1)])
 
 

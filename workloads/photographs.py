@@ -34,7 +34,7 @@ from curvebench.workloads.networks.vision_transformer import PlainViT, fixed_pos
 from curvebench.workloads.workload import DataMissing, Problem, Setting, Workload, batch_size
 
 COLOURS = 3  # channels of an image
-HEAD_WIDTH = 64  # units of an attention head of PlainViT
+HEAD_WIDTH = 64  # number of units of an attention head of PlainViT
 # Length to which evaluation resizes an image's shorter side, divided by the side of a crop.
 RESIZE_RATIO = 256 / 224
 REMEDIES = {

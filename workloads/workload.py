@@ -137,7 +137,9 @@ Loss = Callable[[Ops, Arrays, Arrays, Arrays, Arrays], tuple[Array, Arrays, Arra
 
 
 def loss_of(objective: Callable[[Ops, Arrays, Arrays], Array]) -> Loss:
-    """Return the `loss` of a workload without model state and noise, from `objective(ops, params, batch)`."""
+    """Return the field `loss` of a workload without model state and noise, from a function `objective(ops,
+    params, batch)`.
+    """
 
     def loss(
         ops: Ops, params: Arrays, state: Arrays, batch: Arrays, noise: Arrays

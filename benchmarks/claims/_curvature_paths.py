@@ -62,7 +62,7 @@ def spread_matrix(random: Random, size: int, condition: float) -> np.ndarray:
 
 
 def geometric(size: int, condition: float) -> np.ndarray:
-    """Return a geometric sequence from condition^-1/2 to condition^1/2."""
+    """Return `size` eigenvalues, a geometric sequence from condition^-1/2 to condition^1/2."""
     return np.geomspace(condition**-0.5, condition**0.5, size)
 
 
@@ -85,7 +85,7 @@ def gradients_of(random: Random, covariance: np.ndarray, count: int) -> np.ndarr
 
 
 def off_product(random: Random, product: np.ndarray, sizes: tuple[int, int], share: float) -> np.ndarray:
-    """Return a matrix at a given relative distance from its nearest Kronecker product.
+    """Return a matrix whose relative distance from the nearest Kronecker product is `share`.
 
     It is a weighted mean of a Kronecker product and a random matrix; the weight is found by bisection.
     """
@@ -103,7 +103,7 @@ def off_product(random: Random, product: np.ndarray, sizes: tuple[int, int], sha
 
 
 def relative_frobenius(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """Return |found - expected|_F / |expected|_F for matrices (..., n, n)."""
+    """Return the relative distance |found - expected|_F / |expected|_F of matrices (..., n, n)."""
     return np.asarray(
         np.linalg.norm(found - expected, axis=(-2, -1)) / np.linalg.norm(expected, axis=(-2, -1))
     )
@@ -190,7 +190,7 @@ def of_inverse_root(factor: np.ndarray) -> np.ndarray:
 
 
 def spectral(maps: SpectralMaps) -> CurvatureMethod:
-    """Return the spectral-factorized scheme, whose inputs are gradients (n,)."""
+    """Return the spectral-factorized scheme for one matrix S, whose inputs are gradients (n,)."""
 
     def step(state: Spectrum, gradient: np.ndarray, rate: float) -> Spectrum:
         inside = gradient @ state.basis
@@ -202,7 +202,9 @@ def spectral(maps: SpectralMaps) -> CurvatureMethod:
 
 
 def spectral_of_curvature(maps: SpectralMaps) -> CurvatureMethod:
-    """Return the spectral-factorized scheme, whose inputs are functions that map S to a curvature."""
+    """Return the spectral-factorized scheme for one matrix S, whose inputs are functions from S to a
+    curvature.
+    """
 
     def step(state: Spectrum, curvature: Callable[[np.ndarray], np.ndarray], rate: float) -> Spectrum:
         return mf.spectral_step(OPS, state, curvature(matrix_of(state)), rate, 0.0, maps)

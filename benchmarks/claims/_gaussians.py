@@ -28,7 +28,7 @@ GAPS = (0.05, 1.0)
 def draw_values(random: Random, size: int, tied: bool = False) -> np.ndarray:
     """Draw eigenvalues (n,) whose logarithms have mean 0 and differ by at least 0.05.
 
-    With `tied`, in half of the cases some of them are equal.
+    With `tied`, in half of the cases some eigenvalues are equal.
     """
     logarithms = np.cumsum(random.uniform(*GAPS, size))
     if tied and random.integers(2):
@@ -160,12 +160,13 @@ class LocalCoordinates:
         return np.asarray(torch.autograd.functional.hessian(cross_entropy, self._zero(ops)).numpy())
 
     def gradient(self, slope: np.ndarray, curvature: np.ndarray, gamma: float) -> np.ndarray:
-        """Return the gradient of L = E[l(w)] + gamma / 2 log det S at the origin (003 eq. 4).
+        """Return the gradient of E[l(w)] + gamma / 2 log det S by local coordinates, at the origin (003 eq.
+        4).
 
         Args:
             slope: gradient of l at mu, (n,).
             curvature: Hessian of l, (n, n); l is quadratic.
-            gamma: 0 or 1.
+            gamma: 1 with the entropy term, 0 without.
         """
         ops, torch = _torch()
         moves = ops.asarray(self.mean_map)

@@ -30,9 +30,9 @@ from curvebench.benchmarks.claims._symmetries import (
 
 Misprint = Literal["128", "132", "141", "142"]
 MISPRINTS: frozenset[Misprint] = frozenset(("128", "132", "141", "142"))
-# Names of two tensors.
+# Names of the two tensors of a block, which index its rows and its columns.
 Pair = tuple[str, str]
-# Coefficients of each block. Their number does not depend on the hidden widths.
+# Coefficients of each block. Their number does not depend on the numbers of hidden units.
 Factors = Mapping[Pair, np.ndarray]
 
 
@@ -108,12 +108,12 @@ class Structure:
 
 
 def flat(factors: Factors) -> np.ndarray:
-    """Concatenate all factors to one vector (004 eq. 195)."""
+    """Concatenate the factors of all blocks to one vector (004 eq. 195)."""
     return np.concatenate([factors[pair] for pair in sorted(factors)])
 
 
 def orthonormal_span(columns: np.ndarray) -> np.ndarray:
-    """Return an orthonormal basis of the span of columns (size, n)."""
+    """Return an orthonormal basis, in columns, of the span of the columns of a matrix (size, n)."""
     left, values, _ = np.linalg.svd(columns, full_matrices=False)
     return np.asarray(left[:, values > 1e-10 * max([*values, 0.0])])
 

@@ -27,7 +27,7 @@ def orthonormal(random: Random, rows: int, columns: int) -> np.ndarray:
 def with_singular_values(
     random: Random, rows: int, columns: int, values: Sequence[float] | np.ndarray
 ) -> np.ndarray:
-    """Draw U diag(values) V^T, shape (rows, columns), with random singular vectors.
+    """Draw a matrix (rows, columns) with given singular values and random singular vectors.
 
     Args:
         random: generator of the instance.
@@ -80,7 +80,9 @@ def loewner_ratio(smaller: np.ndarray, larger: np.ndarray) -> float:
 
 
 def relative_error(found: np.ndarray, expected: np.ndarray) -> float:
-    """Return |found - expected| / |expected| in Frobenius norms, or |found| if `expected` is 0."""
+    """Return the relative error |found - expected| / |expected| in Frobenius norms; |found| if `expected` is
+    0.
+    """
     size = float(np.linalg.norm(expected))
     return float(np.linalg.norm(found - expected)) / (size or 1.0)
 

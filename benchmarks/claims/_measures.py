@@ -16,26 +16,26 @@ from curvebench.property_checks.checks import Measure
 def at_most(
     quantity: str, value: SupportsFloat, limit: SupportsFloat, tolerance: SupportsFloat = 0.0
 ) -> Measure:
-    """Return the measure `value` <= `limit`, up to the tolerance."""
+    """Return the measure that `value` is at most `limit`, up to the tolerance."""
     return Measure(quantity, float(value), "<=", float(limit), float(tolerance))
 
 
 def at_least(
     quantity: str, value: SupportsFloat, limit: SupportsFloat, tolerance: SupportsFloat = 0.0
 ) -> Measure:
-    """Return the measure `value` >= `limit`, up to the tolerance."""
+    """Return the measure that `value` is at least `limit`, up to the tolerance."""
     return Measure(quantity, float(value), ">=", float(limit), float(tolerance))
 
 
 def equals(
     quantity: str, value: SupportsFloat, limit: SupportsFloat, tolerance: SupportsFloat = 0.0
 ) -> Measure:
-    """Return the measure `value` == `limit`, up to the tolerance."""
+    """Return the measure that `value` is equal to `limit`, up to the tolerance."""
     return Measure(quantity, float(value), "==", float(limit), float(tolerance))
 
 
 def vanishes(quantity: str, value: SupportsFloat, tolerance: SupportsFloat = 0.0) -> Measure:
-    """Return the measure `value` <= 0, for an error or an excess over a bound."""
+    """Return the measure that `value`, an error or an excess over a bound, is at most 0."""
     return at_most(quantity, value, 0.0, tolerance)
 
 

@@ -45,7 +45,7 @@ class Losses:
     targets: np.ndarray
 
     def values(self, margins: np.ndarray) -> np.ndarray:
-        """Return the losses at margins (..., T)."""
+        """Return the losses l_t at given margins a_t^T w, (..., T)."""
         if self.kind == "squared":
             return 0.5 * (margins - self.targets) ** 2
         if self.kind == "logistic":
@@ -61,7 +61,7 @@ class Losses:
         return np.ones_like(margins)
 
     def at(self, weights: np.ndarray) -> np.ndarray:
-        """Return l_t(w_t), (T,), for weights (T, d), or for the same weights (d,) in every step."""
+        """Return the losses l_t(w_t), (T,), of weights (T, d), or of the same weights (d,) in every step."""
         return self.values((self.features * weights).sum(-1))
 
     def one(self, number: int) -> Losses:
@@ -150,7 +150,7 @@ class Play:
         return self.regret_against(self.best)
 
     def regret_against(self, weights: np.ndarray) -> float:
-        """Return sum_t l_t(w_t) - l_t(u) for weights u, (d,)."""
+        """Return the regret against fixed weights u (d,), the sum over t of l_t(w_t) - l_t(u)."""
         return float((self.losses.at(self.weights) - self.losses.at(weights)).sum())
 
     @property
@@ -231,7 +231,7 @@ def play(
     all rules used here except the rules that project themselves; these get no projection.
 
     Args:
-        game: the game.
+        game: the losses, the box and the start.
         optimizer, hyper, options: name of the rule, its hyperparameters and options.
         schedule: factor of the learning rate at each step, (T,); None for a constant rate.
         projection: projection onto the domain; None if the rule projects itself.

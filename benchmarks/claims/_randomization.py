@@ -45,8 +45,8 @@ class Lesson:
     Args:
         network: architecture of the students and their teacher.
         spectrum: log10 of the largest and of the smallest eigenvalue of the inputs' covariance.
-        weight_power: the standard deviation of weights is the fan-in to the power of minus this number.
-        bias_scale: standard deviation of biases.
+        weight_power: the standard deviation of initial weights is fan_in^-weight_power.
+        bias_scale: standard deviation of initial biases.
         rate: learning rate of gradient descent.
         steps: number of gradient descent steps.
         points: number of inputs.
@@ -67,11 +67,11 @@ class Lesson:
 
     @property
     def weight_scales(self) -> list[float]:
-        """Standard deviation of the weights of each layer."""
+        """Standard deviation of the initial weights of each layer."""
         return [float(width) ** -self.weight_power for width in self.network.widths[:-1]]
 
     def initial(self, random: Random, count: int) -> np.ndarray:
-        """Draw initial parameters (count, p)."""
+        """Draw the initial parameters (count, p) of `count` networks."""
         return self.network.initial(random, count, self.weight_scales, self.bias_scale)
 
     def data(self, random: Random) -> tuple[np.ndarray, np.ndarray]:
@@ -186,7 +186,7 @@ def deviations_of_matrices(
 
 
 def _rest(blocks: np.ndarray, basis: np.ndarray) -> np.ndarray:
-    """Return the squared distances (draws, 2) of blocks (draws, 2, size) from a span."""
+    """Return the squared distances (draws, 2) of blocks (draws, 2, size) from the span of `basis`."""
     return np.asarray(((blocks - (blocks @ basis) @ basis.T) ** 2).sum(-1))
 
 

@@ -21,7 +21,7 @@ from curvebench.benchmarks.claims._matrices import orthonormal, with_singular_va
 from curvebench.benchmarks.claims._parts import Random
 from curvebench.optimizers.bases.estimators import egop_matrix
 
-# The maximum of |s'''(z)| for s(z) = log(1 + e^z).
+# The maximum absolute third derivative of log(1 + e^z).
 STEEPEST_CURVATURE = 1 / (6 * np.sqrt(3))
 
 
@@ -40,16 +40,16 @@ class Quadratic:
     hessian_lipschitz = 0.0
 
     def values(self, points: np.ndarray) -> np.ndarray:
-        """Return f, (M,), at points (M, d)."""
+        """Return the values of the objective, (M,), at points (M, d)."""
         away = points - self.minimizer
         return np.einsum("mi,ij,mj->m", away, self.curvature, away) / 2
 
     def gradients(self, points: np.ndarray) -> np.ndarray:
-        """Return the gradients, (M, d), at points (M, d)."""
+        """Return the gradients of the objective, (M, d), at points (M, d)."""
         return (points - self.minimizer) @ self.curvature
 
     def hessian(self, point: np.ndarray) -> np.ndarray:
-        """Return the Hessian, (d, d), at a point (d,)."""
+        """Return the Hessian of the objective, (d, d), at a point (d,)."""
         return self.curvature
 
     def greatest_hessian(self, centre: np.ndarray, radius: float) -> np.ndarray:
@@ -64,7 +64,7 @@ class Quadratic:
         return points, np.full(len(points), 1 / len(points))
 
     def rotated(self, basis: np.ndarray) -> Quadratic:
-        """Return the objective f(V theta)."""
+        """Return the objective in a basis V: theta is mapped to f(V theta)."""
         return Quadratic(basis.T @ self.curvature @ basis, basis.T @ self.minimizer)
 
 
@@ -89,16 +89,16 @@ class Logistic:
         return float(STEEPEST_CURVATURE * np.linalg.norm((self.features.T * lengths) @ self.features, 2))
 
     def values(self, points: np.ndarray) -> np.ndarray:
-        """Return f, (M,), at points (M, d)."""
+        """Return the values of the objective, (M,), at points (M, d)."""
         return np.logaddexp(0.0, -self.labels * (points @ self.features.T)).sum(1)
 
     def gradients(self, points: np.ndarray) -> np.ndarray:
-        """Return the gradients, (M, d), at points (M, d)."""
+        """Return the gradients of the objective, (M, d), at points (M, d)."""
         scores = self.labels * (points @ self.features.T)
         return -(self.labels * np.exp(-np.logaddexp(0.0, scores))) @ self.features
 
     def hessian(self, point: np.ndarray) -> np.ndarray:
-        """Return the Hessian, (d, d), at a point (d,)."""
+        """Return the Hessian of the objective, (d, d), at a point (d,)."""
         return self._weighted(np.abs(self.features @ point))
 
     def greatest_hessian(self, centre: np.ndarray, radius: float) -> np.ndarray:
@@ -118,7 +118,7 @@ class Logistic:
         return sphere_rule(dimension, 32)
 
     def rotated(self, basis: np.ndarray) -> Logistic:
-        """Return the objective f(V theta)."""
+        """Return the objective in a basis V: theta is mapped to f(V theta)."""
         return Logistic(self.features @ basis, self.labels, basis.T @ self.minimizer)
 
 
@@ -160,7 +160,7 @@ class Ball:
     This distribution is isotropic, with covariance c^2 I (000 Assumption 1).
 
     Args:
-        objective: f.
+        objective: the objective f.
         centre: theta_c, (d,), at distance at most c from the minimum.
         scale: c, so that the radius is c sqrt(d).
     """
@@ -187,7 +187,7 @@ class Ball:
 
     @cached_property
     def egop(self) -> np.ndarray:
-        """The EGOP E[g g^T], (d, d)."""
+        """Expected gradient outer product E[g g^T] over the points of the ball's surface, (d, d)."""
         return outer_product(self.objective, *self.nodes)
 
     @cached_property
@@ -198,11 +198,11 @@ class Ball:
 
     @cached_property
     def curvature(self) -> np.ndarray:
-        """Hessian at the minimum, (d, d)."""
+        """Hessian of the objective at its minimum, (d, d)."""
         return self.objective.hessian(self.objective.minimizer)
 
     def moment(self, power: int) -> float:
-        """Return M_p = E |theta - theta*|^p (000 Lemma A.6)."""
+        """Return the moment M_p = E |theta - theta*|^p for p = `power` (000 Lemma A.6)."""
         points, weights = self.nodes
         return float(weights @ np.linalg.norm(points - self.objective.minimizer, axis=1) ** power)
 
@@ -303,7 +303,7 @@ def draw_logistic(random: Random) -> Logistic:
 
 
 def _minimizer(objective: Logistic) -> np.ndarray | None:
-    """Minimize by Newton's method with step halving; return None if it does not converge in 50 steps."""
+    """Return the minimizer by Newton's method with step halving; None if it does not converge in 50 steps."""
     point = objective.minimizer
     for _ in range(50):
         gradient = objective.gradients(point[None])[0]

@@ -38,12 +38,12 @@ def stable_rank(values: np.ndarray) -> float:
 
 
 def densities(vectors: np.ndarray) -> np.ndarray:
-    """Return beta = |v|_1^2 / d, shape (count,), of unit vectors (count, d) (000 Sec. 3)."""
+    """Return the densities |v|_1^2 / d, (count,), of unit vectors v in rows (count, d) (000 Sec. 3)."""
     return np.asarray(np.abs(vectors).sum(-1) ** 2 / vectors.shape[-1])
 
 
 def density(vector: np.ndarray) -> float:
-    """Return beta = |v|_1^2 / d of one unit vector (d,)."""
+    """Return the density |v|_1^2 / d of one unit vector v, (d,)."""
     return float(densities(vector))
 
 
@@ -74,12 +74,12 @@ class Fit:
 
 
 def exponential_fit(values: np.ndarray) -> Fit:
-    """Fit lambda_k = c exp(-rate k) to positive eigenvalues in descending order, with k from 1."""
+    """Fit the law c exp(-rate k), k from 1, to positive eigenvalues in descending order."""
     return _fit(np.arange(1.0, len(values) + 1), values)
 
 
 def power_law_fit(values: np.ndarray) -> Fit:
-    """Fit lambda_k = c k^-rate to positive eigenvalues in descending order, with k from 1."""
+    """Fit the law c k^-rate, k from 1, to positive eigenvalues in descending order."""
     return _fit(np.log(np.arange(1.0, len(values) + 1)), values)
 
 

@@ -43,8 +43,9 @@ def lengths_of(random: Random, count: int, least: int = 1, greatest: int = 5) ->
 
 
 def axes_curvatures(spectrum: KroneckerSpectrum, gradient: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return W^(l) / (alpha k^(l)) for the rows and columns of G, by explicit inverses (003 Fig. 6,
-    caption).
+    """Return the curvatures of the rows and of the columns of G, W^(l) / (alpha k^(l)) (003 Fig. 6, caption).
+
+    They are computed by explicit inverses.
     """
     first, second = spectrum.factors
     rows = gradient @ np.linalg.inv(assembled(second)) @ gradient.T / gradient.shape[1]
@@ -64,7 +65,7 @@ def stepped(
     damping: float = 0.0,
     turn: float | None = None,
 ) -> Any:
-    """Take the project's step of a spectral factorization along g g^T.
+    """Return the spectral factorization after one step of the project's functions along g g^T.
 
     Args:
         spectrum: one matrix for a gradient vector, or two Kronecker factors for a gradient matrix.

@@ -38,7 +38,7 @@ class Tensor:
     """Weight or bias of a perceptron.
 
     Args:
-        name: W1, b1, W2, ...
+        name: name of the parameter: W1, b1, W2, ...
         axes: the layers of units to which its axes belong, inputs first: (l - 1, l) for W_l, (l,) for b_l.
     """
 
@@ -47,7 +47,7 @@ class Tensor:
 
 
 def tensors_of(depth: int, bias: bool) -> tuple[Tensor, ...]:
-    """Return the tensors of a network of L layers, in the order of 004 eq. 16."""
+    """Return the weights and biases of a network of `depth` layers, in the order of 004 eq. 16."""
     found = []
     for layer in range(1, depth + 1):
         found.append(Tensor(f"W{layer}", (layer - 1, layer)))
@@ -67,7 +67,7 @@ def places(widths: Sequence[int], bias: bool) -> dict[str, slice]:
 
 
 def size_of(widths: Sequence[int], bias: bool) -> int:
-    """Return Number of parameters, p."""
+    """Return the number of parameters of a network, p."""
     return sum(after * (before + bias) for before, after in pairwise(widths))
 
 
@@ -172,7 +172,7 @@ def generators(widths: Sequence[int], bias: bool, group: SymmetryGroup) -> Signe
 
 
 def draw_matrix(random: Random, widths: Sequence[int], bias: bool, group: SymmetryGroup) -> np.ndarray:
-    """Draw G (p, p), a uniform element of a group (004 eq. 17)."""
+    """Draw the matrix G (p, p) of a uniformly random map of the hidden units (004 eq. 17)."""
     if group != "orthogonal":
         maps = draw_maps(random, widths, bias, group, 1)
         return maps.signs[0][:, None] * np.eye(size_of(widths, bias))[maps.indices[0]]
@@ -199,7 +199,7 @@ class Perceptron:
     Parameters are vectors (p,) as in 004 eq. 16: W_1, b_1, W_2, ..., each in column-major order.
 
     Args:
-        widths: d_0 ... d_L.
+        widths: d_0 ... d_L, the numbers of units.
         activation: activation of the hidden units.
         bias: whether there are biases.
     """
@@ -264,7 +264,7 @@ class Perceptron:
         return np.maximum(inner, 0.0) if self.activation == "relu" else inner
 
     def _slopes(self, outer: np.ndarray) -> np.ndarray:
-        """Return the derivative of the activation, from the value of the activation."""
+        """Return the derivative of the activation function at a unit whose activation is `outer`."""
         if self.activation == "tanh":
             return 1.0 - outer * outer
         return (outer > 0).astype(float) if self.activation == "relu" else np.ones_like(outer)
@@ -368,7 +368,9 @@ class Perceptron:
         gradient: np.ndarray,
         reach: np.ndarray | None,
     ) -> None:
-        """Write the Hessian blocks of the weights and biases of two layers, as sums over points."""
+        """Write into `found` the Hessian blocks of the weights and biases of two layers, as sums over
+        points.
+        """
         count, points = len(found), both.shape[-1]
         before_low, before_high = inputs_of[low], inputs_of[high]
         if self.bias:

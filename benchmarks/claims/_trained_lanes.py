@@ -76,7 +76,7 @@ def draw_lanes(random: Random, seeds: int, steps: int) -> SeedProblems:
 def loss_and_gradient(
     weights: np.ndarray, inputs: np.ndarray, labels: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean cross-entropy of W_2 tanh(W_1 x), (seeds,), and its gradient, (seeds, 2, WIDTH,
+    """Return the mean cross-entropy of logits W_2 tanh(W_1 x), (seeds,), and its gradient (seeds, 2, WIDTH,
     WIDTH).
     """
     first, second = weights[:, 0], weights[:, 1]
@@ -159,7 +159,7 @@ def train(
 
 
 def rounded(numbers: Any) -> np.ndarray:
-    """Round to bfloat16, the upper 16 bits of float32, to nearest."""
+    """Round numbers to the nearest bfloat16, which consists of the upper 16 bits of a float32."""
     bits = np.asarray(numbers, np.float32).view(np.uint32)
     return np.asarray((bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000), np.uint32).view(
         np.float32

@@ -44,8 +44,8 @@ class Ridges:
     """Nonconvex function f(theta) = sum of c_k cos(a_k^T theta + b_k) of a matrix and a vector.
 
     Args:
-        directions: a_k, (K, d), for the concatenation of the flattened parameters.
-        factors, shifts: c_k and b_k, (K,).
+        directions: a_k, (terms, d), for the concatenation of the flattened parameters.
+        factors, shifts: c_k and b_k, (terms,).
         start: initial parameters by name.
     """
 
@@ -61,11 +61,11 @@ class Ridges:
 
     @property
     def smoothness(self) -> float:
-        """Lipschitz constant of the gradient."""
+        """Upper bound of the Lipschitz constant of the gradient."""
         return float(np.abs(self.factors) @ np.sum(self.directions**2, axis=1))
 
     def gradients(self, params: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return the gradients by parameter name."""
+        """Return the gradient of the function for each parameter, by name."""
         slopes = self.factors * np.sin(self.directions @ joined(params) + self.shifts)
         return parted(-slopes @ self.directions, self.start)
 
@@ -119,8 +119,8 @@ def path_error(path: np.ndarray, other: np.ndarray) -> float:
 
 
 def _rate(random: Random, optimizer: str, function: Ridges) -> float:
-    """Draw a learning rate. For gradient descent it is relative to 1 / L, so that rounding errors do not
-    grow.
+    """Draw a learning rate. For gradient descent it is relative to 1 / smoothness, so that rounding errors do
+    not grow.
 
     For Adam, the learning rate is about the length of a step in each coordinate.
     """
@@ -159,8 +159,9 @@ def _not_equivariant(random: Random) -> Iterator[Measure]:
 
 
 def _composed(random: Random) -> Iterator[Measure]:
-    """Compare a rule in a basis with the rule on f(V theta~) from V^T theta_0, with gradients by the chain
-    rule.
+    """Compare a rule in a basis V with the same rule on f(V theta~), started at V^T theta_0.
+
+    The gradients of f(V theta~) are computed by the chain rule.
     """
     for optimizer in (*EQUIVARIANT, *BY_COORDINATES):
         function = draw_ridges(random)

@@ -126,11 +126,11 @@ class Descent:
     """Run of Adagrad with projections onto a ball (000 Alg. A.1).
 
     Args:
-        ball: f and Theta.
+        ball: the objective f and the ball Theta.
         start: theta_0, (d,), in the ball.
-        rate: eta.
+        rate: learning rate eta.
         epsilon: initial value of the root of the sum of squares.
-        steps: T.
+        steps: number of steps T.
     """
 
     ball: Ball
@@ -141,18 +141,19 @@ class Descent:
 
     @property
     def rest(self) -> float:
-        """Second term of the bound, epsilon D_2^2 / (eta T)."""
+        """Second term of the bound of 000 eq. 3.4, epsilon D_2^2 / (eta T)."""
         return self.epsilon * (2 * self.ball.radius) ** 2 / (self.rate * self.steps)
 
     def bound(self, constants: float) -> float:
-        """Return (eta + D_2^2 / eta)^2 |L|_1 / T + epsilon D_2^2 / (eta T) for |L|_1 = `constants` (eq.
-        3.4).
+        """Return the bound (eta + D_2^2 / eta)^2 |L|_1 / T + epsilon D_2^2 / (eta T) of 000 eq. 3.4.
+
+        `constants` is |L|_1, the sum of smoothness constants.
         """
         length = (2 * self.ball.radius) ** 2 / self.rate + self.rate
         return length**2 * constants / self.steps + self.rest
 
     def suboptimality(self, basis: np.ndarray) -> float:
-        """Return the mean of f(theta_t) - f(theta*) over theta_0 ... theta_(T-1), with Adagrad in a basis."""
+        """Return the mean gap f(theta_t) - f(theta*) over all steps of Adagrad in a basis."""
         hyper = {"learning_rate": self.rate, "epsilon": 0.0, "initial_accumulator": self.epsilon**2}
         online = curvebench.Online("adagrad", {"w": self.start}, hyper, basis=basis)
         objective, centre = self.ball.objective, self.ball.centre
@@ -172,7 +173,7 @@ class Descent:
 
 
 def projected(point: np.ndarray, weights: np.ndarray, radius: float) -> np.ndarray:
-    """Project onto the ball around 0 in the norm with positive weights H.
+    """Project a point x onto the ball around 0, in the norm sqrt(x^T H x) with a positive diagonal H.
 
     The result is (H + mu I)^-1 H x, with the mu >= 0 for which it has norm `radius`.
 
@@ -193,7 +194,9 @@ def projected(point: np.ndarray, weights: np.ndarray, radius: float) -> np.ndarr
 
 
 def _distant_ball(random: Random) -> Ball:
-    """Draw a ball around the minimum of a logistic regression, so large that the Hessian varies in it."""
+    """Draw a ball around the minimum of a logistic regression that is so large that the Hessian varies in
+    it.
+    """
     objective = draw_logistic(random)
     direction, scale = random.standard_normal(len(objective.minimizer)), float(random.uniform(0.3, 2))
     share = scale * random.random() / np.linalg.norm(direction)

@@ -52,7 +52,9 @@ def _drawn(random: Random) -> Ball:
 
 
 def sandwiched(ball: Ball) -> np.ndarray:
-    """Return G = H (c^2 I + (theta_c - theta*) (theta_c - theta*)^T) H (000 Lemma A.6, l. 1415)."""
+    """Return the matrix between the bounds, H (c^2 I + (theta_c - theta*) (theta_c - theta*)^T) H (000 Lemma
+    A.6).
+    """
     away = ball.centre - ball.objective.minimizer
     inner = ball.scale**2 * np.eye(ball.dimension) + np.outer(away, away)
     return np.asarray(ball.curvature @ inner @ ball.curvature)
@@ -84,7 +86,7 @@ def _diagonal(random: Random, printed: bool) -> Iterator[Measure]:
     ball = _drawn(random)
     values, vectors = ball.spectrum
     there = ball.rotated(vectors)
-    # As printed, rho~(theta~) = rho(theta~ - V^T theta_c) has the mean theta_c + V^T theta_c.
+    # As printed, the distribution rho(theta~ - V^T theta_c) has the mean theta_c + V^T theta_c.
     if printed:
         there = Ball(there.objective, there.centre + ball.centre, ball.scale)
     yield agrees("EGOP of f(V theta) less diag(lambda), relative", there.egop, np.diag(values), QUADRATURE)
@@ -210,7 +212,7 @@ class Factorization:
         return np.asarray(np.einsum("mij,ij->m", self.maps, matrix))
 
     def hessians(self, points: np.ndarray) -> np.ndarray:
-        """Return Hessians (P, n, n) at parameters (P, n), by automatic differentiation."""
+        """Return the Hessians (points, n, n) at parameters (points, n), by automatic differentiation."""
         import torch
 
         maps, targets = torch.from_numpy(self.maps), torch.from_numpy(self.targets)
@@ -246,7 +248,9 @@ def _form(random: Random) -> Iterator[Measure]:
 
 
 def lipschitz_constant(function: Factorization, radius: float) -> float:
-    """Return 12 B sum |A_i|_F^2 (000 Lemma E.3)."""
+    """Return the Lipschitz constant of the Hessian in a ball of radius B, 12 B sum |A_i|_F^2 (000 Lemma
+    E.3).
+    """
     return 12 * radius * float(np.sum(function.maps**2))
 
 

@@ -22,7 +22,7 @@ from curvebench.optimizers.bases.estimators import eigenbasis
 from curvebench.property_checks.checks import Check, Measure, PropertyClaim, Series
 from curvebench.registry import find_workload
 
-# The problem of 000 C.4.
+# Workload and settings of the problem of 000 C.4.
 WORKLOAD, SETTINGS = "log_sum_exp", {"n": 100, "d": 2, "alpha": 1.5}
 # Number of gradients in an EGOP estimate, 5 for each of 2 dimensions.
 SAMPLES = 10
@@ -59,7 +59,7 @@ class LogSumExp:
         return np.asarray(np.linalg.lstsq(self.features, self.targets)[0])
 
     def losses(self, points: np.ndarray) -> np.ndarray:
-        """Return f, (...), at points (..., 2)."""
+        """Return the loss f, (...), at points (..., 2)."""
         squares = (points @ self.features.T - self.targets) ** 2
         greatest = squares.max(-1)
         return np.asarray(greatest + np.log(np.exp(squares - greatest[..., None]).sum(-1)))
@@ -114,8 +114,9 @@ def angle(direction: np.ndarray) -> float:
 
 
 def _angles(random: Random) -> tuple[LogSumExp, np.ndarray, float, float]:
-    """Draw a problem; return it, its EGOP basis, and the angles of its leading direction without and with the
-    basis.
+    """Draw a problem; return it, its EGOP basis, and two angles of its leading direction.
+
+    The angles are those with the nearest axis in original coordinates and in the EGOP basis.
     """
     problem = draw_problem(random)
     basis, direction = egop_basis(random, problem), problem.leading_direction()
@@ -130,7 +131,7 @@ def _aligned(random: Random) -> Iterator[Measure]:
 
 
 def trajectory(problem: LogSumExp, start: np.ndarray, basis: np.ndarray | None) -> np.ndarray:
-    """Return the iterates of Adagrad in original coordinates, (1 + steps, 2)."""
+    """Run Adagrad in a basis, and return its iterates in original coordinates, (1 + steps, 2)."""
     return path("adagrad", start, [problem.gradients] * STEPS, ADAGRAD, basis=basis)
 
 

@@ -51,14 +51,14 @@ class TwoLayers:
     weights: np.ndarray
 
     def outputs(self, first: Any) -> Any:
-        """Return outputs (..., N, n_out) for W_1 (..., n_in, n_hidden), as torch tensors."""
+        """Return the network's outputs (..., N, n_out) for W_1 (..., n_in, n_hidden), as torch tensors."""
         import torch
 
         inputs, weights = torch.from_numpy(self.inputs), torch.from_numpy(self.weights)
         return torch.tanh(inputs @ first) @ weights
 
     def predictions(self, first: np.ndarray) -> np.ndarray:
-        """Return outputs (..., N, n_out) for W_1 (..., n_in, n_hidden), as arrays."""
+        """Return the network's outputs (..., N, n_out) for W_1 (..., n_in, n_hidden), as NumPy arrays."""
         import torch
 
         return np.asarray(self.outputs(torch.from_numpy(first)).numpy())
@@ -72,7 +72,7 @@ class TwoLayers:
         return np.asarray(torch.autograd.grad(loss, given)[0].numpy())
 
     def rotated(self, rotation: np.ndarray) -> TwoLayers:
-        """Return the network with the data X Q instead of X."""
+        """Return the network with rotated data, X Q instead of X."""
         return TwoLayers(self.inputs @ rotation, self.targets, self.weights)
 
 
@@ -164,8 +164,8 @@ class LinearLayer:
 
 
 def in_parameters(change: str, matrix: np.ndarray, coordinates: np.ndarray) -> np.ndarray:
-    """Convert coordinates to parameters, J c, (d,), with V (n, r) and a change of coordinates of the
-    project.
+    """Convert coordinates c to parameters J c, (d,), where `change` names a change of coordinates and
+    `matrix` is V.
     """
     return np.asarray(CHANGES[change].to_parameters(OPS, matrix[None], coordinates[None, None])[0, 0])
 
@@ -198,7 +198,7 @@ def _exact_for_every_rank(random: Random) -> Iterator[Measure]:
         found = in_parameters("auxiliary", leading, held)
         errors.append(relative_error(found, start))
         outputs.append(relative_error(layer.outputs(found), layer.outputs(start)))
-        held = random.standard_normal(len(held))  # the formula of l. 1246, which holds for any parameters
+        held = random.standard_normal(len(held))  # the formula of 000 l. 1246 holds for any parameters
         first, rest = held[:rank], held[rank:]
         expected = leading @ first + rest - leading @ (leading.T @ rest)
         forward.append(relative_error(in_parameters("auxiliary", leading, held), expected))
@@ -298,7 +298,7 @@ class Convolutions:
         return loss
 
     def value(self, params: Params) -> float:
-        """Return the loss."""
+        """Return the mean cross-entropy of the network."""
         import torch
 
         return float(self._loss()({name: torch.from_numpy(value) for name, value in params.items()}))

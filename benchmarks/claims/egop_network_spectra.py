@@ -37,7 +37,7 @@ DATA = {DIGITS: "digits", FASHION: "Fashion-MNIST"}
 REDUCED = "the digits are the 1,797 that can be installed, not the paper's 5,620"
 SCALES = {"N(0, 0.01 I)": 0.1, "N(0, 0.09 I)": 0.3, "N(0, I)": 1.0, "N(0, 9 I)": 3.0, "N(0, 100 I)": 10.0}
 INITIAL = "the initial parameters"
-# Examples in a minibatch (000 C.5).
+# Number of examples in a minibatch (000 C.5).
 MINIBATCH = 300
 
 # Minimum R^2 for which a law counts as fitting. The paper gives no limit.
@@ -64,7 +64,7 @@ def gradients(
         random: draws the seed of the workload's own generators.
         name: name of the workload.
         samples: M divided by the number of parameters of the network.
-        normal_scale: standard deviation of all parameters; None draws them as at the start of training.
+        normal_scale: standard deviation of all parameters; None for the distribution of initial parameters.
         batch_size: examples per gradient; None for all examples.
         of: names of the parameters to return; empty for all.
     """
@@ -127,7 +127,7 @@ class Spectra:
     flat: np.ndarray
 
     def over_flat(self, number: Callable[[np.ndarray], float]) -> float:
-        """Return a statistic of the spectrum divided by the statistic of the control."""
+        """Return the statistic `number` of the spectrum, divided by the statistic of the control."""
         return number(self.found) / number(self.flat)
 
 
@@ -139,7 +139,7 @@ def spectra(random: Random, gradients: np.ndarray) -> Spectra:
 
 
 def _fallen(values: np.ndarray, parts: int) -> float:
-    """Return lambda_k / lambda_1 for k = d / parts."""
+    """Return the k-th eigenvalue divided by the largest, for k = d / parts."""
     return float(values[len(values) // parts - 1] / values[0])
 
 

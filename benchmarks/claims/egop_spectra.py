@@ -38,7 +38,7 @@ def decaying(random: Random, count: int) -> np.ndarray:
 
 
 def least_squares_egop(matrix: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """Return E[g g^T] of |A theta - y|^2 / 2 under N(0, I), (n, n), exactly.
+    """Return the exact EGOP (n, n) of least squares |A theta - y|^2 / 2 for theta ~ N(0, I).
 
     Gradients are linear in theta. Their second moments under N(0, I) are therefore equal to the means over
     the 2 n points sqrt(n) e_i and -sqrt(n) e_i, which have the same mean and covariance.
@@ -224,7 +224,7 @@ def _mean(random: Random) -> Iterator[Measure]:
     for size, count in ((10, 4000), (100, 2000), (1000, 400), (10_000, 100)):
         found = _densities(random, count, size)
         error = float(found.std(ddof=1) / np.sqrt(count))
-        # E |v_i v_j| = 2 / (pi d), and d diagonal terms contribute 1 / d each.
+        # For i != j, E |v_i v_j| is 2 / (pi d); the d diagonal terms contribute 1 / d each.
         expected = LIMIT + (1 - LIMIT) / size
         quantity = f"mean density less 2 / pi + (1 - 2 / pi) / d, in standard errors, d = {size}"
         yield equals(quantity, (float(found.mean()) - expected) / error, 0.0, STANDARD_ERRORS)

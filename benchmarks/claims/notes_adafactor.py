@@ -99,7 +99,7 @@ def _averaging(random: Random) -> tuple[dict[str, float], bool]:
 
 
 def _divergence(target: np.ndarray, product: np.ndarray) -> float:
-    """Return IDiv(C, A B) (002 eq. 119)."""
+    """Return the I-divergence of `product` from `target` (002 eq. 119)."""
     from scipy.special import kl_div
 
     return float(kl_div(target, product).sum())
@@ -151,7 +151,7 @@ def _optimum(random: Random) -> Iterator[Measure]:
     total = target.sum()
     rows = np.abs(moment.sum(1) - target.sum(1)).max() / total
     columns = np.abs(moment.sum(0) - target.sum(0)).max() / total
-    # The divergence is convex in log a and log b, and these are its derivatives.
+    # The divergence is convex in log a and log b. These are its derivatives, which are 0 at the minimum.
     yield vanishes(
         "derivative of the I-divergence by log a and log b, over the sum of G^2", max(rows, columns), ROUNDING
     )
@@ -258,7 +258,10 @@ def _relative_changes(
     hyper: Mapping[str, float],
     options: Mapping[str, Any],
 ) -> list[float]:
-    """Return RMS(W_{t+1} - W_t) / (eta_t RMS(W_t)) for each step, without a floor under RMS(W)."""
+    """Return the relative change RMS(W_{t+1} - W_t) / (eta_t RMS(W_t)) of each step.
+
+    The floor of the parameter scale is 0.
+    """
     rate = 0.05
     values = {"learning_rate": rate, "parameter_scale_floor": 0.0, **hyper}
     weights = path("adafactor", start, gradients, values, options, schedules)

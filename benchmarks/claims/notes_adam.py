@@ -77,10 +77,9 @@ def _amsgrad_converges(random: Random, amsgrad: bool | str) -> Iterator[Measure]
 
 
 def _greatest_rise(random: Random, order: str) -> float:
-    """Return the maximum ratio of successive learning rates of an entry, each measured as update over
-    gradient.
+    """Return the maximum ratio of successive learning rates of an entry.
 
-    With beta_1 = 0, this quotient is the entry's learning rate.
+    The learning rate is the update divided by the gradient, since beta_1 = 0.
     """
     gradients = random.normal(size=(100, 50)) * 10 ** random.uniform(-1, 1, (100, 1))
     hyper = {"beta1": 0.0, "beta2": float(1 - 10 ** random.uniform(-3, -1)), "epsilon": 0.0}
@@ -117,15 +116,18 @@ def _order_matters_early(random: Random) -> Iterator[Measure]:
 
 
 def _order_on_noise(random: Random) -> Iterator[Measure]:
-    """Compare the two orders after 500 steps, where 1 - beta_2^t > 0.99, on independent normal gradients."""
+    """Compare the two orders of AMSGrad after 500 steps (1 - beta_2^t > 0.99) on independent normal
+    gradients.
+    """
     differences = _differences(random.normal(size=(LATE + 100, 500)), 0.99)
     late = float(np.sqrt((differences[LATE:] ** 2).mean()))
     yield at_most("difference of the moves after 500 steps, relative", late, LITTLE)
 
 
 def _order_on_growth(random: Random) -> Iterator[Measure]:
-    """Compare the two orders after 500 steps on gradients that grow tenfold, so that no early maximum
-    lasts.
+    """Compare the two orders of AMSGrad after 500 steps on gradients that grow tenfold.
+
+    Their second moments exceed all early maxima.
     """
     growth = 10 ** (np.arange(LATE + 100) / (LATE + 100))[:, None]
     differences = _differences(random.normal(size=(LATE + 100, 500)) * growth, 0.99)
@@ -171,7 +173,8 @@ ENTRIES, AVERAGED = 1000, 100
 
 
 def _root_mean_square(random: Random, beta1: float, beta2: float) -> tuple[float, float]:
-    """Return the stationary RMS of Adam's updates on g ~ N(0, 42), and its standard error.
+    """Return the stationary RMS of Adam's updates for normal gradients of variance 42, and its standard
+    error.
 
     Both are relative to the limit sqrt((1 - beta_1) / (1 + beta_1)).
     """
@@ -311,7 +314,9 @@ def _spike(random: Random) -> Iterator[Measure]:
 
 
 def _bounded(random: Random) -> Iterator[Measure]:
-    """Check the bound of Adam-atan2 on any gradients, and that entries without gradients do not move."""
+    """Check the bound on Adam-atan2's updates for any gradients, and that entries without gradients do not
+    move.
+    """
     gradients, betas = _gradients(random), _betas(random)
     gradients[:, 0] = 0.0
     moved = moves("adam_atan2", gradients, betas)

@@ -65,7 +65,7 @@ class PopulationDerivatives:
         return np.einsum("x,xk,xkd,xke->de", self.inputs, labels, self.gradients, self.gradients)
 
     def mean(self, labels: np.ndarray) -> np.ndarray:
-        """Return E[g], (d,), for label probabilities (N, K)."""
+        """Return the mean gradient E[g], (d,), for given probabilities of the labels, (N, K)."""
         return np.einsum("x,xk,xkd->d", self.inputs, labels, self.gradients)
 
 

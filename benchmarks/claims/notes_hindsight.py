@@ -40,7 +40,8 @@ def _draw_full_rank(random: Random) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _trace_of_root(vectors: np.ndarray) -> float:
-    """Return tr(X_T^(1/2)) for vectors (T, d), from their singular values.
+    """Return tr(X_T^(1/2)), where X_T is the sum of x x^T over vectors x in rows (T, d), from singular
+    values.
 
     X_T itself would give the singular values only to half of the precision.
     """
@@ -77,7 +78,10 @@ def _scalar_fact(random: Random) -> Iterator[Measure]:
 
 
 def _proof_step(random: Random, printed: bool) -> Iterator[Measure]:
-    """Check tr X_t^(1/2) - tr X_(t-1)^(1/2) >= x_t^T X^(-1/2) x_t / 2 with X = X_t, or X_(t-1) as printed."""
+    """Check a step in the proof of Fact 2.1: tr X_t^(1/2) - tr X_(t-1)^(1/2) >= x_t^T X_t^(-1/2) x_t / 2.
+
+    The notes print X_(t-1) on the right-hand side.
+    """
     _, before = _draw_full_rank(random)
     vector = random.normal(size=before.shape[0]) * 10 ** random.uniform(-1, 1)
     after = before + np.outer(vector, vector)
@@ -119,8 +123,9 @@ def _diagonal_over_norm(squares: np.ndarray, distances: np.ndarray) -> float:
 
 
 def _diagonal_optimum(random: Random) -> Iterator[Measure]:
-    """Check that a_i = sqrt(sum_t g_ti^2) / |delta_i| minimizes eq. 36, with half of the minimum equal to eq.
-    38.
+    """Check that the diagonal a_i = sqrt(sum_t g_ti^2) / |delta_i| minimizes eq. 36.
+
+    Half of the minimum is eq. 38.
     """
     from scipy.optimize import minimize
 
@@ -179,7 +184,7 @@ def _diagonal_equal_norm(random: Random) -> Iterator[Measure]:
 
 
 def _full_optimum(random: Random) -> Iterator[Measure]:
-    """Check that c O^(1/2) / tr(O^(1/2)) minimizes tr(A^(-1) O) subject to tr(A) <= c (eq. 40)."""
+    """Check that A = c O^(1/2) / tr(O^(1/2)) minimizes tr(A^(-1) O) subject to tr(A) <= c (eq. 40)."""
     _, outer = _draw_full_rank(random)
     size, budget = len(outer), float(10 ** random.uniform(-1, 1))
 
@@ -202,14 +207,19 @@ def _full_optimum(random: Random) -> Iterator[Measure]:
 
 
 def _full_below_diagonal(random: Random) -> Iterator[Measure]:
-    """Check tr(O^(1/2)) <= sum_i sqrt(O_ii), eq. 41 against eq. 42 (Lemma S.1)."""
+    """Check that the full bound is at most the diagonal bound: tr(O^(1/2)) <= sum_i sqrt(O_ii) (Lemma
+    S.1).
+    """
     gradients = _draw(random)
     ratio = _trace_of_root(gradients) / float(np.linalg.norm(gradients, axis=0).sum())
     yield at_most("eq. 41 over eq. 42", ratio, 1.0, ROUNDING)
 
 
 def _full_equal_diagonal(random: Random) -> Iterator[Measure]:
-    """Check that the gap is at least |off-diagonal entries of O^(1/2)|^2 / (2 max_i sqrt(O_ii))."""
+    """Check a lower bound of the gap between the diagonal and the full bound (eqs. 41 and 42).
+
+    It is |off-diagonal entries of O^(1/2)|^2 / (2 max_i sqrt(O_ii)).
+    """
     _, outer = _draw_full_rank(random)
     roots = np.sqrt(np.diag(outer))
     root = power(outer, 0.5)
@@ -243,8 +253,10 @@ def _within(ratio: float) -> Iterator[Measure]:
 
 
 def _norm_factor(random: Random) -> Iterator[Measure]:
-    """Compare D^2 / (2 eta_T) + sum_t eta_t |g_t|^2 / 2 at eq. 33, and at sqrt(1/2) of these rates, with eq.
-    32.
+    """Compare the bound of norm AdaGrad with the bound of the best rate in hindsight (eq. 32).
+
+    The bound is D^2 / (2 eta_T) + sum_t eta_t |g_t|^2 / 2, with the rates of eq. 33, and with sqrt(1/2) of
+    these.
     """
     gradients = _draw(random)
     steps = -moves("adagrad_norm", gradients, {"epsilon": 0.0})
@@ -260,7 +272,11 @@ def _norm_factor(random: Random) -> Iterator[Measure]:
 
 
 def _diagonal_factor(random: Random) -> Iterator[Measure]:
-    """Compare sum_i delta_i (sqrt(s_i) / 2 + sum_t g_ti^2 / sqrt(s_ti) / 2) with eq. 38 (eq. 39)."""
+    """Compare the bound of diagonal AdaGrad (eq. 39) with the best diagonal in hindsight (eq. 38).
+
+    The bound is sum_i delta_i (sqrt(s_i) / 2 + sum_t g_ti^2 / sqrt(s_ti) / 2) with sums s of squared
+    gradients.
+    """
     gradients = _draw(random)
     distances = np.abs(random.normal(size=gradients.shape[1])) + 1e-3
     steps = -moves("adagrad", gradients, {"epsilon": 0.0})
@@ -270,7 +286,10 @@ def _diagonal_factor(random: Random) -> Iterator[Measure]:
 
 
 def _full_factor(random: Random) -> Iterator[Measure]:
-    """Compare D (tr(O_T^(1/2)) + sum_t g_t^T O_t^(-1/2) g_t) / 2 with eq. 41 (eq. 43)."""
+    """Compare the bound of full AdaGrad (eq. 43) with the best matrix in hindsight (eq. 41).
+
+    The bound is D (tr(O_T^(1/2)) + sum_t g_t^T O_t^(-1/2) g_t) / 2.
+    """
     gradients = _draw(random)
     trace = _trace_of_root(gradients)
     total = -float((gradients * moves("adagrad_full", gradients, {})).sum())

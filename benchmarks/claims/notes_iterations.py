@@ -107,8 +107,9 @@ def _subspace(random: Random) -> Iterator[Measure]:
 
 
 def logarithmic_rate(errors: np.ndarray) -> float:
-    """Return the logarithm of the factor of an error per step, over the steps where the error is in
-    `MEASURED`.
+    """Return the logarithm of the factor by which an error changes per step.
+
+    It is fitted to the steps at which the error is in the range MEASURED.
     """
     low, high = MEASURED
     inside = np.flatnonzero((errors < high) & (errors > low))
@@ -190,7 +191,7 @@ def _tracking(random: Random) -> Iterator[Measure]:
         plain_before, plain = plain, matrix_functions.orthogonal_iteration(OPS, matrix, plain)
         for m in range(1, size):
             moved = _angle(before[:, :m], exact[:, :m])
-            # A step multiplies the tangent by the ratio. The angle before the step is at most theta + drift.
+            # A step multiplies the tangent by the ratio, after the drift has increased the angle.
             bound = np.arctan(ratios[m - 1] * np.tan(angles[m - 1] + moved))
             angles[m - 1] = _angle(basis[:, :m], exact[:, :m])
             drifted = max(drifted, angles[m - 1] / (bound + ROUNDING))

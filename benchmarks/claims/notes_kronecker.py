@@ -34,7 +34,7 @@ def _sizes(random: Random, count: int, greatest: int = 4) -> list[int]:
 
 
 def _drawn(random: Random, *sizes: int) -> np.ndarray:
-    """Draw normal entries, entries over 4 orders of magnitude, or small integers including zeros."""
+    """Draw matrices with normal entries, entries that span 4 orders of magnitude, or small integers."""
     kind = random.integers(3)
     if kind == 0:
         return np.asarray(random.integers(-2, 3, sizes), np.float64)
@@ -128,7 +128,10 @@ def _twice(random: Random, printed: bool) -> Iterator[Measure]:
 def _alternating_least_squares(
     matrix: np.ndarray, m: int, n: int, d: int, length: int, random: Random
 ) -> float:
-    """Return |C - A (x) B|_F after 30 rounds of alternating least squares for A and B, from a random B."""
+    """Return the distance |C - A (x) B|_F after 30 rounds of alternating least squares for A and B.
+
+    B starts at random.
+    """
     blocks = matrix.reshape(m, n, d, length)
     b = random.standard_normal((n, length))
     for _ in range(30):
@@ -181,7 +184,7 @@ def _outer_product(random: Random) -> Iterator[Measure]:
 
 
 def geometric_mean(first: np.ndarray, second: np.ndarray, share: float) -> np.ndarray:
-    """Return the mean of positive definite matrices, X^1/2 (X^-1/2 Y X^-1/2)^(1 - share) X^1/2.
+    """Return the geometric mean of positive definite X and Y, X^1/2 (X^-1/2 Y X^-1/2)^(1 - share) X^1/2.
 
     It is X^share Y^(1 - share) if X and Y commute (Kubo and Ando 1980, "Means of positive linear operators").
     """

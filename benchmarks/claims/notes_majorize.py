@@ -70,7 +70,7 @@ class Smooth:
 
 
 def _ridges(random: Random, shape: tuple[int, int]) -> Smooth:
-    """Draw a nonconvex sum of c_k cos(<A_k, W> + b_k). Since |h''| <= |c_k|, L <= sum |c_k| |A_k|_*^2."""
+    """Draw a nonconvex sum of c_k cos(<A_k, W> + b_k), with the constant L <= sum |c_k| |A_k|_*^2."""
     matrices = random.standard_normal((int(random.integers(1, 5)), *shape))
     shifts, factors = random.uniform(0, 2 * np.pi, len(matrices)), random.standard_normal(len(matrices))
 
@@ -93,9 +93,7 @@ def _signs(size: int) -> np.ndarray:
 
 
 def _quadratic(random: Random, shape: tuple[int, int]) -> Smooth:
-    """Draw <W, P W Q> / 2 + <B, W> with positive semi-definite P and Q, whose constants L are known
-    exactly.
-    """
+    """Draw a quadratic <W, P W Q> / 2 + <B, W> with positive semi-definite P and Q and known constants L."""
     p, q = (semidefinite(random, size, int(random.integers(1, size + 1))) for size in shape)
     offset = p @ random.standard_normal(shape) @ q
     signs = _signs(shape[0] * shape[1])
@@ -146,7 +144,9 @@ ORDERS: Mapping[str, tuple[float, float]] = {"l1": (1, np.inf), "l2": (2, 2), "l
 
 
 def operator_norm(hessian: np.ndarray, norm: str) -> tuple[float, np.ndarray]:
-    """Return sup |H h|_* over |h| = 1 and an extreme point h of the ball that attains it (002 eq. 135)."""
+    """Return the maximum of |H h|_* over |h| = 1, and an extreme point h of the ball at which it is attained
+    (002 eq. 135).
+    """
     size = len(hessian)
     if norm == "l2":
         values, vectors = np.linalg.eigh(hessian)
@@ -238,7 +238,7 @@ def _strict(random: Random) -> Iterator[Measure]:
     opposed[j, j] = -scale
     for name, hessian in (("l1", mixed), ("linfinity", opposed)):
         constant, _ = operator_norm(hessian, name)
-        # Under l1, the quotient is largest in this direction.
+        # In the l1 norm, the quotient is largest in this direction.
         equal = np.eye(size)[[i]] + np.eye(size)[[j]]
         steps = np.concatenate([random.standard_normal((200, size)), np.eye(size), equal, _signs(size)])
         errors = np.abs(np.einsum("si,ij,sj->s", steps, hessian, steps))

@@ -26,7 +26,7 @@ READ = 1e-9
 # Relative tolerance of the iteration for the tangential direction.
 TANGENT = 1e-3
 STEPS = 12
-# Number of iterations for the tangential direction.
+# Maximum number of iterations for the tangential direction.
 ENOUGH = 1000
 
 
@@ -54,7 +54,7 @@ def _pair(random: Random) -> tuple[np.ndarray, np.ndarray]:
 
 
 def tangential(gradient: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Return (I - w w^T / r^2) g (002 eq. 71)."""
+    """Return the tangential gradient (I - w w^T / r^2) g (002 eq. 71)."""
     return gradient - weight * (weight @ gradient / (weight @ weight))
 
 
@@ -166,8 +166,9 @@ def _draw_path(random: Random) -> tuple[np.ndarray, list[np.ndarray], float]:
 
 
 def _squared_lengths(path: list[np.ndarray], gradients: list[np.ndarray], rate: float) -> list[float]:
-    """Return |v_t|^2 before each step, where v_1 = w_1 and g_v = s / |v| g_perp is orthogonal to v (eq.
-    74).
+    """Return the squared length of weight normalization's direction v before each step (002 eq. 74).
+
+    v starts as the weight, and its gradient s / |v| g_perp is orthogonal to v.
     """
     squares = [float(path[0] @ path[0])]
     for weight, gradient in zip(path[:-1], gradients, strict=True):
@@ -180,7 +181,7 @@ def _frozen(random: Random) -> Iterator[Measure]:
     weight, gradients, rate = _draw_path(random)
     path = _path("weight_normalization", weight, gradients, rate, {"scale": "frozen"})
     squares = _squared_lengths(path, gradients, rate)
-    # Schedule factors alpha_t / eta_t by eq. 76.
+    # Factors of the learning rate, alpha_t / eta_t, by 002 eq. 76.
     schedules = [float(weight @ weight) / square for square in squares[:-1]]
     classical = _path("riemannian_sgd", weight, gradients, rate, {}, schedules)
     error = relative_error(np.array(path), np.array(classical))

@@ -40,8 +40,9 @@ def _distribution(random: Random, size: int, least: float) -> np.ndarray:
 
 
 def _solved(weights: np.ndarray, pulls: np.ndarray) -> np.ndarray:
-    """Return the argmin over the simplex of pulls^T w + KL(w, weights), by BFGS in the logarithms of w (eq.
-    90).
+    """Return the point w of the simplex that minimizes pulls^T w + KL(w, weights) (eq. 90).
+
+    It is computed by BFGS in the logarithms of w.
     """
     from scipy.optimize import minimize
     from scipy.special import log_softmax
@@ -73,7 +74,7 @@ def _certified(random: Random) -> Iterator[Measure]:
     size, rate = int(random.integers(2, 21)), float(10 ** random.uniform(-3, 2))
     weights, gradient = _distribution(random, size, 1e-8), random.normal(size=size)
     found = stepped("exponentiated_gradient", weights, [gradient], {"learning_rate": rate})
-    # The gradient with respect to w, up to a constant.
+    # This is the gradient with respect to w, up to a constant.
     terms = rate * gradient + np.log(found) - np.log(weights)
     gap = float(found @ terms - terms.min()) / (1 + float(np.abs(terms).max()))
     yield vanishes("duality gap, relative", gap, 1e-12)
@@ -125,7 +126,7 @@ def _projected(random: Random) -> Iterator[Measure]:
     rate = float(10 ** random.uniform(-2, 2))
     weights, gradient = _inside(random, domain, size, radius), random.normal(size=size)
     found = stepped("mirror_descent", weights, [gradient], _hyper(domain, rate, radius), {"domain": domain})
-    # The gradient of eta g^T w + |w - w_t|^2 / 2.
+    # This is the gradient of eta g^T w + |w - w_t|^2 / 2.
     slope = rate * gradient + found - weights
     gap = float(slope @ (found - _least(domain, slope, radius)))
     scale = 1 + radius**2 + float(np.linalg.norm(rate * gradient)) * (1 + radius)
@@ -143,7 +144,9 @@ def _simplex_game(random: Random) -> Game:
 
 
 def _worst_ratio(played: Play, comparators: np.ndarray, bounds: np.ndarray) -> Measure:
-    """Measure the maximum ratio of regret to bound over comparators u, (number, d)."""
+    """Yield the measure that the ratio of regret to bound is at most 1, at its maximum over comparators
+    (number, d).
+    """
     regrets = np.array([played.regret_against(one) for one in comparators])
     return at_most("regret over its bound, greatest of all u", (regrets / bounds).max(), 1.0, ROUNDING)
 

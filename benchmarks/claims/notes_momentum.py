@@ -29,9 +29,9 @@ DESCENT = "regularized_update_descent"
 class Valley:
     """Losses l_t(w) = (w - c_t)^T Q (w - c_t) / 2 + sum_i cos(w_i) / 10, whose minimum may move with t."""
 
-    # Q, (d, d), with eigenvalues in (0, 1].
+    # matrix Q, (d, d), with eigenvalues in (0, 1]
     curvature: np.ndarray
-    # c_t, (T, d).
+    # centres c_t, (T, d)
     centers: np.ndarray
 
     @property
@@ -40,7 +40,7 @@ class Valley:
         return len(self.centers)
 
     def gradient(self, number: int, weights: Weights) -> np.ndarray:
-        """Return the gradient of l_t."""
+        """Return the gradient of loss `number` at given weights."""
         return self.curvature @ (weights - self.centers[number]) - 0.1 * np.sin(weights)
 
 
@@ -60,7 +60,7 @@ class Path:
     Args:
         weights: w_1 ... w_(T+1), (T + 1, d).
         points: x_1 ... x_T, the points at which gradients were taken, (T, d).
-        gradients: (T, d).
+        gradients: gradients at these points, (T, d).
     """
 
     weights: np.ndarray

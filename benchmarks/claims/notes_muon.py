@@ -52,7 +52,10 @@ NORMS: Mapping[str, tuple[Norm, Norm]] = {
 
 
 def _closed_form(norm: str, gradient: np.ndarray) -> np.ndarray:
-    """Return G / |G|_F, sign(G) or U V^T (eq. 69), with U and V of the singular values above rounding."""
+    """Return the steepest direction in a norm: G / |G|_F, sign(G) or U V^T (002 eq. 69).
+
+    U and V belong to the singular values above rounding errors.
+    """
     if norm == "frobenius":
         return gradient / np.linalg.norm(gradient)
     if norm == "max":
@@ -201,7 +204,7 @@ def _jordan(random: Random, printed: bool) -> Iterator[Measure]:
     left, right = orthonormal(random, m, min(m, n)), orthonormal(random, n, min(m, n))
     reached = [_flattened(left, values, right, "jordan", STEPS)]
     normalized = [values / np.linalg.norm(values)]
-    # A single normalized value could only be 1, so that pairs are used.
+    # A normalized matrix with one singular value would only have the value 1, so that pairs are used.
     for x in 10.0 ** random.uniform(np.log10(THRESHOLD), 0, 100):
         pair = np.array([x, np.sqrt(1 - x**2)])
         normalized.append(pair)
@@ -257,7 +260,10 @@ def _systems(random: Random) -> Iterator[Measure]:
 
 
 def _error_after_a_step(random: Random, error: float, coefficients: str) -> float:
-    """Return 1 - phi(1 - error), with a 2 x 2 matrix of normalized singular values 1 - error and nearly 0."""
+    """Return the error 1 - phi(1 - error) after one step.
+
+    The matrix is 2 x 2 with normalized singular values 1 - error and nearly 0.
+    """
     left, right = orthonormal(random, 2, 2), orthonormal(random, 2, 2)
     pair = np.array([1 - error, np.sqrt(error * (2 - error))])
     return float(1 - _flattened(left, pair, right, coefficients, 1)[0])

@@ -295,18 +295,19 @@ NOTES_REGRET = PropertyClaim(
 
 @dataclass(frozen=True)
 class Learner:
-    """Online method.
+    """Online learning method whose claims are checked.
 
     Args:
         name: name in the claims.
-        optimizer, options: the rule.
+        optimizer, options: name of the rule and its options.
         hyper: hyperparameters other than the learning rate.
-        kinds: losses for which it is checked. In an unbounded domain, only squared losses are certain to have
-            a minimum.
-        together: whether it updates each named parameter independently, so that one run plays many games.
-        inverse_sqrt: whether its rate decreases as 1 / sqrt(t).
-        matrix: whether its weights are a matrix.
-        relative: whether its rate must be small relative to the inverse of the losses' curvature.
+        kinds: kinds of losses for which the method is checked. In an unbounded domain, only squared losses
+            are certain to have a minimum.
+        together: whether the rule updates each named parameter independently, so that one run plays many
+            games.
+        inverse_sqrt: whether the learning rate decreases as 1 / sqrt(t).
+        matrix: whether the weights are a matrix.
+        relative: whether the learning rate must be small in relation to 1 / curvature of the losses.
     """
 
     name: str
@@ -341,7 +342,9 @@ EXACT = 1e-12
 def _paths(
     learner: Learner, population: Losses, order: np.ndarray, start: np.ndarray, rate: float
 ) -> np.ndarray:
-    """Return w_1 ... w_T for each sequence of examples, (sequences, T, d), with order (sequences, T)."""
+    """Return the weights (sequences, T, d) of a learner on sequences of examples, whose indices are
+    `order`.
+    """
     sequences, steps = order.shape
     schedule = multipliers({"name": "inverse_sqrt" if learner.inverse_sqrt else "constant"}, steps)
     shape = (2, len(start) // 2) if learner.matrix else start.shape
@@ -392,7 +395,7 @@ def _online_to_batch(random: Random, learner: Learner) -> Iterator[Measure]:
     def expected(weights: np.ndarray) -> np.ndarray:
         return population.values(weights @ population.features.T).mean(-1)
 
-    # Shape (sequences, T, examples).
+    # This has the shape (sequences, T, examples).
     every = population.values(paths @ population.features.T)
     suffered = np.take_along_axis(every, order[..., None], -1)[..., 0].mean(1)
     along = expected(paths).mean(1)

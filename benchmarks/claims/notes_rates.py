@@ -37,7 +37,7 @@ class SmoothObjective:
 
 
 def _quadratic(random: Random, size: int) -> SmoothObjective:
-    """Draw w^T Q w / 2 with a condition number of up to 1e5."""
+    """Draw a quadratic w^T Q w / 2 with a condition number of up to 1e5."""
     turn = np.linalg.qr(random.normal(size=(size, size)))[0]
     eigenvalues = 10 ** random.uniform(-5, 0, size) * 10 ** random.uniform(-2, 2)
     matrix = (turn * eigenvalues) @ turn.T
@@ -159,7 +159,7 @@ class Bend:
         return self.curvature + (self.features.T * bends) @ self.features
 
     def value(self, weights: np.ndarray) -> float:
-        """Return J - J*, as the integral of the slope from 0, which also keeps the relative precision."""
+        """Return the gap J - J*, as an integral of the slope from 0, which is precise also near 0."""
         places = [(1 + place) / 2 for place in QUADRATURE]
         slopes = [float(self.gradient(place * weights) @ weights) for place in places]
         return sum(share * slope for share, slope in zip(SHARES, slopes, strict=True)) / 2
@@ -233,7 +233,7 @@ def _newton(random: Random) -> Iterator[Measure]:
 
 
 def _quartic_gaps(random: Random) -> list[float]:
-    """Return the gaps of Newton's method on w^4 / 4 from a random start, after 0 to 40 steps."""
+    """Return J - J* of Newton's method on w^4 / 4 from a random start, after 0 to 40 steps."""
     weights = float(random.choice([-1, 1]) * 10 ** random.uniform(-3, 3))
     online = curvebench.Online("newton", {"w": np.array([weights])}, {"learning_rate": 1.0})
     gaps = [weights**4 / 4]

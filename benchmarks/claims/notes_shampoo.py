@@ -139,8 +139,10 @@ def _power_iteration(random: Random) -> Iterator[Measure]:
 
 
 def _separated(random: Random) -> list[np.ndarray]:
-    """Draw gradients: one on a single entry, and smaller ones on each entry of the other rows and columns,
-    all rotated.
+    """Draw gradients that have a large leading singular value.
+
+    One has a single nonzero entry; smaller ones have one nonzero entry each in other rows and columns. All
+    are rotated.
     """
     m, n = (int(length) for length in random.integers(2, 5, 2))
     single = np.zeros((m, n))
@@ -229,7 +231,7 @@ def _inexact_decomposition(random: Random) -> Iterator[Measure]:
 
 
 def _preconditioner_of(gradients: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
-    """Return L_t^1/4 (x) R_t^1/4 for flattened gradients (t, m n)."""
+    """Return Shampoo's preconditioner L^(1/4) (x) R^(1/4) after flattened gradients (t, m n)."""
     played = Gradients(list(gradients.reshape(-1, *shape)), 0)
     _, left, right = played.statistics(np.ones(len(gradients)))
     return np.kron(power(left, 0.25), power(right, 0.25))

@@ -102,13 +102,13 @@ def _not_a_penalty(random: Random) -> Iterator[Measure]:
 def _sizes(
     random: Random, settings: Sequence[tuple[float, float]], options: Mapping[str, Any] | None = None
 ) -> list[np.ndarray]:
-    """Return the stationary weights (ENTRIES,) of each setting, on the same random signs.
+    """Return the stationary weights (ENTRIES,) of each setting, for gradients with random signs.
 
     They are stationary when less than 1e-6 of the variance is missing.
 
     Args:
         random: generator of the instance.
-        settings: (eta, relative decay of w per step) each.
+        settings: pairs of eta and the relative decay of w per step.
         options: options of AdamW; None for coupled decay.
     """
     least = min(share for _, share in settings)
@@ -184,7 +184,7 @@ def _scaling(random: Random) -> Iterator[Measure]:
 REDUCED = (
     "the sensitivity is that of a small network on the 1,797 digits that can be installed, for 40 epochs"
 )
-# 40 epochs with minibatches of 300.
+# Number of steps in 40 epochs with minibatches of 300.
 DIGITS_STEPS = 160
 TUNING_SEEDS, FINAL_SEEDS = 3, 10
 # Number of independent draws of a decay and a set of seeds.

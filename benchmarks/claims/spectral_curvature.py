@@ -48,9 +48,9 @@ from curvebench.results.verdicts import Variant
 TIMES = np.array([0.25, 0.5, 1.0, 2.0, 4.0])
 # Maximum ratio of the error to the error of a baseline, at every time, that counts as equally fast.
 AS_FAST = 1.1
-# Maximum ratio of the distance from the default update to the Cholesky step's distance from it.
+# Maximum distance from the default update, divided by the Cholesky step's distance from it.
 AS_NEAR = 1.5
-# Maximum ratio of the distance from the default update to the default update's distance from the covariance.
+# Maximum distance from the default update, divided by its distance from the covariance.
 CLOSE = 0.5
 # Maximum ratio of two losses, larger over smaller, that count as matching.
 MATCHES = 1.5
@@ -58,7 +58,7 @@ MATCHES = 1.5
 FALLS = 0.1
 FEW_STEPS = 10
 SMALL_RATES = 1e-6 / 2.0 ** np.arange(4)
-# beta_2 n, for gaps after 1 / beta_2 steps.
+# Values of beta_2 n, at which gaps after 1 / beta_2 steps are measured.
 TIME_SHARES = np.array([0.4, 0.2, 0.1])
 CONDITIONS = (10.0, 1000.0)
 # Values of beta_2 n, the step size in relation to the dimension n.
@@ -75,10 +75,9 @@ TOLERANCES: tuple[tuple[Variant, float], ...] = ((PRINTED, 0.0), (CORRECTED, TIE
 
 
 def _by_ties(source: str, cases: Cases, **quick: Any) -> tuple[Check, ...]:
-    """Return the checks of several cases as printed, where only equal values are tied, and with a tie
-    tolerance.
+    """Return the checks of several cases in two variants, without and with a tie tolerance.
 
-    Both variants use the same instances.
+    As printed, only equal values are tied. Both variants use the same instances.
 
     Args:
         source: file and place.
@@ -141,7 +140,7 @@ class Learned:
     covariance: np.ndarray
     default: np.ndarray
     cholesky: np.ndarray
-    # The keys are kinds of the exponential map.
+    # by kind of the exponential map, `exact` or truncated
     spectral: Mapping[str, np.ndarray]
 
 
@@ -211,7 +210,7 @@ def _orders(
         start: key of `STARTS`.
         condition: condition number of the covariance.
         tie_tolerance: relative difference below which eigenvalues are tied.
-        size: n.
+        size: dimension n.
         rates, counts: beta_2, and the number of steps for each.
     """
     covariance, begun = spread_matrix(random, size, condition), STARTS[start](random, size)
@@ -388,7 +387,7 @@ class MatrixLoss(NamedTuple):
         excess: l(S) minus its minimum, from Q (n, n) and S (times, n, n).
         gradient: dl / dS, symmetric, from Q, S and the inputs (n, count) that are observed in a step.
         conditions: condition numbers of Q.
-        rates: beta_2.
+        rates: step sizes beta_2.
     """
 
     excess: Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -402,19 +401,20 @@ def _symmetric(matrix: np.ndarray) -> np.ndarray:
 
 
 def nearness(q: np.ndarray, s: np.ndarray) -> np.ndarray:
-    """Return the mean of |S Q x - x|^2 / 2 over x ~ N(0, I)."""
+    """Return the loss `nearness`, the mean of |S Q x - x|^2 / 2 over x ~ N(0, I)."""
     return np.asarray(np.sum((s @ q - np.eye(len(q))) ** 2, axis=(-2, -1)) / 2)
 
 
 def nearness_gradient(q: np.ndarray, s: np.ndarray, inputs: np.ndarray) -> np.ndarray:
-    """Return the gradient of the mean of |S Q x - x|^2 / 2 over the inputs."""
+    """Return the gradient by S of the mean of |S Q x - x|^2 / 2 over the inputs x."""
     moved = q @ inputs
     return _symmetric((s @ moved - inputs) @ moved.T) / inputs.shape[1]
 
 
 def log_det(q: np.ndarray, s: np.ndarray) -> np.ndarray:
-    """Return Tr(S Q) - log det S minus its minimum, the sum of v - 1 - log v over the eigenvalues v of S
-    Q.
+    """Return the loss Tr(S Q) - log det S minus its minimum.
+
+    This is the sum of v - 1 - log v over the eigenvalues v of S Q.
     """
     root, are_finite = np.linalg.cholesky(q), np.isfinite(s).all((-2, -1))
     values = np.linalg.eigvalsh(root.T @ np.where(are_finite[..., None, None], s, 0.0) @ root)
@@ -423,7 +423,7 @@ def log_det(q: np.ndarray, s: np.ndarray) -> np.ndarray:
 
 
 def log_det_gradient(q: np.ndarray, s: np.ndarray, inputs: np.ndarray) -> np.ndarray:
-    """Return Q - S^-1, which does not depend on the inputs."""
+    """Return the gradient Q - S^-1 of `log_det`, which does not depend on the inputs."""
     return _symmetric(q - np.linalg.inv(s))
 
 

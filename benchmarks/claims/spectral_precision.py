@@ -59,8 +59,9 @@ Measures = Callable[..., Iterator[Measure | Series]]
 def _by_ties(
     name: str, source: str, measures: Measures, quick: Mapping[str, Any], **case: Any
 ) -> list[Check]:
-    """Return the checks on one draw of seeds as printed, where only equal values are tied, and with a tie
-    tolerance.
+    """Return two checks on the same seeds, without and with a tie tolerance.
+
+    As printed, only equal values are tied.
     """
     return [
         Check(
@@ -124,13 +125,14 @@ def _stable(
 SIZE, DRAWS, DRIFT_STEPS = 16, 5, 4000
 # beta_2 and bar beta_2, the defaults of the rule.
 RATE, TURN = 0.05, 0.05
-# Number of steps between two corrections.
+# Number of steps between two corrections that make B more orthogonal.
 EVERY = 10
 
 
 def inverse_of(ops: Any, skew: Any) -> Any:
-    """Return (I - X)^-1. No library solves linear systems in bfloat16; there, it is computed in float32 and
-    rounded.
+    """Return the inverse of I - X, for a skew-symmetric matrix X.
+
+    No library solves linear systems in bfloat16; there, it is computed in float32 and rounded.
     """
     table = torch_ops_of("float32") if ops.dtype == "bfloat16" else ops
     matrix = ops.cast(ops.eye(skew.shape[-1]) - skew, table.dtype)
@@ -138,17 +140,17 @@ def inverse_of(ops: Any, skew: Any) -> Any:
 
 
 def exact_product(ops: Any, basis: Any, skew: Any) -> Any:
-    """Return B ((I + X) (I - X)^-1)."""
+    """Return B times the Cayley map of X, computed as the product B ((I + X) (I - X)^-1)."""
     return basis @ ((ops.eye(skew.shape[-1]) + skew) @ inverse_of(ops, skew))
 
 
 def exact_sum(ops: Any, basis: Any, skew: Any) -> Any:
-    """Return B + B E with E = 2 X (I - X)^-1."""
+    """Return B times the Cayley map of X, computed as the sum B + B E with E = 2 X (I - X)^-1."""
     return basis + basis @ (2 * skew @ inverse_of(ops, skew))
 
 
 def truncated_product(ops: Any, basis: Any, skew: Any) -> Any:
-    """Return B ((I + X)^2 (I + X^2) (I + X^4)), as in 003 Sec. 3.4."""
+    """Return B times the truncated Cayley map, B ((I + X)^2 (I + X^2) (I + X^4)) (003 Sec. 3.4)."""
     one, square = ops.eye(skew.shape[-1]), skew @ skew
     return basis @ ((one + skew) @ (one + skew) @ (one + square) @ (one + square @ square))
 
@@ -167,7 +169,7 @@ def drifting(
     draws: int = DRAWS,
     steps: int = DRIFT_STEPS,
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """Take full-matrix steps on gradients N(0, Sigma).
+    """Take full-matrix steps on normal gradients, and measure how far B drifts from orthogonal.
 
     Args:
         random: generator of the instance.
@@ -199,7 +201,7 @@ def drifting(
         if number % (steps // CHECKPOINTS) == 0:
             at.append(number)
             found.append(defect(_double(ops, basis)))
-            # The minimum is NaN if an entry is.
+            # If an entry is NaN, the minimum is NaN.
             least = float(np.minimum(least, _double(ops, values).min()))
     return np.array(at), np.array(found), least
 
@@ -282,9 +284,9 @@ HALF_PRECISION = PropertyClaim(
 TURNS = (0.05, 0.5, 1.5)
 # Number of times at which losses are compared.
 TIMES = 5
-# Maximum relative difference of S.
+# Maximum relative difference of S that counts as the same path.
 SAME_PATH = 0.01
-# Minimum ratio of the exact map's step time to the truncated map's.
+# Minimum step time of the exact map divided by the truncated map's that counts as much faster.
 MUCH_FASTER = 1.5
 # Number of samples of each step, and planned number of steps, so small that nothing is compiled.
 REPETITIONS, EAGER = 101, 100
@@ -293,7 +295,7 @@ REPETITIONS, EAGER = 101, 100
 def _same_losses(
     random: Random, turn: float, ties: float, seeds: int = SEEDS, steps: int = STEPS
 ) -> Iterator[Measure | Series]:
-    """Compare training with both maps in float32, from the same weights on the same minibatches."""
+    """Compare losses of training with the exact and the truncated map in float32, on the same minibatches."""
     lanes = draw_lanes(random, seeds, steps)
     hyper = {"learning_rate": RATES[2.0], "rotation_rate": turn}
     options = {"power": 2.0, "clipping": 1.0, "tie_tolerance": ties}
@@ -312,7 +314,7 @@ def _same_losses(
 
 
 def _same_path(random: Random, turn: float, ties: float, steps: int = 500) -> Iterator[Measure]:
-    """Compare S under both maps on the same gradients N(0, S_1 x S_2), in float64."""
+    """Compare the curvatures S that both Cayley maps learn from the same normal gradients, in float64."""
     shape = (6, 8)
     roots = [np.linalg.cholesky(spread_matrix(random, size, 10.0)) for size in shape]
     begun = KroneckerSpectrum(np.ones(1), tuple(Spectrum(np.eye(size), np.ones(size)) for size in shape))
@@ -330,7 +332,10 @@ def _same_path(random: Random, turn: float, ties: float, steps: int = 500) -> It
 
 
 def _near_cayley(random: Random, printed: bool) -> Iterator[Measure]:
-    """Check that the product is Cayley(X) (I - X^8); 003 prints the product with inverses of the factors."""
+    """Check that the truncated product is Cayley(X) (I - X^8).
+
+    003 prints the product with inverses of the factors.
+    """
     size = int(random.integers(2, 9))
     drawn = random.standard_normal((size, size))
     skew = (drawn - drawn.T) / np.linalg.norm(drawn - drawn.T) * random.uniform(0.3, 0.95)

@@ -36,7 +36,7 @@ RECORDS = 20
 JUDGED = {"half-way": RECORDS // 2, "at the end": RECORDS}
 # Losses below this count as this: a hundred times the rounding error of the terms of size 20 in `ackley`.
 FLOOR = 1e-12
-# 10 subclaims with 6 measures each: 4 against the limit 0, and 2 of the gains of the baselines.
+# Number of measures: 10 subclaims with 6 each, of which 4 have the limit 0.
 MEASURES = 60
 # Level of the interval whose lower end supports a measure: 5 % for each measure, since all must hold.
 SUPPORT = 1 - 2 * 0.05
@@ -131,7 +131,7 @@ class SearchMethod(NamedTuple):
 
 
 def inverse_root(spectrum: Spectrum) -> np.ndarray:
-    """Return B diag(d)^-1/2, (..., d, d)."""
+    """Return the root B diag(d)^(-1/2) of S^-1, (..., d, d)."""
     return np.asarray(spectrum.basis / np.sqrt(spectrum.values)[..., None, :])
 
 
@@ -251,7 +251,7 @@ class SearchSizes:
     """Sizes of a comparison.
 
     Args:
-        dimension: d.
+        dimension: number of parameters d.
         share: fraction of an objective's generations.
         tuning_seeds: number of seeds by which rates are chosen.
         seeds: number of fresh seeds on which methods are compared.
@@ -288,7 +288,7 @@ def best_setting(losses: np.ndarray) -> int:
         losses: (records, settings, seeds).
     """
     medians = np.median(losses[list(JUDGED.values())], -1)
-    # The last key of lexsort is the first criterion.
+    # lexsort uses the last key as the first criterion.
     return int(np.lexsort(medians)[0])
 
 

@@ -79,7 +79,7 @@ class OutcomeLaws:
     kind: str
 
     def metric(self, tau: np.ndarray) -> np.ndarray:
-        """Return F = X^T Diag(w) X, (d, d)."""
+        """Return the Fisher metric F = X^T diag(w) X, (d, d), where w are the variances of the outcomes."""
         natural = self.features @ tau
         if self.kind == "bernoulli":
             weights = np.exp(-np.logaddexp(0, natural) - np.logaddexp(0, -natural))
@@ -128,7 +128,7 @@ def _invariance(random: Random, redundant: bool) -> Iterator[Measure]:
     start, rate = random.standard_normal(size) / 2, float(random.uniform(0.02, 0.2))
     coordinates = draw_coordinates(random, size, int(random.integers(1, 5)) if redundant else 0)
     point = np.linalg.pinv(coordinates) @ start
-    # tau = U lambda does not determine lambda.
+    # Several lambda have the same tau = U lambda.
     if redundant:
         free = random.standard_normal(len(point))
         point = point + free - np.linalg.pinv(coordinates) @ (coordinates @ free)
@@ -196,7 +196,7 @@ TIED = 1e-8
 
 
 def rotation_entries(values: np.ndarray) -> np.ndarray:
-    """Return 4 (d_i / d_j + d_j / d_i - 2) for i > j (003 eq. 17)."""
+    """Return the metric's entries for rotations, 4 (d_i / d_j + d_j / d_i - 2) for i > j (003 eq. 17)."""
     rows, columns = np.tril_indices(len(values), -1)
     ratios = values[rows] / values[columns]
     return np.asarray(4 * (ratios + 1 / ratios - 2))

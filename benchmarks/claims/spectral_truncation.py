@@ -148,7 +148,7 @@ def adaptive_damping(spectrum: KroneckerSpectrum, damping: float, printed: bool)
 
 
 def _figure_5(random: Random) -> Iterator[Measure]:
-    """Compare steps of the rule from I with the steps of 003 Fig. 5."""
+    """Compare steps of the rule from S = I with the steps of 003 Fig. 5."""
     (size,) = lengths_of(random, 1, 2, 5)
     rate, gamma = float(random.uniform(0.02, 0.5)), float(random.integers(2))
     damping, gradients = float(10.0 ** random.uniform(-3, 0)), draw_gradients(random, (size,), 3)
@@ -168,7 +168,7 @@ def _figure_5(random: Random) -> Iterator[Measure]:
 
 
 def _rule_figure_6(random: Random) -> Iterator[Measure]:
-    """Compare steps of the rule from I with the scheme's steps, which `_figure_6` compares with 003 Fig.
+    """Compare steps of the rule from S = I with steps of the scheme, which `_figure_6` compares with 003 Fig.
     6.
     """
     shape = lengths_of(random, 2, 2, 3)
@@ -185,7 +185,7 @@ def _rule_figure_6(random: Random) -> Iterator[Measure]:
 def _figure_6(random: Random, printed: bool) -> Iterator[Measure]:
     spectrum, gradient = draw_state(random, "kronecker")
     rate, gamma = float(random.uniform(0.02, 0.5)), float(random.integers(2))
-    # Damping is relative to S, and not only to the gradient.
+    # The damping is drawn in relation to the size of S, and not only of the gradient.
     damping = float(spectrum.scale[0] * 10.0 ** random.uniform(-2, 0))
     after = stepped(spectrum, gradient, rate, gamma, TRUNCATED_MAPS, damping)
     traces = adaptive_damping(spectrum, damping, printed)
@@ -397,7 +397,9 @@ DIAGONAL_OPTIONS: Mapping[str, Any] = {"exponential": "first_order", "start": "i
 
 
 def _draw_diagonal(random: Random) -> tuple[np.ndarray, float]:
-    """Draw gradients (T, m, n) with deviations over 2 orders of magnitude, some entries 0; and beta_2."""
+    """Draw beta_2 and gradients (T, m, n), whose standard deviations span 2 orders of magnitude; some entries
+    are 0.
+    """
     shape = lengths_of(random, int(random.integers(1, 3)))
     gradients = random.standard_normal((PATH, *shape)) * 10.0 ** random.uniform(-1, 1, shape)
     return gradients * (random.random(gradients.shape) < 0.9), float(random.uniform(0.01, 0.3))

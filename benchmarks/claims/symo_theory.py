@@ -574,7 +574,7 @@ def _flows(random: Random, constant: bool) -> Iterator[Measure]:
 
 def _constant(random: Random) -> Iterator[Measure]:
     """Check that steps with a constant rate follow eqs. 51 and 52 until sqrt(s) is below the rate, and then
-    alternate.
+    alternate between two values.
     """
     size = int(random.integers(1, 8))
     hessian, offset = draw_hessian(random, size), random.standard_normal(size)

@@ -139,7 +139,7 @@ def _conv2d(x: jax.Array, weight: jax.Array, stride: int = 1, padding: int = 0) 
 
 
 def _over_windows(x: jax.Array, start: float, reduce: Any, window: int, stride: int) -> jax.Array:
-    """Reduce each window of images (N, C, H, W) to a number."""
+    """Reduce each window of images (images, channels, height, width) to a number, as in pooling."""
     return jax.lax.reduce_window(x, start, reduce, (1, 1, window, window), (1, 1, stride, stride), "VALID")
 
 
@@ -210,8 +210,8 @@ def jax_ops(dtype: str = "float32", device: str = "cpu") -> Ops:
         cast=lambda x, name: x.astype(name) if jnp.issubdtype(x.dtype, jnp.floating) else x,
         cast_like=lambda x, other: x.astype(other.dtype),
         stop_gradient=jax.lax.stop_gradient,
-        abs=lambda x: x * jnp.sign(x),  # gradient 0 at 0, as in torch
-        relu=lambda x: jnp.where(x > 0, x, jnp.zeros_like(x)),  # gradient 0 at 0, as in torch
+        abs=lambda x: x * jnp.sign(x),  # has the gradient 0 at x = 0, as in PyTorch
+        relu=lambda x: jnp.where(x > 0, x, jnp.zeros_like(x)),  # has the gradient 0 at x = 0, as in PyTorch
         gelu=lambda x: jax.nn.gelu(x, approximate=False),
         **named(jax.nn, ("silu", "sigmoid", "log_sigmoid", "softmax", "log_softmax", "logsumexp")),
         conv2d=_conv2d,

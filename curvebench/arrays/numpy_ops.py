@@ -1,4 +1,4 @@
-"""Array functions on NumPy: the reference for update rules, without automatic differentiation."""
+"""Array functions on NumPy, the reference with which tests compare. They cannot be differentiated."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from curvebench.arrays.ops import Ops
 
 
 def _cast(x: np.ndarray, name: str) -> np.ndarray:
-    import ml_dtypes  # a dependency of JAX; NumPy has no bfloat16
+    import ml_dtypes  # a dependency of JAX that provides bfloat16, which NumPy does not have
 
     if x.dtype.kind in "iub":
         return x

@@ -88,12 +88,12 @@ class Ops:
     maximum: Callable[[Array, Any], Array]
     minimum: Callable[[Array, Any], Array]
     clip: Callable[[Array, float, float], Array]
-    sum: Callable[..., Array]  # (x, axis=None, keepdims=False)
+    sum: Callable[..., Array]  # arguments (x, axis=None, keepdims=False), as for `mean` and `max`
     mean: Callable[..., Array]
     max: Callable[..., Array]
     cumsum: Callable[[Array, int], Array]
     argmax: Callable[[Array, int], Array]
-    argsort: Callable[[Array, int], Array]  # ascending and stable
+    argsort: Callable[[Array, int], Array]  # indices in ascending order of the values; the sort is stable
     swapaxes: Callable[[Array, int, int], Array]
     flip: Callable[[Array, int], Array]
     permute_dims: Callable[[Array, tuple[int, ...]], Array]
@@ -130,8 +130,10 @@ class Ops:
     softmax: Callable[[Array, int], Array]
     log_softmax: Callable[[Array, int], Array]
     logsumexp: Callable[[Array, int], Array]
-    conv2d: Callable[..., Array]  # (x (N, C, H, W), weight (O, C, h, w), stride=1, padding=0)
-    max_pool2d: Callable[[Array, int, int], Array]  # (x (N, C, H, W), window, stride)
+    # Images have the shape (images, channels, height, width).
+    # The filters of `conv2d` have the shape (outputs, channels, height, width).
+    conv2d: Callable[..., Array]  # arguments (images, filters, stride=1, padding=0)
+    max_pool2d: Callable[[Array, int, int], Array]  # arguments (images, window, stride)
     average_pool2d: Callable[[Array, int, int], Array]
 
     def bases(self, matrices: Any) -> Any:

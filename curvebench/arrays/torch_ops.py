@@ -1,4 +1,7 @@
-"""Array functions on PyTorch: one table for functions that are mapped over runs, one for single runs."""
+"""Array functions on PyTorch.
+
+`TorchOps` is for functions that are mapped over several runs, `SingleRunOps` for functions of a single run.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,8 @@ from torch.nn import functional
 from curvebench.arrays.common_names import COMMON, guarded, named, symmetric_part
 from curvebench.arrays.ops import Array, Ops
 
-# Further functions that PyTorch provides by the same name. Their argument `axis` is called `dim` there,
-# and is passed by position.
+# Further functions that PyTorch provides by the same name.
+# Their argument `axis` must be passed by position, since PyTorch calls it `dim`.
 BY_DIM = (
     *("abs", "relu", "sigmoid", "softmax", "log_softmax", "logsumexp"),
     *("cumsum", "argmax", "concatenate", "stack"),
@@ -22,7 +25,10 @@ BY_DIM = (
 
 
 class _Tap(torch.autograd.Function):  # type: ignore[misc]  # torch has no types here
-    """Identity function of y, by whose differentiation `slot` gets the gradient observe(g) (`Ops.tap`)."""
+    """Implementation of `Ops.tap`: the identity, whose differentiation gives `slot` the gradient observe(g).
+
+    Here g is the gradient of y.
+    """
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, observe: Any, y: torch.Tensor, slot: torch.Tensor) -> Any:
@@ -64,7 +70,7 @@ class TorchOps(Ops):
         return normalized, mean, torch.clamp(inverse_deviation**-2 - epsilon, min=0.0)
 
     def from_basis(self, bases: Any, coordinates: Array) -> Array:
-        return coordinates @ bases.mT  # for a small V, einsum would take up to four times as long
+        return coordinates @ bases.mT  # for small matrices, einsum would take up to four times as long
 
     def to_basis(self, bases: Any, vectors: Array) -> Array:
         return vectors @ bases

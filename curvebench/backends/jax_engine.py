@@ -34,12 +34,12 @@ IN_PLACE = {"xla_cpu_copy_insertion_use_region_analysis": True}
 MULTIPLICATIONS_WORTH_OPTIMIZING = 5e9
 QUICK: Options = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
 # Number of multiplications below which a program is not optimized at all, which halves the time again.
-# The steps of runs are always optimized: without optimization they round differently,
-# so that a chaotic run would have another curve.
+# The steps of runs are always optimized, since steps that are not optimized round differently.
+# A chaotic run would then have another curve.
 MULTIPLICATIONS_WORTH_MORE = 3e8
 UNOPTIMIZED: Options = QUICK | {"xla_backend_optimization_level": 0}
 # Number of examples from which the lanes are evaluated one after another on a CPU.
-# This is then faster than one batched program (docs/performance.md).
+# From this number on, a batched program takes longer than single lanes (docs/performance.md).
 MANY_EXAMPLES = 1_000
 
 

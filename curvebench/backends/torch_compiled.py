@@ -33,7 +33,7 @@ def require_compiler(compiler: str, device: str) -> None:
     """Check that this machine has the program that a backend of torch.compile needs.
 
     Raises:
-        NoCompiler: when it is missing.
+        NoCompiler: when the program is missing.
     """
     if compiler != "inductor":
         return
@@ -156,9 +156,10 @@ def leaves_of(tree: Any) -> list[torch.Tensor]:
 
 
 def _guards_arguments(guards: Sequence[Any]) -> list[bool]:
-    """Return, for each guard of a compiled step, whether it is about an argument. Only these are checked.
+    """Return, for each guard of a compiled step, whether torch.compile must check it at each call.
 
-    The other guards, about 200, are about variables that the step closes over, which do not change.
+    A guard is a condition under which a compiled program is valid. Only guards on arguments are checked. The
+    other guards, about 200, are on variables that the step closes over, which do not change.
     """
     roots = [re.split(r"\W", guard.name, maxsplit=1)[0] for guard in guards]
     return [root in ("", "grad", "state", "param", "values", "stopped") for root in roots]

@@ -146,11 +146,14 @@ class LaneOptimizers:
 
     @property
     def has_modes(self) -> bool:
-        """Whether an optimizer has an evaluation mode, whose parameters differ from those in training."""
+        """Whether an optimizer has an evaluation mode, in which parameters have values of their own."""
         return any(map(_has_modes, self.optimizers))
 
     def evaluated(self) -> Tensors:
-        """Return copies of the leaves in the evaluation mode of the optimizers, and resume training."""
+        """Return copies of the values that the leaves have in the evaluation mode of the optimizers.
+
+        The leaves and the mode are restored, so that training can continue.
+        """
         trained = [view.clone() for view in self._views]
         self._set_mode("eval")
         values = [view.clone() for view in self._views]
@@ -161,7 +164,7 @@ class LaneOptimizers:
         return values
 
     def states(self) -> Iterator[Any]:
-        """Yield the states of the optimizers, and of optimizers that these wrap."""
+        """Yield the states of the optimizers, and those of optimizers that they wrap."""
         for optimizer in self.optimizers:
             attributes = vars(optimizer).values()
             wrapped = (value for value in attributes if isinstance(value, torch.optim.Optimizer))

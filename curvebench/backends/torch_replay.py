@@ -20,8 +20,8 @@ from curvebench.steps.derivatives import Evaluation, StepInfo
 # Largest size of all results of operations for which an evaluation is recorded.
 # In larger evaluations, the time between the operations is negligible.
 MAX_BYTES = 1 << 28
-# Tags of operations that cannot be replayed, because they draw random numbers or return numbers to the host,
-# on which an `if` may depend.
+# Tags of operations that cannot be replayed: they draw random numbers, or return numbers to the host.
+# An `if` of the recorded code may depend on such a number.
 REFUSED = {torch.Tag.nondeterministic_seeded, torch.Tag.data_dependent_output}
 MASKS = (torch.bool, torch.uint8)
 
@@ -113,7 +113,11 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch has no types 
                 self._register(item, self.graph.call_function(operator.getitem, (node, number)))
 
     def replay_of(self, results: Any) -> Any:
-        """Return a function of the arguments that computes a tree of recorded results."""
+        """Return the function that replays the record: it computes `results` from other arguments.
+
+        Args:
+            results: nested tuples and mappings of recorded tensors.
+        """
         self.graph.output(pytree.tree_map(self.node, results))
         self.graph.eliminate_dead_code()
         return GraphModule(self.constants, self.graph).forward

@@ -49,7 +49,8 @@ class StepContext:
         schedule: multiplier of the learning rate.
         info: loss, gradient and needs of the step.
         model: model state before the step.
-        stopped: whether each lane has stopped and is not updated, (S, K); None if no lane can stop.
+        stopped: whether each lane has stopped and is not updated, (seeds, settings); None if no lane can
+            stop.
     """
 
     program: Program
@@ -63,14 +64,14 @@ class StepContext:
 
     @cached_property
     def flat(self) -> torch.Tensor:
-        """The gradient in the coordinates of the basis, (S, K, d)."""
+        """The gradient in the coordinates of the basis, (seeds, settings, coordinates)."""
         flat = flat_gradient(self.program, self.info.gradient, self.constants.matrices)
         self.info = self.info._replace(gradient={})
         return flat
 
     @property
     def vector(self) -> torch.Tensor:
-        """The gradient of a single run in the coordinates of the basis, (d,)."""
+        """The gradient of a single run in the coordinates of the basis, a vector."""
         return self.flat.view(-1)
 
     @cached_property
@@ -205,7 +206,7 @@ class RuleUpdate:
     steppers: Mapping[int, Stepper]
 
     def bind(self, program: Program, carry: Carry, rotated: bool, number: int) -> Bound:
-        """Bind the update to the buffers of a carry; the arguments are those of `FusedUpdate.bind`."""
+        """Bind the update to the buffers of a carry. The arguments are those of `FusedUpdate.bind`."""
         param, state = self.group.take(program.ops, carry.coordinates), carry.state[number]
 
         def update(context: StepContext) -> None:
@@ -253,14 +254,14 @@ def warm(loaded: Loaded, inputs: Inputs, number: int, steppers: Mapping[int, Ste
 def flat_gradient(
     program: Program, gradient: Mapping[str, torch.Tensor], matrices: Sequence[Any]
 ) -> torch.Tensor:
-    """Return the gradient in the coordinates of the basis as one array (S, K, d).
+    """Return the gradient in the coordinates of the basis as one array (seeds, settings, coordinates).
 
     A compiled update accepts a view of this array only if the viewed array has the number of axes for which
     the update was compiled. Therefore `warm` calls this function as well.
 
     Args:
         program: the program of the run.
-        gradient: the gradient by parameter name, arrays (S, K, ...).
+        gradient: the gradient by parameter name, arrays (seeds, settings, *shape).
         matrices: the matrices of the basis; empty without a basis.
     """
     if matrices or next(iter(gradient.values())).shape[:2].numel() > 1:
@@ -342,7 +343,7 @@ class TorchSegment:
     def _step(
         self, carry: Carry, constants: Constants, inputs: Inputs, number: int, schedule: float
     ) -> tuple[Carry, torch.Tensor]:
-        """Take one step, and return the new carry and the loss of each lane, (S, K)."""
+        """Take one step, and return the new carry and the loss of each lane, (seeds, settings)."""
         program = self.program
         point = program.point(carry, constants, inputs) if self.params is None else self.params
         info = program.evaluate(point, carry.model, constants, inputs, program.update.work_of(number))

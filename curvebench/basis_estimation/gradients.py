@@ -24,10 +24,10 @@ from curvebench.steps.examples import gathered, generators_of
 from curvebench.workloads.arguments import Random
 from curvebench.workloads.workload import Problem, Workload, examples_in
 
-# Largest number of gradients that one mapped call computes, and on a CPU the largest memory of the call in
-# bytes. If a call does not fit the CPU's caches, full batches of digits take 1.6 times as long. With one call
-# per gradient, gradients of the linear network take 12 times as long. The gradients do not depend on either
-# number.
+# Largest number of gradients that one mapped call computes, and on a CPU the call's largest memory in bytes.
+# If a call does not fit into the CPU's caches, full batches of digits take 1.6 times as long.
+# With one call per gradient, gradients of the linear network take 12 times as long.
+# The values of gradients do not depend on either number.
 MAX_CHUNK, CHUNK_BYTES = 256, 1 << 26
 
 
@@ -167,7 +167,7 @@ def _chunks(
         batch = data
         if order is not None:
             indices = order[start : start + chunk]
-            if sampling.workload.streamed:  # only the examples of these batches are read
+            if sampling.workload.streamed:  # read only the examples of these batches
                 generators = generators_of([random], "egop examples of sample", start)
                 examples = gathered(train, indices[:, None], engine.threads, generators)
                 batch = {name: ops.asarray(values[:, 0]) for name, values in examples.items()}

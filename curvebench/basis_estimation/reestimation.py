@@ -113,7 +113,7 @@ class Renewal:
         return carry._replace(coordinates=coordinates, state=state), after, seconds
 
     def _estimated(self, iterate: Problem, seed: int, steps: int) -> list[np.ndarray]:
-        """Return V of each group.
+        """Estimate the matrix V of each group of parameters around the parameters of a run.
 
         If a gradient is not finite, return an empty list, and note that the run keeps its basis.
         """

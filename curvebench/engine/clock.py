@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 PHASES = ("import", "data", "compile", "step", "evaluation")
 CHECKPOINT = "checkpoint"  # phase of writing and reading checkpoints; tables report it as other seconds
-# Subdivisions of phases: `data` includes the time of waiting for the inputs of the next steps (WAITING),
-# and `step` includes the time of estimating a basis again during a run (BASIS).
+# Subdivision of the phase `data`: WAITING is the time of waiting for the inputs of the next steps.
+# Subdivision of the phase `step`: BASIS is the time of estimating a basis again during a run.
 WAITING, BASIS = "waiting", "basis"
 
 

@@ -50,7 +50,7 @@ class Measurement:
         return StepEvaluation(self.engine, self.workload.loss, per_seed=not self.workload.shared_data)
 
     def values(self, carry: Carry, constants: Constants, splits: Mapping[str, Any]) -> dict[str, Any]:
-        """Compute the metrics of the given splits, (S, K) by full name such as `validation_loss`."""
+        """Compute the metrics of given splits by full name, such as `validation_loss`, (seeds, settings)."""
         params, workload = self.program.evaluation_point(carry, constants), self.workload
         with self.engine.products():
             return {
@@ -84,7 +84,7 @@ def evaluator(bundle: Bundle, engine: Engine, loaded: Loaded, programs: Programs
             compile for this bundle only.
 
     Returns:
-        A function whose result has float64 arrays (S, K) by full name of the metric.
+        A function whose result has float64 arrays (seeds, settings) by full name of the metric.
     """
     workload, size, programs = bundle.workload, bundle.workload.evaluation_batch, programs or Programs()
     ops, splits = engine.ops, bundle.problems[0].splits
@@ -149,9 +149,10 @@ def evaluator(bundle: Bundle, engine: Engine, loaded: Loaded, programs: Programs
 
 
 def mean_losses(ops: Ops, losses: StepLosses) -> tuple[np.ndarray, np.ndarray]:
-    """Return two arrays (S, K): mean loss of the steps since the last evaluation, and loss of the first step.
+    """Return the mean loss of the steps since the last evaluation, and the loss of the first of these steps.
 
-    The mean is NaN for a lane that has taken no step since the last evaluation.
+    Both arrays have the shape (seeds, settings). The mean is NaN for a lane that has taken no step since the
+    last evaluation.
     """
     total, count, first = (np.array(ops.to_numpy(array), np.float64) for array in losses)
     return np.divide(total, count, out=np.full_like(total, math.nan), where=count > 0), first

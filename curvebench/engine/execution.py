@@ -31,8 +31,8 @@ from curvebench.workloads.workload import MINIBATCH_LOSS
 # Name, among the values of an evaluation, of the number of gradients that closures have computed so far.
 CLOSURE_GRADIENTS = "closure_gradients"
 METRIC = "metric "  # prefix of the names of metrics in a checkpoint
-# Approximate largest duration of a segment. Only between segments, a run can write a checkpoint or react to
-# SIGTERM.
+# Approximate largest duration of a segment.
+# Only between segments, a run can write a checkpoint or react to SIGTERM.
 SEGMENT_SECONDS = 5.0
 
 
@@ -97,8 +97,8 @@ def execute(
             programs (their tile). With None, programs are compiled for this bundle only.
 
     Returns:
-        The metrics of all lanes, of shape (evaluations + 1, S, K), the steps at which they were evaluated,
-        and the step at which each lane diverged or stopped.
+        The metrics of all lanes, of shape (evaluations + 1, seeds, settings), the steps at which they were
+        evaluated, and the step at which each lane diverged or stopped.
 
     Raises:
         ValueError: when a basis is estimated again during the run, and the bundle has more than one setting.

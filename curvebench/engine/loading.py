@@ -45,10 +45,14 @@ def stacked(
 
 
 def cast_rule(rule: Rule, policy: Policy) -> Rule:
-    """Return a rule that updates parameters in the precision in which the policy stores them.
+    """Return a rule that updates parameters in the precision in which they are stored.
 
-    If the policy computes in a higher precision, the returned rule rounds its results. An optimizer of
-    PyTorch is not changed.
+    If the precision policy computes in a higher precision, the returned rule rounds its results. An optimizer
+    of PyTorch is not changed.
+
+    Args:
+        rule: the rule.
+        policy: the precisions in which parameters are stored and in which rules compute.
 
     Raises:
         OptionError: if the rule does not support the precision of parameters.

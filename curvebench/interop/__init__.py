@@ -40,7 +40,7 @@ def chosen(rule: str | Rule, options: Options | None) -> Rule:
     """Return a rule with the given options.
 
     Args:
-        rule: the name of a registered rule, or a rule. Options of this rule that are not given stay the same.
+        rule: the name of a registered rule, or a rule. Options that are not given stay those of this rule.
         options: options by name; None to change no option.
 
     Raises:

@@ -31,7 +31,7 @@ def load_file(path: Path) -> ModuleType:
     if spec is None or spec.loader is None or not path.is_file():
         raise InputError(f"{path}: there is no such file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # before it is executed, since dataclasses look up their module there
+    sys.modules[name] = module  # register it before execution, since dataclasses look up their module there
     spec.loader.exec_module(module)
     return module
 

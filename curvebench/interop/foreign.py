@@ -195,10 +195,12 @@ def _arguments(locator: str, defaults: Mapping[str, Any]) -> Callable[[Any], Any
 
 
 def _check_groups(groups: Any) -> None:
-    """Check the argument `groups`, a mapping from kinds or names of parameters to the options of their group.
+    """Check the argument `groups`.
+
+    It must be a mapping from kinds or names of parameters to the options of a parameter group.
 
     Raises:
-        OptionError: when it is no such mapping, or a group has an invalid learning rate or optimizer.
+        OptionError: when `groups` is another value, or a group has an invalid learning rate or optimizer.
     """
     if not isinstance(groups, Mapping) or not all(isinstance(group, Mapping) for group in groups.values()):
         raise OptionError(
@@ -506,7 +508,7 @@ MAKERS: Mapping[str, Callable[..., Rule]] = {"torch": _torch, "optax": _optax}
 
 
 def _load(locator: str) -> Any:
-    """Import the class or function that a locator names.
+    """Import the class or function that a locator, such as `torch:torch.optim.NAdam`, names.
 
     Raises:
         InputError: when the module cannot be imported, or lacks the name.
@@ -525,7 +527,7 @@ def _load(locator: str) -> Any:
 
 
 def _called(locator: str, *params: Any, **arguments: Any) -> Any:
-    """Call the class or function that a locator names.
+    """Call the class or function that a locator, such as `torch:torch.optim.NAdam`, names.
 
     Raises:
         InputError: when the call raises an error. The message shows the arguments that the study gives.

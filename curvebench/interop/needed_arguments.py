@@ -12,7 +12,7 @@ from typing import Any
 ADAMW = "torch:torch.optim.AdamW"
 # For optimizers that accept only matrices: AdamW updates all other parameters.
 MATRICES = {"groups": {"weight": {}, "others": {"optimizer": ADAMW}}}
-# For optimizers whose parameter groups say which updates are orthogonalized.
+# For optimizers whose parameter groups say for which parameters the update is orthogonalized.
 USE_MUON = {"groups": {"weight": {"use_muon": True}, "others": {"use_muon": False}}}
 # For optimizers that compute two gradients per step, and therefore call a closure.
 TWICE = {"base_optimizer": "torch:torch.optim.SGD", "closure": True}

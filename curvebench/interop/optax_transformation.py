@@ -2,8 +2,8 @@
 
 Optax calls `init` and `update` with a tree of arrays. A rule expects either one array per parameter or one
 vector of all parameters. `_BoundRule` converts between the tree and these arrays; it is derived again from
-the parameters at every call, which costs nothing inside compiled code. The amortized work of a step are
-expensive computations of a rule that only some steps do, such as an eigendecomposition.
+the parameters at every call, which costs nothing inside compiled code. Amortized work is an expensive
+computation of a rule that only some steps do, such as an eigendecomposition.
 """
 
 from __future__ import annotations

@@ -108,8 +108,8 @@ class LayerSums(NamedTuple):
         """Return the Kronecker factors A (1, n, n) and G (1, m, m) of a layer's Fisher matrix.
 
         Args:
-            layer: the layer as the rule receives it. If it has no bias, A has no row and column for one, even
-                if the module has a bias.
+            layer: the layer as the rule receives it. If this layer has no bias, A has no row and column for a
+                bias, even if the module has one.
             fisher: the rule's option `fisher`.
             examples: number of examples over which the loss is a mean.
         """

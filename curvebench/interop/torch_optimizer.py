@@ -128,11 +128,15 @@ class Batch:
 
     @property
     def columns(self) -> Iterator[tuple[str, Tensors]]:
-        """Pairs of a parameter's name in the form, and of this parameter of all units."""
+        """For each parameter of a unit: its name in the form, and its tensors in all units."""
         return ((str(number), column) for number, column in enumerate(zip(*self.units, strict=True)))
 
     def flat(self, read: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-        """Return a flat buffer (units, entries per unit) of the values that `read` returns for parameters."""
+        """Return values of all parameters as one flat buffer (units, entries per unit).
+
+        Args:
+            read: function that returns the value of a parameter, such as the gradient.
+        """
         arrays = {name: _stacked([read(param) for param in column]) for name, column in self.columns}
         return self.form.update.layout.flatten(self.ops, arrays, 1)
 
@@ -188,7 +192,7 @@ def _recipe(rule: Rule) -> Any:
 
 
 def _biases(group: Mapping[str, Any]) -> dict[str, str]:
-    """Find the biases of a parameter group by the names that PyTorch gives.
+    """Find the biases of a parameter group by their names.
 
     `NAME.bias` is a bias if the group has a `NAME.weight` with two axes or more.
 
@@ -275,7 +279,7 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
 
         Raises:
             InputError: when a hyperparameter or gradient is invalid, or a closure is missing. All checks
-                precede the update, so that no parameter is changed then.
+                precede the update, so that an error leaves all parameters unchanged.
         """
         loss = None
         if closure is not None:

@@ -129,7 +129,7 @@ def with_data(claims: Iterable[PropertyClaim]) -> tuple[list[PropertyClaim], dic
 
 
 def columns(row: Row) -> dict[str, Any]:
-    """Return a row of the table `checks` without the columns that describe the job."""
+    """Return the columns of the table `checks` for a measure, except the columns that describe the job."""
     fields = {**vars(row), **asdict(row.measure), "holds": row.measure.holds}
     return {name: value for name, value in fields.items() if name not in ("measure", "sampled")}
 

@@ -142,7 +142,7 @@ class _Meter:
         return sum(self.estimated(spec, workload, basis).clock.seconds.values())
 
     def runs(self, spec: RunsSpec, workload: WorkloadSpec, basis: BasisSpec) -> Cost:
-        """Return the cost of a method on a workload: all its rounds, which share a compiled program."""
+        """Return the cost of a method on a workload, summed over rounds, which share compiled programs."""
         rounds = [in_round for in_round in map(spec.in_round, spec.rounds) if basis in in_round.bases]
         counts = [len(in_round.seeds) * in_round.tries(in_round.rounds[0]) for in_round in rounds]
         count, lanes = min(steps_of(spec, self.instance(workload)), STEPS), min(max(counts), MAX_LANES)
@@ -164,7 +164,7 @@ class _Meter:
         steps: int,
         settings: tuple[Setting, ...],
     ) -> Clock:
-        """Run a job with one run of a few steps for each setting, and return its clock."""
+        """Run a job with a short run for each setting, and return its clock with the seconds by phase."""
         stored = bases()[basis.name].stored
         bases_jobs = (self.estimated(spec, workload, basis).spec.hash,) if stored else ()
         schedule = spec.training.schedule

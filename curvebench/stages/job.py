@@ -369,7 +369,7 @@ def groups_of(basis: BasisSpec, instance: Instance) -> tuple[Group, ...]:
 
 
 def sampling_of(basis: BasisSpec, instance: Instance) -> GradientSampling:
-    """Return how a basis samples gradients before runs: their number, and the distribution of parameters."""
+    """Return how a basis samples gradients before runs: how many, and at which random parameters."""
     kind = bases()[basis.name]
     dimension = sum(value.size for value in instance.problem.parameters.values())
     distribution = kind.sampling(basis.options)
@@ -428,7 +428,7 @@ def workload_of(spec: WorkloadSpec, splits: Collection[str] | None = None) -> Wo
 
 
 def precision_of(spec: JobSpec, workload: Workload) -> Precision:
-    """Return the precision of a workload's runs: as the study says, or else as the workload says."""
+    """Return the precision of a workload's runs: the study's choice, or else the workload's default."""
     assert isinstance(spec, BasesSpec | TrainingSpec)
     return spec.precision or workload.dtype
 

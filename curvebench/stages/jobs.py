@@ -96,7 +96,7 @@ def run_job(
         not_retried = {item["what"]: Failure(item["outcome"], item["reason"]) for item in failures}
         job.supervision.not_retried = not_retried
         job.supervision.ended = Failure("interrupted", "never run with these settings, nor now (keep_failed)")
-    if job.supervision.ended is None:  # Otherwise nothing is computed.
+    if job.supervision.ended is None:  # if the job has ended, it computes nothing and needs no device
         _check_device(job)
     job.folder.mkdir(parents=True, exist_ok=True)
     with _interruptible(job.supervision.ended is None):
@@ -151,7 +151,7 @@ def _compute(job: Job) -> None:
 
 
 def _mark(job: Job) -> None:
-    """Write `failed.json` with the failures of the job, for the next call; remove it if nothing failed."""
+    """Write the job's failures to `failed.json` for the next call. If nothing failed, remove the file."""
     marker = job.folder / FAILED
     if job.failures:
         write_texts({marker: json.dumps(job.failures, indent=1) + "\n"})
@@ -234,7 +234,7 @@ def _total_seconds(since: float | None) -> float:
         return time.monotonic() - since
     stat = Path("/proc/self/stat")
     if hasattr(time, "CLOCK_BOOTTIME") and stat.exists():
-        # Subtract two times since the start of the machine; dates would be rounded to seconds (proc(5)).
+        # Use times since the start of the machine: the date of a start is rounded to seconds (proc(5)).
         ticks = int(stat.read_text().rpartition(")")[2].split()[19])
         return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
     import psutil

@@ -204,8 +204,8 @@ class _CellRun:
         """Read or compute all lanes of the cell, and return their rows."""
         supervision, building = self.job.supervision, Lanes(self.number)
         if not self.cell.settings:
-            # Record why there is no setting. If the tuning runs are in this job, it has recorded their
-            # failures.
+            # Record why there are no settings, unless the failed tuning runs are in this job.
+            # It has recorded their failures then.
             if self.job.upstream("runs"):
                 reason = "no runs that tune it: they were interrupted, and come first, or failed"
                 self.job.fail(self._name, Failure("interrupted", reason))
@@ -276,7 +276,7 @@ class _CellRun:
                     # If SIGTERM has arrived, the process ends now, and the rows must be stored before.
                     if checkpoints.termination.came:
                         self._store_failed(lanes, failure)
-                except Interrupted as error:  # store these lanes; the job adds the lanes that have not begun
+                except Interrupted as error:  # store these lanes here, and those not begun at the job's end
                     self._store_failed(lanes, failure_of(error, supervision.journal.read()[1]))
                     raise
                 else:

@@ -30,7 +30,7 @@ from typing import Any
 from curvebench.paths import WORKERS
 
 IDLE_SECONDS = 10.0  # time for which a worker waits for a job; Snakemake starts the next within 1 or 2 s
-OWN_CODE = ("curvebench/", "data:")  # prefixes of source names that are not code of users
+OWN_CODE = ("curvebench/", "data:")  # prefixes of the names of all sources that are not code of users
 
 
 def folder_of_workers(spec: Path, threads: str) -> Path | None:
@@ -43,8 +43,9 @@ def folder_of_workers(spec: Path, threads: str) -> Path | None:
     folder = Path(os.environ.get(WORKERS) or os.devnull)
     if not folder.is_dir():
         return None
-    # Machines and Slurm jobs cannot share workers, but may share a folder for temporary files. The folder's
-    # name has a short hash of theirs: on some systems the path of a socket has at most 103 bytes.
+    # Machines and Slurm jobs cannot share workers, but may share a folder for temporary files.
+    # Therefore their names are in the folder's name.
+    # Use a short hash of the names: on some systems, the path of a socket has at most 103 bytes.
     place = f"{socket.gethostname()} {os.environ.get('SLURM_JOB_ID')}"
     try:
         content = json.loads(spec.read_text())

@@ -27,9 +27,9 @@ Function = Callable[..., Any]
 class StepInfo(NamedTuple):
     """Loss, gradient and needs of a step for all lanes, S seeds x K settings."""
 
-    loss: Array  # shape (S, K)
-    gradient: dict[str, Array]  # by parameter name in the original coordinates; shapes (S, K, *shape)
-    model: dict[str, Array]  # state of the model after the loss was evaluated; shapes (S, K, ...)
+    loss: Array  # loss of each lane, (S, K) for S seeds and K settings
+    gradient: dict[str, Array]  # gradient by parameter name in the original coordinates, (S, K, *shape)
+    model: dict[str, Array]  # arrays of the model's state after the loss was evaluated, (S, K, ...)
     # Values of the rule's needs by name: arrays (S, K, ...), or nested mappings of such arrays.
     # They are in the original coordinates. Amortized needs are missing at steps that do not observe.
     needs: dict[str, Any]
@@ -54,7 +54,7 @@ class Derivatives(Protocol):
     many_examples: float  # from this number of examples on, lanes are faster one after another than at once
 
     def products(self) -> AbstractContextManager[Any]:
-        """Return a context that sets the library's precision of matrix products to that of the model."""
+        """Return a context in which the library computes matrix products in the precision of the model."""
 
     def vmap(self, function: Function, axes: tuple[int | None, ...]) -> Function:
         """Vectorize a function over the axis of each argument that `axes` names; None means no axis."""
@@ -73,7 +73,7 @@ class Derivatives(Protocol):
         """
 
     def unbatched(self, function: Function) -> Function:
-        """Prepare a function of a single run, so that `compile_unbatched` can compile it by itself later."""
+        """Prepare a function of a single run, so that `Engine.compile_unbatched` can compile it later."""
 
     def grad(self, function: Function) -> Function:
         """Return the gradient of a scalar function."""
@@ -228,7 +228,7 @@ class StepEvaluation:
         return StepInfo(value, grads, new_model, {need.name: need.evaluate(at_point()) for need in due})
 
     def _point(self, single: bool, params: Any, state: Any, batch: Any, noise: Any, draw: Any) -> LossAtPoint:
-        """Return the loss of one run around its parameters `params`, from which needs are computed."""
+        """Return the loss of one run as a function of parameters, by which needs are computed at `params`."""
         ops, lay, likelihood = self.derivatives.ops, self.lay, self.likelihood
         assert lay is not None, "given where there are needs"
 

@@ -53,7 +53,7 @@ def multiplications(loaded: Loaded, inputs: Inputs, steps: int | None) -> float:
 class Engine(Derivatives, Protocol):
     """A backend with a device and a precision. Methods with a body are defaults that most backends share."""
 
-    tree: Any  # functions of the library for nested containers, such as `tree_map_with_path`
+    tree: Any  # module of the library with functions on nested containers, such as `tree_map_with_path`
     device: str
     policy: Policy
     notes: list[str]  # how the engine computed, such as fallbacks that it used; part of the provenance
@@ -134,7 +134,7 @@ class Engine(Derivatives, Protocol):
         return False
 
     def to_device(self, array: np.ndarray) -> Array:
-        """Start to copy an array to the device, with real numbers in the precision of computation."""
+        """Start to copy an array to the device, and return the copy, in the precision of computation."""
         return self.ops.asarray(array)
 
     def limit_threads(self, threads: int) -> None:

@@ -46,7 +46,7 @@ class Stack:
     stop: int
 
     def take(self, ops: Ops, flat: Array) -> Array:
-        """Return the leaves (*lanes, leaves, *shape) of a buffer (*lanes, total)."""
+        """Return the stack's parameters in a buffer (*lanes, total) as one array (*lanes, leaves, *shape)."""
         leaves = flat[..., self.start : self.stop]
         return ops.reshape(leaves, (*flat.shape[:-1], len(self.roles), *self.shape))
 
@@ -83,11 +83,11 @@ class Layout:
     Without a basis, the two buffers are the same.
 
     Args:
-        shapes: by name in buffer order, the shapes of the arrays that the update rule receives. Without a
+        shapes: shapes of the arrays that the update rule receives, by name in buffer order. Without a
             basis, or with a square matrix V, they are the shapes of the parameters. A reduced basis replaces
             the arrays of a block by one vector; an auxiliary basis adds a vector before them.
         roles: the roles of these arrays, by the same names.
-        parameters: by name in buffer order, the shapes of the parameters.
+        parameters: shapes of the parameters, by name in buffer order.
         blocks: the blocks that a basis transforms, in buffer order and without overlap.
     """
 
@@ -108,7 +108,7 @@ class Layout:
 
     @property
     def stacks(self) -> tuple[Stack, ...]:
-        """The stacks in buffer order; each is as long as possible."""
+        """The stacks in buffer order. All adjacent arrays of equal shape and kind are in one stack."""
         stacks, start = [], 0
         for (_, shape), names in itertools.groupby(self.shapes, self._kind_and_shape):
             roles = tuple(self.roles[name] for name in names)
@@ -192,7 +192,13 @@ def end_to_end(ops: Ops, shapes: Shapes, arrays: Mapping[str, Array], batch: int
 
 
 def by_name(ops: Ops, shapes: Shapes, flat: Array) -> dict[str, Array]:
-    """Split an array (*lanes, entries) into named arrays (*lanes, *shape): the inverse of `end_to_end`."""
+    """Split an array (*lanes, entries) into named arrays (*lanes, *shape): the inverse of `end_to_end`.
+
+    Args:
+        ops: array functions.
+        shapes: shape of each array by name; their entries follow each other in this order.
+        flat: the array, with any leading axes `*lanes`.
+    """
     arrays, start = {}, 0
     for name, shape in shapes.items():
         stop = start + math.prod(shape)
@@ -212,7 +218,11 @@ def _size(shapes: Shapes) -> int:
 
 
 def leading_name(group: Sequence[str]) -> str:
-    """Return the name, for a block of these parameters, of the vector of coordinates along V's columns."""
+    """Return the name that a layout gives to the coordinates of a block along the columns of V.
+
+    Args:
+        group: names of the block's parameters.
+    """
     return f"leading {' + '.join(group)}"
 
 
@@ -281,7 +291,8 @@ def roles_of(shapes: Shapes, kinds: Mapping[str, Any] | None = None) -> dict[str
 
     Args:
         shapes: shape of each parameter by name, in order from inputs to outputs.
-        kinds: by the names of some parameters, their kind; or a complete `Role` if the layer is known too.
+        kinds: kinds of some parameters by name. If the layer of a parameter is also known, give a complete
+            `Role` instead of the kind.
 
     Raises:
         ValueError: if `kinds` names a parameter or a kind that does not exist.
@@ -293,9 +304,8 @@ def roles_of(shapes: Shapes, kinds: Mapping[str, Any] | None = None) -> dict[str
         if not isinstance(kind, Role) and kind not in KINDS:
             raise ValueError(unknown(f"kinds: {name}", "kind", kind, KINDS))
     by_axes = {0: "vector", 1: "vector", 4: "convolution"}
-    kind_of: dict[str, Any] = {
-        name: kinds.get(name, by_axes.get(len(shape), "weight")) for name, shape in shapes.items()
-    }
+    kind_of: dict[str, Any] = {name: by_axes.get(len(shape), "weight") for name, shape in shapes.items()}
+    kind_of |= kinds
     biases = [name for name, kind in kind_of.items() if kind == "bias"]
     weights = [name for name, kind in kind_of.items() if kind in LAYER_KINDS]
     layer_of: dict[str, int] = {}

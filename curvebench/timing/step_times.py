@@ -73,8 +73,8 @@ def _status(process: Path, key: str) -> int | None:
     return int(match[1]) * 1024 if match else None
 
 
-# Smallest duration of a sample. A short segment is repeated, so that clock resolution and interrupts matter
-# little. It is repeated at most MAX_CALLS times.
+# Smallest duration of a sample, so that clock resolution and interrupts matter little.
+# A shorter segment is repeated, but at most MAX_CALLS times.
 SAMPLE_SECONDS = 0.01
 MAX_CALLS = 50
 
@@ -82,8 +82,8 @@ MAX_CALLS = 50
 def _no_update(
     ops: Ops, grad: Array, state: tuple[()], param: Array, hyper: Mapping[str, Array]
 ) -> tuple[Array, tuple[()]]:
-    # The condition is never true, so that parameters do not change. Because a compiler cannot know this,
-    # it can neither remove the computation of the gradient nor move it out of a loop.
+    # The condition is never true, so that parameters do not change.
+    # A compiler does not know this: it can neither remove the gradient nor move it out of a loop.
     return ops.where(hyper["step"] < 0, grad, param), state
 
 
@@ -158,7 +158,7 @@ class _Compiled:
         return loaded
 
     def memory(self) -> Memory:
-        """Measure the memory of the method: before its arrays are loaded, and during a segment."""
+        """Measure the memory of the process, before the method's arrays are loaded and during a segment."""
         baseline = resident_bytes()
         # Depending on the address of a host array, a backend either shares its memory or copies it.
         # Load from copies that are made after the baseline: memory is then counted once in both cases.
@@ -250,7 +250,7 @@ def stretch(bundle: Bundle, steps: int) -> tuple[int, int]:
         steps: minimum number of steps, unless the run has fewer.
     """
     every = bundle.rule.refresh_every or 1
-    steps = max(split_interval(bundle, steps))  # the inputs of a segment must fit on the device
+    steps = max(split_interval(bundle, steps))  # shorten the segment if its inputs need too much memory
     first_steps = min(1, len(bundle.schedule) - 1)
     return min(every * math.ceil(steps / every), len(bundle.schedule) - first_steps), first_steps
 
@@ -325,7 +325,7 @@ def _left_out(method: str, fail: Callable[[str, Exception], None] | None) -> Ite
 
 
 def _timings(runs: list[_TimedRun], repetitions: int, progress: Callable[[str], None]) -> list[Timing]:
-    """Time segments and evaluations of all runs in turn. The timings of their preparation come first."""
+    """Time segments and evaluations of all runs in turn. The result begins with the times of preparation."""
     timings = []
     for run in runs:
         method, seconds = run.contestant, run.contestant.clock.seconds

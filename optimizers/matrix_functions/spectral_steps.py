@@ -27,7 +27,7 @@ class KroneckerSpectrum(NamedTuple):
     """Kronecker product S = alpha S_1 x S_2 x ... of a factor per axis, of determinant 1 (003 Claim 5)."""
 
     scale: Any  # alpha, (..., 1), above 0.
-    factors: tuple[Spectrum, ...]  # One factor per axis.
+    factors: tuple[Spectrum, ...]  # one spectral factorization for each axis of a parameter
 
 
 # Functions that return e^x or its first order 1 + x, and the logarithm of this factor.

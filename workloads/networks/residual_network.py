@@ -141,7 +141,7 @@ def residual_logits(
             return ops.batch_norm(x, *statistics, scale, shift, EPSILON)
         normal, mean, variance = ops.batch_norm_in_training(x, scale, shift, EPSILON)
         count = x.shape[0] * math.prod(x.shape[2:])
-        unbiased = variance * (count / max(count - 1, 1))  # a single value has variance 0
+        unbiased = variance * (count / max(count - 1, 1))  # with count 1, the variance is 0 in any case
         for part, value in {"mean": mean, "variance": unbiased}.items():
             running[f"{name}_{part}"] = (1 - MOMENTUM) * state[f"{name}_{part}"] + MOMENTUM * value
         return normal

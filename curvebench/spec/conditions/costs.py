@@ -1,4 +1,7 @@
-"""Costs of final runs, of which less is better: steps or gradients until a threshold is met, and seconds."""
+"""Conditions that compare costs of final runs: steps or gradients until a threshold is met, and seconds.
+
+A final run is a run with the tuned setting. A smaller cost is better.
+"""
 
 from __future__ import annotations
 
