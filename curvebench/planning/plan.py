@@ -508,7 +508,8 @@ def parity_job(
 def checks_job(module: str, scale: str, results: Path, tree: SourceTree) -> PlannedJob:
     """Return the job that checks the claims of a module of `benchmarks/claims`.
 
-    Claims may look up rules, bases and workloads by name. Therefore the hash of the job covers all of them.
+    Claims may look up update rules, bases and workloads by name. Therefore the hash of the job depends on the
+    sources of all of them.
     """
     claims = claims_of(module)
     workload_specs = at_defaults(name for claim in claims for name in claim.workloads)

@@ -79,7 +79,7 @@ class JobSpec(Document):
         return type(self).model_validate({**dict(self), **changes})
 
     def to_json(self) -> str:
-        """Return the text of the spec file, with a line for each value, which diff can compare."""
+        """Return the text of the spec file. Each value has its own line, so that diff can compare files."""
         return self.model_dump_json(indent=1) + "\n"
 
     @property
