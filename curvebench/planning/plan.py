@@ -317,7 +317,7 @@ class Planner:
                 spec = job_specs.BasesSpec(
                     stage="bases", device=device, precision=precision, **self._common(backend, (), share, ())
                 )
-                jobs.append(PlannedJob(spec, self.results, spec.cells))
+                jobs.append(PlannedJob(spec, self.results, spec.combinations))
         return tuple(jobs)
 
     def _shares(
