@@ -91,14 +91,14 @@ class _Reader:
             in_letters(self.path.stem)
         ids = [claim.id for claim in file.claims]
         problems.once("claims", ids, "the id {!r} is given twice; ids must differ")
-        resolved = self.workloads, self.optimizers, self.bases
+        _, optimizers, bases = self.workloads, self.optimizers, self.bases
         # If a workload, optimizer or basis is unknown, each claim that names it would cause another message.
         if not problems:
             self._check_metrics()
             self._check_ties()
             for key, condition in _conditions(file.claims):
                 self._check_condition(key, condition)
-                problems.known(key, "the study", "method", condition.named, methods(*resolved[1:]))
+                problems.known(key, "the study", "method", condition.named, methods(optimizers, bases))
             self._check_workloads()
         self._check_costs()
         for name, scale in file.scales.items():
@@ -112,9 +112,7 @@ class _Reader:
             self._check_accumulation(f"scales.{name}.gradient_accumulation", file.training(name), specs)
         problems.known("schedule.name", "curvebench", "schedule", [file.schedule.name], SHAPES)
         problems.check()
-        return Study(
-            path=self.path, file=file, optimizers=self.optimizers, bases=self.bases, workloads=workloads
-        )
+        return Study(path=self.path, file=file, optimizers=optimizers, bases=bases, workloads=workloads)
 
     # --- names -----------------------------------------------------------------------------------
 
