@@ -195,7 +195,7 @@ class Bundle:
 
     @property
     def is_random(self) -> bool:
-        """Whether steps draw random numbers (`draws`)."""
+        """Whether the loss or the needs of the rule draw random numbers at each step."""
         return self.workload.noise is not None or any(need.draw for need in self.needs)
 
     @property
@@ -210,7 +210,7 @@ class Bundle:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Shape of the lanes as they are computed: (slots, width) if padded to a tile, else (S, K)."""
+        """Shape of the lanes as they are computed: (slots, width) of a tile, or else (seeds, settings)."""
         return self.lanes if self.tile is None else (self.tile.slots, self.tile.width)
 
     @cached_property
