@@ -317,7 +317,7 @@ class Planner:
                 spec = job_specs.BasesSpec(
                     stage="bases", device=device, precision=precision, **self._common(backend, (), share, ())
                 )
-                jobs.append(PlannedJob(spec, self.results, spec.cells))
+                jobs.append(PlannedJob(spec, self.results, spec.combinations))
         return tuple(jobs)
 
     def _shares(
@@ -508,7 +508,8 @@ def parity_job(
 def checks_job(module: str, scale: str, results: Path, tree: SourceTree) -> PlannedJob:
     """Return the job that checks the claims of a module of `benchmarks/claims`.
 
-    Claims may look up rules, bases and workloads by name. Therefore the hash of the job covers all of them.
+    Claims may look up update rules, bases and workloads by name. Therefore the hash of the job depends on the
+    sources of all of them.
     """
     claims = claims_of(module)
     workload_specs = at_defaults(name for claim in claims for name in claim.workloads)
