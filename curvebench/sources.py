@@ -149,6 +149,11 @@ class SourceTree:
 
         A public name, as in `from curvebench import Rule`, counts as the module that defines it. `import
         curvebench` counts as all public names, because the file may use any of them.
+
+        Args:
+            module: dotted name of the file's module, to which relative imports refer.
+            path: the file.
+            followed: packages whose imports are followed.
         """
         package = module if path.name == "__init__.py" else module.rpartition(".")[0]
         try:
@@ -162,7 +167,7 @@ class SourceTree:
             for imported in names
             if _is_below(name := EXPORTS.get(imported.removeprefix("curvebench."), imported), followed)
             for part in _with_packages(name)
-            if self._file(part) is not None  # otherwise the name is a function's or a class's
+            if self._file(part) is not None  # leave out names of functions and classes
         )
 
 

@@ -130,10 +130,8 @@ def adafactor(chosen: Options) -> Rule:
     threshold d (which the notes have at 1), of the floor of the parameter scale epsilon_2 and of epsilon_1
     are from Shazeer and Stern (2018), Alg. 4.
     """
-    numbers = {
-        "learning_rate": LEARNING_RATE,
-        "epsilon": Hyperparameter("added to g^2; 0 is legal", 1e-30, 0.0),
-    }
+    numbers = {"learning_rate": LEARNING_RATE}
+    numbers["epsilon"] = Hyperparameter("added to g^2; 0 is legal", 1e-30, 0.0)
     if chosen["first_moment"]:
         numbers["beta1"] = ADAM.hyperparameters["beta1"]
     if chosen["beta2_schedule"]:

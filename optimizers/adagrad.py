@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from curvebench.optimizers.arrays import EPSILON_INSIDE_ROOT, Array, Hyper, Ops, safe_divide, smoothed_root
+from curvebench.optimizers.arrays import INSIDE_ROOT, Array, Hyper, Ops, safe_divide, smoothed_root
 from curvebench.optimizers.matrix_functions import inverse_root, rank_cutoff
 from curvebench.optimizers.options import Options
 from curvebench.optimizers.rule import LEARNING_RATE, Hyperparameter, Rule, configured, starting_at_zero
@@ -81,7 +81,7 @@ def _update_full(
     return param - hyper["learning_rate"] * (root @ column)[..., 0], OuterProducts(outer_products)
 
 
-OPTIONS = {"epsilon_inside_root": EPSILON_INSIDE_ROOT}
+OPTIONS = {"epsilon_inside_root": INSIDE_ROOT}
 
 
 @configured("adagrad", OPTIONS)

@@ -11,15 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from curvebench.optimizers.arrays import (
-    EPSILON_INSIDE_ROOT,
-    Array,
-    Hyper,
-    Ops,
-    State,
-    safe_divide,
-    smoothed_root,
-)
+from curvebench.optimizers.arrays import INSIDE_ROOT, Array, Hyper, Ops, State, safe_divide, smoothed_root
 from curvebench.optimizers.options import Option, OptionError, Options, complete
 from curvebench.optimizers.rule import LEARNING_RATE, Hyperparameter, Rule, positive, share, starting_at_zero
 from curvebench.optimizers.state_precision import configured_with_state
@@ -51,7 +43,7 @@ ADAM_OPTIONS = {
         _read_amsgrad,
     ),
     "nesterov": Option(False, "whether the gradient is added to the momentum once more", flag),
-    "epsilon_inside_root": EPSILON_INSIDE_ROOT,
+    "epsilon_inside_root": INSIDE_ROOT,
 }
 ADAMW_OPTIONS = {
     **ADAM_OPTIONS,

@@ -55,4 +55,4 @@ def smoothed_root(ops: Ops, square: Array, epsilon: Array, inside: bool) -> Arra
     return ops.sqrt(square + epsilon) if inside else ops.sqrt(square) + epsilon
 
 
-EPSILON_INSIDE_ROOT = Option(False, "whether epsilon is added inside the root instead of to it", flag)
+INSIDE_ROOT = Option(False, "whether epsilon is added inside the root instead of to it", flag)

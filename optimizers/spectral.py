@@ -85,12 +85,7 @@ class Curvature(Protocol):
 
 
 # By the name of a hyperparameter, the name of the argument of `spectral_step` that it sets.
-_NUMBERS_OF_A_STEP = {
-    "curvature_rate": "rate",
-    "gamma": "gamma",
-    "damping": "damping",
-    "rotation_rate": "rotation_rate",
-}
+_NUMBERS_OF_A_STEP = {"curvature_rate": "rate"} | {key: key for key in ("gamma", "damping", "rotation_rate")}
 
 
 def _step(hyper: Hyper) -> dict[str, Array]:

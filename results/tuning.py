@@ -68,7 +68,12 @@ class Judge:
         return runs.filter(~missing()).with_columns(first=first, second=second)
 
     def _value(self, metric: str, which: str) -> pl.Expr:
-        """Return an expression for the final or best value of a metric as a cost."""
+        """Return an expression for the final or best value of a metric as a cost.
+
+        Args:
+            metric: name of the metric.
+            which: `final` or `best`.
+        """
         value = named(metric, f"{which}_metrics")
         return value if self.direction_of(metric) == "minimize" else -value
 

@@ -38,7 +38,10 @@ class NotWritten(InputError):
 def write_table(path: Path, frame: pl.DataFrame | pl.LazyFrame, schema: pl.Schema) -> None:
     """Write a table with its schema, completely or not at all.
 
-    A lazy frame is streamed to the file. Error messages call the table by the stem of `path`.
+    Args:
+        path: the file. Its name without the suffix is the name of the table in error messages.
+        frame: the table; a lazy frame is streamed to the file.
+        schema: data type by column.
 
     Raises:
         InputError: when a column is missing, unknown or has a type whose conversion would lose values, or
@@ -61,8 +64,13 @@ def typed(frame: pl.LazyFrame, schema: pl.Schema, table: str) -> pl.LazyFrame:
     A value that does not fit (a text that is no category, an integer that is too large) is detected when the
     frame is collected.
 
+    Args:
+        frame: the table.
+        schema: data type by column.
+        table: name of the table, for messages.
+
     Raises:
-        InputError: naming the table and the columns that are missing, unknown or of another type.
+        InputError: when columns are missing, unknown or of another type; the message names them.
     """
     columns = frame.collect_schema()
     absent = [name for name in schema if name not in columns]
@@ -140,7 +148,12 @@ def _refusal(path: Path) -> int | None:
 
 
 def _first_line(error: InvalidOperationError, schema: pl.Schema) -> str:
-    """Return polars' message about a failed cast, with the valid categories if the column is an Enum."""
+    """Return polars' message about a failed cast, with the valid categories if the column is an Enum.
+
+    Args:
+        error: the exception of polars.
+        schema: data type by column.
+    """
     line = str(error).partition("\n")[0]
     for name, dtype in schema.items():
         if isinstance(dtype, pl.Enum) and f"column '{name}'" in line:

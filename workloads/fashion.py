@@ -104,10 +104,7 @@ TRAIN, TEST, CLASSES = 60_000, 10_000, 10  # numbers of training and test images
 HELD_OUT = {"validation": 0.25, "test": 0.75}
 HEAD_WIDTH = 16  # units of an attention head
 # Fields that all workloads of this file share.
-DATA: dict[str, Any] = {
-    "missing": lambda settings: FASHION.missing(),
-    "files": lambda settings: FASHION.paths(),
-}
+DATA: dict[str, Any] = {"missing": lambda _: FASHION.missing(), "files": lambda _: FASHION.paths()}
 WINDOWS = (1, 2, 4, 7, 14)  # possible side lengths of the squares that an image is divided into
 
 

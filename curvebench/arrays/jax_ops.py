@@ -139,7 +139,7 @@ def _conv2d(x: jax.Array, weight: jax.Array, stride: int = 1, padding: int = 0) 
 
 
 def _over_windows(x: jax.Array, start: float, reduce: Any, window: int, stride: int) -> jax.Array:
-    """Reduce each window of images (N, C, H, W) to a number."""
+    """Reduce each window of images (images, channels, height, width) to a number, as in pooling."""
     return jax.lax.reduce_window(x, start, reduce, (1, 1, window, window), (1, 1, stride, stride), "VALID")
 
 

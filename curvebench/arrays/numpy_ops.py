@@ -1,4 +1,4 @@
-"""Array functions on NumPy: the reference for update rules, without automatic differentiation."""
+"""Array functions on NumPy, the reference with which tests compare. They cannot be differentiated."""
 
 from __future__ import annotations
 

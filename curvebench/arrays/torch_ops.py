@@ -1,4 +1,7 @@
-"""Array functions on PyTorch: one table for functions that are mapped over runs, one for single runs."""
+"""Array functions on PyTorch.
+
+`TorchOps` is for functions that are mapped over several runs, `SingleRunOps` for functions of a single run.
+"""
 
 from __future__ import annotations
 

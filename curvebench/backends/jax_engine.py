@@ -39,7 +39,7 @@ QUICK: Options = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codege
 MULTIPLICATIONS_WORTH_MORE = 3e8
 UNOPTIMIZED: Options = QUICK | {"xla_backend_optimization_level": 0}
 # Number of examples from which the lanes are evaluated one after another on a CPU.
-# This is then faster than one batched program (docs/performance.md).
+# From this number on, a batched program takes longer than single lanes (docs/performance.md).
 MANY_EXAMPLES = 1_000
 
 

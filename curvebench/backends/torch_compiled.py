@@ -33,7 +33,7 @@ def require_compiler(compiler: str, device: str) -> None:
     """Check that this machine has the program that a backend of torch.compile needs.
 
     Raises:
-        NoCompiler: when it is missing.
+        NoCompiler: when the program is missing.
     """
     if compiler != "inductor":
         return

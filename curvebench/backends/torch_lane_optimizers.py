@@ -164,7 +164,7 @@ class LaneOptimizers:
         return values
 
     def states(self) -> Iterator[Any]:
-        """Yield the states of the optimizers, and of optimizers that these wrap."""
+        """Yield the states of the optimizers, and those of optimizers that they wrap."""
         for optimizer in self.optimizers:
             attributes = vars(optimizer).values()
             wrapped = (value for value in attributes if isinstance(value, torch.optim.Optimizer))

@@ -113,7 +113,11 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch has no types 
                 self._register(item, self.graph.call_function(operator.getitem, (node, number)))
 
     def replay_of(self, results: Any) -> Any:
-        """Return a function of the arguments that computes a tree of recorded results."""
+        """Return the function that replays the record: it computes `results` from other arguments.
+
+        Args:
+            results: nested tuples and mappings of recorded tensors.
+        """
         self.graph.output(pytree.tree_map(self.node, results))
         self.graph.eliminate_dead_code()
         return GraphModule(self.constants, self.graph).forward

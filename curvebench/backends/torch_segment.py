@@ -206,7 +206,7 @@ class RuleUpdate:
     steppers: Mapping[int, Stepper]
 
     def bind(self, program: Program, carry: Carry, rotated: bool, number: int) -> Bound:
-        """Bind the update to the buffers of a carry; the arguments are those of `FusedUpdate.bind`."""
+        """Bind the update to the buffers of a carry. The arguments are those of `FusedUpdate.bind`."""
         param, state = self.group.take(program.ops, carry.coordinates), carry.state[number]
 
         def update(context: StepContext) -> None:

@@ -119,12 +119,8 @@ def _check_workloads(studies: Sequence[Study]) -> None:
     from curvebench.engine.first_evaluation import check_evaluation
     from curvebench.registry import find_workload
 
-    uses = [
-        (study, scale, spec)
-        for study in studies
-        for scale, specs in study.workloads.items()
-        for spec in specs
-    ]
+    scales = [(study, scale) for study in studies for scale in study.scales]
+    uses = [(study, scale, spec) for study, scale in scales for spec in study.workloads[scale]]
     with_data = [use for use in uses if find_workload(use[2].locator).missing(use[2].settings) is None]
     evaluated, problems = set[str](), Problems()
     for study, scale, spec in sorted(with_data, key=lambda use: _size(use[2])):

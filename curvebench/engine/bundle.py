@@ -115,19 +115,18 @@ class Bundle:
     tile: Tile | None = None
 
     def __post_init__(self) -> None:
+        owner = self.workload.name
         sources = [name for name, split in self.problems[0].splits.items() if not isinstance(split, Mapping)]
         if sources and not self.workload.streamed:
-            raise ValueError(f"{self.workload.name}: {', '.join(sources)} is a data source: set streamed")
+            raise ValueError(f"{owner}: {', '.join(sources)} is a data source: set streamed")
         draws = any(need.draw for need in self.rule.needs) or self.workload.noise is not None
         if (draws or sources or self.reestimation) and len(self.randoms) != len(self.problems):
-            raise ValueError(
-                f"{self.workload.name}: what draws in a run needs randoms, a generator a problem"
-            )
+            raise ValueError(f"{owner}: what draws in a run needs randoms, a generator a problem")
         if self.workload.streamed and self.orders is None:
-            raise ValueError(f"{self.workload.name} is streamed: it needs a batch_size")
+            raise ValueError(f"{owner} is streamed: it needs a batch_size")
         parts = self.protocol.gradient_accumulation
         if parts > 1 and (self.orders is None or self.batch_size % parts):
-            raise ValueError(f"{self.workload.name}: gradient_accumulation: {parts} divides no batch_size")
+            raise ValueError(f"{owner}: gradient_accumulation: {parts} divides no batch_size")
 
     @property
     def layout(self) -> Layout:
@@ -196,7 +195,7 @@ class Bundle:
 
     @property
     def is_random(self) -> bool:
-        """Whether steps draw random numbers (`draws`)."""
+        """Whether the loss or the needs of the rule draw random numbers at each step."""
         return self.workload.noise is not None or any(need.draw for need in self.needs)
 
     @property
@@ -211,7 +210,7 @@ class Bundle:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Shape of the lanes as they are computed: (slots, width) if padded to a tile, else (S, K)."""
+        """Shape of the lanes as they are computed: (slots, width) of a tile, or else (seeds, settings)."""
         return self.lanes if self.tile is None else (self.tile.slots, self.tile.width)
 
     @cached_property

@@ -1,7 +1,9 @@
-"""Checkpoints of a bundle's run, from which it resumes bit for bit after its process was ended.
+"""Checkpoints of a run, from which it resumes bit for bit after its process was ended.
 
-A checkpoint is one file of NumPy (.npz). Checkpoints are written between segments of the run: one after each
-CHECKPOINT_SECONDS, and one when the process receives SIGTERM.
+A checkpoint is a file in the format of NumPy (.npz). It contains the state of a bundle, the runs that are
+computed together. Checkpoints are written between segments, the stretches of steps that one call of the
+device
+computes: at intervals of CHECKPOINT_SECONDS, and when the process receives SIGTERM.
 """
 
 from __future__ import annotations

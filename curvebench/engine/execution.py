@@ -97,8 +97,8 @@ def execute(
             programs (their tile). With None, programs are compiled for this bundle only.
 
     Returns:
-        The metrics of all lanes, of shape (evaluations + 1, S, K), the steps at which they were evaluated,
-        and the step at which each lane diverged or stopped.
+        The metrics of all lanes, of shape (evaluations + 1, seeds, settings), the steps at which they were
+        evaluated, and the step at which each lane diverged or stopped.
 
     Raises:
         ValueError: when a basis is estimated again during the run, and the bundle has more than one setting.

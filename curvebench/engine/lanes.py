@@ -36,7 +36,7 @@ GUIDE = "docs/how-to/add-an-optimizer.md"
 
 
 class Traced(np.ndarray):
-    """Array that cannot become a Python number or truth value, like an array in a traced JAX function."""
+    """Array that raises an error if it is used as a Python number or truth value, as JAX does in tracing."""
 
     def _refuse(self, *_: Any) -> NoReturn:
         raise InputError(

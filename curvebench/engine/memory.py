@@ -28,8 +28,8 @@ from curvebench.workloads.workload import Split, Workload, examples_in
 
 # Largest number of multiplications in all rounds of a cell for which the rounds share a tile.
 # Counted are products of a parameter and an example, and of an entry of a basis and a gradient.
-# With more multiplications, it is faster to compile each round for its own number of lanes:
-# the settings of a seed then share the products with its basis (docs/performance.md).
+# With more multiplications, it is faster to compile each round for its own number of lanes.
+# The settings of a seed then share the products with the basis of the seed (docs/performance.md).
 MAX_TILED_PRODUCTS = 10**10
 
 

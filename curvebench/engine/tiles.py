@@ -46,7 +46,11 @@ class Tile:
     width: int
 
     def parts(self, seeds: int, settings: int) -> list[tuple[slice, slice]]:
-        """Divide S seeds x K settings into rectangles that each fit the tile."""
+        """Divide numbers of seeds and settings into parts that each fit into the tile.
+
+        Returns:
+            The range of seeds and the range of settings of each part.
+        """
         at_once = min(settings, self.slots * self.width)
         rows = max(1, self.slots // math.ceil(at_once / self.width))
         return list(itertools.product(cuts(seeds, rows), cuts(settings, at_once)))

@@ -195,10 +195,12 @@ def _arguments(locator: str, defaults: Mapping[str, Any]) -> Callable[[Any], Any
 
 
 def _check_groups(groups: Any) -> None:
-    """Check the argument `groups`, a mapping from kinds or names of parameters to the options of their group.
+    """Check the argument `groups`.
+
+    It must be a mapping from kinds or names of parameters to the options of a parameter group.
 
     Raises:
-        OptionError: when it is no such mapping, or a group has an invalid learning rate or optimizer.
+        OptionError: when `groups` is another value, or a group has an invalid learning rate or optimizer.
     """
     if not isinstance(groups, Mapping) or not all(isinstance(group, Mapping) for group in groups.values()):
         raise OptionError(

@@ -193,9 +193,8 @@ class Online:
 
     def _lane(self, arrays: Mapping[str, np.ndarray]) -> dict[str, Array]:
         """Return arrays of the backend by name, with two leading axes of length 1 for seed and setting."""
-        return {
-            name: self._ops.asarray(np.asarray(arrays[name], self._dtype)[None, None]) for name in self._start
-        }
+        asarray, dtype = self._ops.asarray, self._dtype
+        return {name: asarray(np.asarray(arrays[name], dtype)[None, None]) for name in self._start}
 
     def _needed(self, values: Mapping[str, Any], work: Work) -> dict[str, Any]:
         """Check the values of the rule's needs, and return them with axes of seed and setting, (1, 1, ...).

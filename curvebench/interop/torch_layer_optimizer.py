@@ -80,7 +80,8 @@ class LayerRuleOptimizer(RuleOptimizer):
     backward passes since the last step. The passes must go through a call of the model as a whole; passes by
     `torch.autograd.grad` count as well. They are computed only if the next step observes (option
     `factors_every`). The loss must be a mean over examples, which are counted on the first axis of the first
-    tensor that enters the model; with several backward passes before a step, it is the sum of their losses.
+    tensor that enters the model. With several backward passes before a step, the sum of their losses must be
+    such a mean.
 
     With `fisher: empirical` the statistics come from the passes that compute the gradients, and `zero_grad`
     clears both. With `fisher: sampled` they come from passes in the context `observing`:

@@ -128,7 +128,7 @@ class Batch:
 
     @property
     def columns(self) -> Iterator[tuple[str, Tensors]]:
-        """Pairs of a parameter's name in the form, and of this parameter of all units."""
+        """For each parameter of a unit: its name in the form, and its tensors in all units."""
         return ((str(number), column) for number, column in enumerate(zip(*self.units, strict=True)))
 
     def flat(self, read: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:

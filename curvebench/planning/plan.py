@@ -43,7 +43,7 @@ from curvebench.results.archive import archive_of, checksums_of, joined_locally,
 from curvebench.results.temporary import write_texts
 from curvebench.sources import ROOT, RULES_AND_WORKLOADS, SourceTree, files_hash
 from curvebench.spec import job as job_specs
-from curvebench.spec import plan as report_plans
+from curvebench.spec import plan as plans
 from curvebench.spec.errors import InputError, Problems, by_reason, nearest, unknown
 from curvebench.spec.method import BasisSpec, Method, OptimizerSpec, WorkloadSpec, methods
 from curvebench.spec.study import Scale
@@ -130,7 +130,7 @@ def _with_seeds(studies: tuple[Study, ...], config: Config) -> tuple[Study, ...]
         return studies
     seeds = {
         plan.name: FirstSeeds(plan.first_tuning_seed, plan.first_final_seed)
-        for plan in report_plans.read_plan(config.seeds_of).studies
+        for plan in plans.read_plan(config.seeds_of).studies
     }
     return tuple(study.model_copy(update={"first_seeds": seeds.get(study.name)}) for study in studies)
 
@@ -230,7 +230,7 @@ class PlannedStudy:
 
     study: Study
     jobs: tuple[PlannedJob, ...]
-    plan: report_plans.StudyPlan
+    plan: plans.StudyPlan
 
 
 @dataclass(frozen=True)
@@ -245,7 +245,7 @@ class Planner:
         tree: cache of the hashes of source files.
     """
 
-    study: report_plans.StudyPlan
+    study: plans.StudyPlan
     scale: str
     size: Scale
     results: Path
@@ -317,7 +317,7 @@ class Planner:
                 spec = job_specs.BasesSpec(
                     stage="bases", device=device, precision=precision, **self._common(backend, (), share, ())
                 )
-                jobs.append(PlannedJob(spec, self.results, spec.cells))
+                jobs.append(PlannedJob(spec, self.results, spec.combinations))
         return tuple(jobs)
 
     def _shares(
@@ -408,7 +408,13 @@ class Planner:
         return tuple(label for label in labels if Method(optimizer.label, label).label in compared)
 
     def _timing(self, backend: str, upstream: tuple[PlannedJob, ...]) -> PlannedJob:
-        """Return the job that times the steps of all methods on a backend, with the first final seed."""
+        """Return the job that times the steps of all methods on a backend, with the first final seed.
+
+        Args:
+            backend: the backend.
+            upstream: runs jobs of the backend, and basis-estimation jobs; the job reads those that have this
+                seed.
+        """
         share = RunSelection(self.workloads, self.study.bases, self.final_seeds(backend)[:1])
         upstream = tuple(job for job in upstream if share.seeds[0] in job.spec.seeds)
         common = self._common(backend, self._running(backend), share, upstream)
@@ -423,7 +429,14 @@ class Planner:
         share: RunSelection,
         upstream: tuple[PlannedJob, ...],
     ) -> dict[str, Any]:
-        """Return the fields that the specifications of all kinds of jobs have in common."""
+        """Return the fields that the specifications of all kinds of jobs have in common.
+
+        Args:
+            backend: backend of the job.
+            optimizers: optimizers that the job runs.
+            share: workloads, bases and seeds of the job.
+            upstream: jobs whose tables the job reads.
+        """
         locators = [name for spec in optimizers for name in (spec.locator, *named_in(spec.options))]
         return {
             "study": self.study.name,
@@ -495,7 +508,8 @@ def parity_job(
 def checks_job(module: str, scale: str, results: Path, tree: SourceTree) -> PlannedJob:
     """Return the job that checks the claims of a module of `benchmarks/claims`.
 
-    Claims may look up rules, bases and workloads by name. Therefore the hash of the job covers all of them.
+    Claims may look up update rules, bases and workloads by name. Therefore the hash of the job depends on the
+    sources of all of them.
     """
     claims = claims_of(module)
     workload_specs = at_defaults(name for claim in claims for name in claim.workloads)
@@ -520,17 +534,17 @@ def checks_job(module: str, scale: str, results: Path, tree: SourceTree) -> Plan
     return PlannedJob(spec, results, lanes)
 
 
-def describe_parity(tables: Iterable[Path]) -> report_plans.ParityPlan:
+def describe_parity(tables: Iterable[Path]) -> plans.ParityPlan:
     """Return the entry of parity in the report plan.
 
     Args:
         tables: folders of the tables of the parity jobs.
     """
-    problems = tuple(map(report_plans.ProblemPlan.taken_from, PROBLEMS))
-    return report_plans.ParityPlan(steps=STEPS, tolerance=TOLERANCE, problems=problems, tables=tuple(tables))
+    problems = tuple(map(plans.ProblemPlan.taken_from, PROBLEMS))
+    return plans.ParityPlan(steps=STEPS, tolerance=TOLERANCE, problems=problems, tables=tuple(tables))
 
 
-def describe_checks(tables: Mapping[str, Path], scale: str) -> report_plans.ChecksPlan:
+def describe_checks(tables: Mapping[str, Path], scale: str) -> plans.ChecksPlan:
     """Return the entry of the property claims in the report plan; the folder of figures is filled in later.
 
     Args:
@@ -538,19 +552,19 @@ def describe_checks(tables: Mapping[str, Path], scale: str) -> report_plans.Chec
         scale: scale of the checks.
     """
     claims = [
-        report_plans.ClaimPlan.taken_from(
+        plans.ClaimPlan.taken_from(
             claim,
             file=file_of(module),
             rule=check_rule(claim),
             missing=missing_of(at_defaults(claim.workloads)) or "",
             parts=tuple(
-                report_plans.PartPlan.taken_from(part, instances=part.count(scale)) for part in claim.checks
+                plans.PartPlan.taken_from(part, instances=part.count(scale)) for part in claim.checks
             ),
         )
         for module in tables
         for claim in claims_of(module)
     ]
-    return report_plans.ChecksPlan(claims=tuple(claims), tables=tuple(tables.values()), figures=Path())
+    return plans.ChecksPlan(claims=tuple(claims), tables=tuple(tables.values()), figures=Path())
 
 
 # --- the plan ------------------------------------------------------------------------------------
@@ -572,17 +586,17 @@ class Plan:
     config: Config
     studies: tuple[PlannedStudy, ...]
     extra_jobs: tuple[PlannedJob, ...]
-    report: report_plans.ReportPlan
+    report: plans.ReportPlan
     kernels: tuple[Path, ...]
     archive_figures: Path
 
     @cached_property
-    def figures(self) -> dict[Path, tuple[report_plans.ReportPlan, tuple[str, ...]]]:
+    def figures(self) -> dict[Path, tuple[plans.ReportPlan, tuple[str, ...]]]:
         """Report plan to draw from, and paths of the tables to read, for each folder of figures.
 
         A submission has no figures of its own; its methods appear in figures of the study that it joins.
         """
-        site, report = self.report, partial(report_plans.ReportPlan, scale=self.config.scale)
+        site, report = self.report, partial(plans.ReportPlan, scale=self.config.scale)
         studies = [study for study in site.studies if not study.joins]
         folders = {study.figures: (report(studies=(study,)), _merged([study])) for study in studies}
         if site.checks:
@@ -679,9 +693,8 @@ def _jobs(jobs: Sequence[PlannedJob]) -> str:
 def _remarks(jobs: Iterable[PlannedJob]) -> Iterator[str]:
     """Yield remarks on a study's jobs: workloads with a job for each run, and the number of jobs on GPUs."""
     specs = [job.spec for job in jobs]
-    separate = {
-        spec.workloads[0].name: None for spec in specs if isinstance(spec, job_specs.RunsSpec) and spec.alone
-    }
+    runs = [spec for spec in specs if isinstance(spec, job_specs.RunsSpec)]
+    separate = {spec.workloads[0].name: None for spec in runs if spec.alone}
     if separate:
         yield f"each run of {' and '.join(separate)} a job of its own"
     on_gpus = sum(spec.device != "cpu" for spec in specs)
@@ -709,7 +722,7 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
     scale, results = config.scale, config.results
     tree = SourceTree(root)
     reports_code, results_code = _code(root, REPORTS_CODE), _code(root, RESULTS_CODE)
-    claims = _property_claims(names, config, root)
+    claims = _checked_claims(names, config, root)
     studies = _with_seeds(read_studies(config.study_folder, () if config.repeats else names), config)
     _check_ids(studies, claims)
     for study in _select(studies, claims, config):
@@ -720,9 +733,8 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
             planned.append(_planned(study, config, tree, reports_code, results_code))
     requested = (*names, *(study.plan.joins for study in planned if study.plan.joins)) if names else ()
     archive = archive_of(requested, [study.plan for study in planned])
-    sums = checksums_of(
-        (plan.published for plan in archive), (item for plan in archive for item in plan.studies)
-    )
+    in_archive = [study for plan in archive for study in plan.studies]
+    sums = checksums_of((plan.published for plan in archive), in_archive)
     archive_hash = _digest([*(plan.to_json() for plan in archive), *sums, reports_code])
     archive_figures = results / "figures" / f"{ARCHIVE}.published.{archive_hash}"
     # Commands that reproduce a published set use the studies of the checkout, not of another folder.
@@ -734,7 +746,7 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
     planned = [_with_joined(study, archive, config) for study in planned]
     extra_jobs = (*parity, *checks.values())
     kernels = _kernels(results)
-    report = report_plans.ReportPlan(
+    report = plans.ReportPlan(
         scale=scale,
         studies=tuple(study.plan for study in planned),
         skipped=tuple(skipped),
@@ -755,7 +767,7 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
     return Plan(config, tuple(planned), extra_jobs, report, kernels, archive_figures)
 
 
-def _decided(plan: report_plans.ReportPlan) -> Iterator[str]:
+def _decided(plan: plans.ReportPlan) -> Iterator[str]:
     """Yield the ids of all claims that are in a plan, including skipped studies and published sets."""
     for report in (plan, *plan.archive):
         yield from (claim.id for study in (*report.studies, *report.skipped) for claim in study.claims)
@@ -767,7 +779,7 @@ def _census(
     studies: Iterable[Study],
     checked: Mapping[str, tuple[str, PropertyClaim]],
     decided: Collection[str],
-) -> tuple[report_plans.UnrunClaim, ...]:
+) -> tuple[plans.UnrunClaim, ...]:
     """Return the claims of the census that neither this plan nor a published set decides.
 
     Args:
@@ -779,7 +791,7 @@ def _census(
     Raises:
         InputError: if the census is damaged, or names a claim that no study and no property check has.
     """
-    unrun = partial(report_plans.UnrunClaim.taken_from, reason="neither run here nor published")
+    unrun = partial(plans.UnrunClaim.taken_from, reason="neither run here nor published")
     by_id = {
         claim.id: unrun(
             claim, study=study.name, scale=study.scale_deciding(claim, config.scale), cost=study.cost
@@ -796,9 +808,7 @@ def _census(
     return tuple(claim for claim in by_id.values() if claim.id not in decided)
 
 
-def _with_joined(
-    planned: PlannedStudy, archive: Sequence[report_plans.ReportPlan], config: Config
-) -> PlannedStudy:
+def _with_joined(planned: PlannedStudy, archive: Sequence[plans.ReportPlan], config: Config) -> PlannedStudy:
     """Add the submissions that join a study's published version to the study's entry in the report plan.
 
     The name of the folder of figures then contains a hash of the submissions too.
@@ -811,15 +821,13 @@ def _with_joined(
     return replace(planned, plan=plan.model_copy(update={"figures": figures}))
 
 
-def _merged(studies: Iterable[report_plans.StudyPlan]) -> tuple[str, ...]:
+def _merged(studies: Iterable[plans.StudyPlan]) -> tuple[str, ...]:
     """Return the paths of the merged tables of studies and of submissions that join them."""
     folders = (plan.tables for study in studies for plan in (study, *study.joining))
     return tuple(f"{folder}/{name}.parquet" for folder in folders for name in inputs.MERGED)
 
 
-def _shown_claims(
-    checks: Mapping[str, PlannedJob], config: Config, code: Sequence[str]
-) -> report_plans.ChecksPlan:
+def _shown_claims(checks: Mapping[str, PlannedJob], config: Config, code: Sequence[str]) -> plans.ChecksPlan:
     """Return the entry of the property claims in the report plan, with the folder of their figures.
 
     Args:
@@ -834,9 +842,7 @@ def _shown_claims(
     return described.model_copy(update={"figures": figures})
 
 
-def _property_claims(
-    names: Sequence[str], config: Config, root: Path
-) -> dict[str, tuple[str, PropertyClaim]]:
+def _checked_claims(names: Sequence[str], config: Config, root: Path) -> dict[str, tuple[str, PropertyClaim]]:
     """Return module and property claim by id of the claim, for all property claims.
 
     If all names that the user requested are names of study files, the result is empty and no module of claims
@@ -863,9 +869,9 @@ def _compared(
 ) -> list[tuple[tuple[str, ...], tuple[ParityProblem, ...]]]:
     """Return the locators of optimizers, and the problems, of each parity job.
 
-    Optimizers of the studies are compared on all problems; if all studies are run, further optimizers on the
-    core problems. There are no jobs if the studies run on one backend only, or the configuration turns parity
-    off.
+    Optimizers of the studies are compared on all problems, each in a job of its own. If all studies are run,
+    all other optimizers are compared on the core problems, in one job. There are no jobs if the studies do
+    not run on all backends, or the configuration turns parity off.
     """
     if not config.parity:
         return []

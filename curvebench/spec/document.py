@@ -177,7 +177,12 @@ def explained(
 
 
 def _explained(error: Mapping[str, Any], model: type[BaseModel], owner: str, noun: str, raw: Any) -> str:
-    """Return the message for one error; the arguments are those of `explained`."""
+    """Return the message for one error of a document.
+
+    Args:
+        error: the error, as pydantic describes it.
+        model, owner, noun, raw: as in `explained`.
+    """
     kind, location = error["type"], _written(error["loc"], raw)
     location += error["loc"][-1:] if kind == "missing" else ()
     key = dotted(location)
@@ -209,6 +214,10 @@ def _written(location: tuple[str | int, ...], raw: Any) -> tuple[str | int, ...]
 
     Pydantic's locations also contain the names of classes if a value may be of several classes, and the keys
     `name` and `options` of entries that people write as `name: {key: value}`.
+
+    Args:
+        location: pydantic's location: keys and indices.
+        raw: the document as read from the file, before validation.
     """
     written: list[str | int] = []
     for part in location:
@@ -244,7 +253,12 @@ def _fields(model: type[BaseModel], location: tuple[str | int, ...]) -> list[tup
 
 
 def _has_tag(model: type[BaseModel], tag: str | int) -> bool:
-    """Return whether a class is the member of a union that the value `tag` of one of the TAGS selects."""
+    """Return whether a value of one of the keys `TAGS` selects this class from a union of classes.
+
+    Args:
+        model: the class.
+        tag: the value, such as `two_stage_sweep`.
+    """
     fields = model.model_fields.items()
     return any(name in TAGS and tag in get_args(field.annotation) for name, field in fields)
 

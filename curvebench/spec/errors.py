@@ -109,7 +109,12 @@ def unknown(owner: str, kind: str, name: object, valid: Iterable[str]) -> str:
 def nearest(name: object, valid: Iterable[str]) -> str:
     """Return `; did you mean ...?` with the most similar valid name; empty if no valid name is similar.
 
-    Case is ignored. If no valid name is similar as a whole, the first one that starts with `name` is used.
+    Case is ignored. If no valid name is similar as a whole, the first valid name that starts with `name` is
+    used.
+
+    Args:
+        name: the unknown name.
+        valid: all valid names.
     """
     names, written = {valid_name.lower(): valid_name for valid_name in valid}, str(name).lower()
     longer = [key for key in names if len(written) >= MIN_PREFIX_LENGTH and key.startswith(written)]
@@ -122,6 +127,10 @@ def no_beginning(name: str, valid: Iterable[str]) -> str:
 
     The message suggests the text in other upper and lower case if a valid name starts with that, otherwise
     the most similar valid name.
+
+    Args:
+        name: the text, which a user gave as the beginning of a name.
+        valid: all valid names.
     """
     names = list(valid)
     same_letters = [item[: len(name)] for item in names if name and item.lower().startswith(name.lower())]

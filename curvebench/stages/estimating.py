@@ -164,7 +164,7 @@ class _Meter:
         steps: int,
         settings: tuple[Setting, ...],
     ) -> Clock:
-        """Run a job with one run of a few steps for each setting, and return its clock."""
+        """Run a job with a short run for each setting, and return its clock with the seconds by phase."""
         stored = bases()[basis.name].stored
         bases_jobs = (self.estimated(spec, workload, basis).spec.hash,) if stored else ()
         schedule = spec.training.schedule

@@ -264,7 +264,7 @@ def _to_host(backend: Engine, arrays: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _ordered(bundle: Bundle, arrays: Mapping[str, np.ndarray]) -> Arrays:
-    """Return the arrays in the order of the bundle's layout, in which a basis has its rows."""
+    """Return the arrays in the order of the bundle's layout, which the rows of a basis also have."""
     return {name: arrays[name] for name in bundle.layout.shapes}
 
 

@@ -177,10 +177,8 @@ def failed_rows(
     """
     steps = failure.step or 0
     lane = Lane(np.empty(0), {}, failure.outcome, failure.step, steps, steps, np.empty(0, np.int64))
-    runs = [
-        {**_row(job, cell, (number, *pair), lane, built, len(lanes)), "reason": failure.reason}
-        for pair in lanes
-    ]
+    records = (_row(job, cell, (number, *pair), lane, built, len(lanes)) for pair in lanes)
+    runs = [{**record, "reason": failure.reason} for record in records]
     return RunTables(pl.DataFrame(schema=schema.CURVES), pl.DataFrame(runs, schema=schema.RUNS))
 
 
@@ -241,7 +239,13 @@ def _row(
 
 
 def _curves(runs: Sequence[str], lanes: Sequence[Lane], bundle: Bundle) -> pl.DataFrame:
-    """Return the curves of the named runs in one frame, which is faster than a frame for each run."""
+    """Return the rows of the table `curves` for all runs of a bundle, made at once to save time.
+
+    Args:
+        runs: names of the runs.
+        lanes: the result of each run.
+        bundle: the bundle of these runs.
+    """
     steps = np.concatenate([lane.steps for lane in lanes])
     evaluations = bundle.evaluations_of(steps) + np.concatenate([lane.closure_gradients for lane in lanes])
     keys = {

@@ -65,7 +65,7 @@ class Lanes(NamedTuple):
 
     @property
     def numbers(self) -> str:
-        """Text of the range of seeds and settings, for file names."""
+        """The numbers of the range of seeds and settings as text, for file names."""
         return "-".join(map(str, self[1:]))
 
     def by_setting(self) -> list[Lanes]:
@@ -245,7 +245,8 @@ class _Supervisor:
             self.child = self._started(ending)
             try:
                 status = self.child.wait()
-            # The terminal interrupts a child, too, whereas a worker dies with its supervisor.
+            # Ctrl-C reaches a child process directly, so only wait for its end.
+            # A worker needs no signal, since it ends when its supervisor ends.
             except KeyboardInterrupt:
                 if not isinstance(self.child, Worker):
                     self.child.wait()

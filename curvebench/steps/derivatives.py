@@ -54,7 +54,7 @@ class Derivatives(Protocol):
     many_examples: float  # from this number of examples on, lanes are faster one after another than at once
 
     def products(self) -> AbstractContextManager[Any]:
-        """Return a context that sets the library's precision of matrix products to that of the model."""
+        """Return a context in which the library computes matrix products in the precision of the model."""
 
     def vmap(self, function: Function, axes: tuple[int | None, ...]) -> Function:
         """Vectorize a function over the axis of each argument that `axes` names; None means no axis."""
@@ -73,7 +73,7 @@ class Derivatives(Protocol):
         """
 
     def unbatched(self, function: Function) -> Function:
-        """Prepare a function of a single run, so that `compile_unbatched` can compile it by itself later."""
+        """Prepare a function of a single run, so that `Engine.compile_unbatched` can compile it later."""
 
     def grad(self, function: Function) -> Function:
         """Return the gradient of a scalar function."""

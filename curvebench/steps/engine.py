@@ -134,7 +134,7 @@ class Engine(Derivatives, Protocol):
         return False
 
     def to_device(self, array: np.ndarray) -> Array:
-        """Start to copy an array to the device, with real numbers in the precision of computation."""
+        """Start to copy an array to the device, and return the copy, in the precision of computation."""
         return self.ops.asarray(array)
 
     def limit_threads(self, threads: int) -> None:

@@ -46,7 +46,7 @@ class Stack:
     stop: int
 
     def take(self, ops: Ops, flat: Array) -> Array:
-        """Return the leaves (*lanes, leaves, *shape) of a buffer (*lanes, total)."""
+        """Return the stack's parameters in a buffer (*lanes, total) as one array (*lanes, leaves, *shape)."""
         leaves = flat[..., self.start : self.stop]
         return ops.reshape(leaves, (*flat.shape[:-1], len(self.roles), *self.shape))
 
@@ -108,7 +108,7 @@ class Layout:
 
     @property
     def stacks(self) -> tuple[Stack, ...]:
-        """The stacks in buffer order; each is as long as possible."""
+        """The stacks in buffer order. All adjacent arrays of equal shape and kind are in one stack."""
         stacks, start = [], 0
         for (_, shape), names in itertools.groupby(self.shapes, self._kind_and_shape):
             roles = tuple(self.roles[name] for name in names)
@@ -291,7 +291,8 @@ def roles_of(shapes: Shapes, kinds: Mapping[str, Any] | None = None) -> dict[str
 
     Args:
         shapes: shape of each parameter by name, in order from inputs to outputs.
-        kinds: by the names of some parameters, their kind; or a complete `Role` if the layer is known too.
+        kinds: kinds of some parameters by name. If the layer of a parameter is also known, give a complete
+            `Role` instead of the kind.
 
     Raises:
         ValueError: if `kinds` names a parameter or a kind that does not exist.
@@ -303,9 +304,8 @@ def roles_of(shapes: Shapes, kinds: Mapping[str, Any] | None = None) -> dict[str
         if not isinstance(kind, Role) and kind not in KINDS:
             raise ValueError(unknown(f"kinds: {name}", "kind", kind, KINDS))
     by_axes = {0: "vector", 1: "vector", 4: "convolution"}
-    kind_of: dict[str, Any] = {
-        name: kinds.get(name, by_axes.get(len(shape), "weight")) for name, shape in shapes.items()
-    }
+    kind_of: dict[str, Any] = {name: by_axes.get(len(shape), "weight") for name, shape in shapes.items()}
+    kind_of |= kinds
     biases = [name for name, kind in kind_of.items() if kind == "bias"]
     weights = [name for name, kind in kind_of.items() if kind in LAYER_KINDS]
     layer_of: dict[str, int] = {}

@@ -45,7 +45,7 @@ class StepProtocol:
 
     @classmethod
     def of(cls, training: object) -> StepProtocol:
-        """Copy the fields of the same names from a training protocol."""
+        """Return the protocol of steps with the keys of a training protocol that have the same names."""
         return cls(**{key.name: getattr(training, key.name) for key in fields(cls)})
 
     @property
@@ -62,7 +62,7 @@ class StepProtocol:
         return self.accumulates + (self.clip_gradient_norm is not None)
 
     def microbatch_size(self, batch_size: int) -> int:
-        """Return the number of examples that are evaluated at once."""
+        """Return the number of examples that are evaluated at once: of a minibatch, or of a microbatch."""
         return batch_size // self.gradient_accumulation
 
 
@@ -117,7 +117,7 @@ def step_of(inputs: Inputs, index: Any) -> Inputs:
 
 
 def minibatch_of(constants: Constants, inputs: Inputs) -> dict[str, Array]:
-    """Return the minibatch of each seed by field, (S, batch_size, ...). A full batch is all training data."""
+    """Return the minibatch of each seed by field, (seeds, batch_size, ...); all data for a full batch."""
     if inputs.batch is not None:
         return dict(inputs.batch)
     order = inputs.order
@@ -130,6 +130,11 @@ def minibatch_of(constants: Constants, inputs: Inputs) -> dict[str, Array]:
 
 def microbatches(ops: Ops, inputs: Inputs, count: int) -> dict[str, Any]:
     """Divide the inputs of a step into `count` microbatches, which become a new first axis.
+
+    Args:
+        ops: array functions.
+        inputs: the inputs of a step.
+        count: number of microbatches, which must divide the number of examples.
 
     Returns:
         The fields `order`, `batch` and `noise` of `Inputs`, with only the arrays that differ between
@@ -191,19 +196,19 @@ class Program:
     averages_losses: bool = False
 
     def parameters(self, coordinates: Array, matrices: Sequence[Array]) -> dict[str, Array]:
-        """Compute the parameters by name, each (S, K, *shape), from coordinates (S, K, total)."""
+        """Compute the parameters by name, (seeds, settings, *shape), from flat coordinates."""
         return by_name(self.ops, self.update.layout.parameters, self.flat(coordinates, matrices))
 
     def flat(self, coordinates: Array, matrices: Sequence[Array]) -> Array:
-        """Compute the buffer of parameters (S, K, d) from coordinates (S, K, total)."""
+        """Compute the flat buffer of parameters from coordinates; both are (seeds, settings, length)."""
         return self._transformed(self.update.layout.to_parameters, matrices, coordinates)
 
     def coordinates(self, params: Mapping[str, Array], matrices: Sequence[Array]) -> Array:
-        """Compute coordinates (S, K, total) from arrays by name, which are parameters or a gradient."""
+        """Compute coordinates (seeds, settings, total) from arrays by name: parameters or a gradient."""
         return self.in_basis(end_to_end(self.ops, self.update.layout.parameters, params, 2), matrices)
 
     def in_basis(self, flat: Array, matrices: Sequence[Array]) -> Array:
-        """Compute coordinates (S, K, total) from a buffer (S, K, d) of parameters, or of a gradient."""
+        """Compute coordinates (seeds, settings, total) from a flat buffer of parameters or of a gradient."""
         return self._transformed(self.update.layout.to_coordinates, matrices, flat)
 
     def _transformed(self, transform: Callable[..., Array], matrices: Sequence[Array], flat: Array) -> Array:
@@ -229,7 +234,10 @@ class Program:
         return {**constants.hyper, "schedule": zero + inputs.schedule, "step": zero + inputs.step}
 
     def needs_in_basis(self, info: StepInfo, matrices: Sequence[Array]) -> dict[str, Array]:
-        """Return the values that the rule needs in addition to the gradient, in the basis's coordinates."""
+        """Return the needs of the rule, such as a Hessian, in the coordinates of the basis.
+
+        Needs are values that a rule uses in addition to the gradient.
+        """
         ops, lay = self.ops, self.update.layout
         if not lay.blocks:
             return info.needs
@@ -357,7 +365,7 @@ class Program:
         return carry._replace(coordinates=coordinates, state=state, model=model, stopped_at=stopped_at)
 
     def norm(self, gradient: Mapping[str, Array]) -> Array:
-        """Compute the Euclidean norm (S, K) of each lane's gradient over all parameters."""
+        """Compute the Euclidean norm of each lane's gradient over all parameters, (seeds, settings)."""
         flat = self.ops.astype_float(end_to_end(self.ops, self.update.layout.parameters, gradient, 2))
         return self.ops.sqrt(self.ops.sum(self.ops.square(flat), axis=-1))
 
@@ -417,8 +425,8 @@ class Loaded:
         program: the functions of the bundle's steps.
         carry: the state before the first step.
         constants: the arrays that steps read.
-        splits: the splits of the data that stay on the device for evaluations: arrays by field, by the name
-            of the split.
+        splits: data that stay on the device for evaluations, by the name of the split (such as `test`) and
+            then by the field of the data.
     """
 
     program: Program

@@ -40,8 +40,8 @@ class TorchRule(Rule):
     def runs_singly(self) -> bool:
         """Whether each run (lane) needs a program of its own.
 
-        It does if there are closures, because a closure evaluates the loss of one run in the middle of a
-        step.
+        A run with a closure needs a program of its own, because a closure evaluates the loss of one run in
+        the middle of a step.
         """
         return self.closure or self.needs_closure()
 

@@ -271,7 +271,7 @@ class Update:
 
     @property
     def looks_ahead(self) -> bool:
-        """Whether gradients are taken at another point than the current parameters (Nesterov's method)."""
+        """Whether the gradient is taken at another point than the parameters, as in Nesterov momentum."""
         return any(group.rule.gradient_at is not None for group in self.groups)
 
     def point(self, ops: Ops, state: Sequence[Any], flat: Array, values: Mapping[str, Array]) -> Array:

@@ -158,7 +158,7 @@ class _Compiled:
         return loaded
 
     def memory(self) -> Memory:
-        """Measure the memory of the process before the arrays of the method are loaded and in a segment."""
+        """Measure the memory of the process, before the method's arrays are loaded and during a segment."""
         baseline = resident_bytes()
         # Depending on the address of a host array, a backend either shares its memory or copies it.
         # Load from copies that are made after the baseline: memory is then counted once in both cases.
@@ -325,7 +325,7 @@ def _left_out(method: str, fail: Callable[[str, Exception], None] | None) -> Ite
 
 
 def _timings(runs: list[_TimedRun], repetitions: int, progress: Callable[[str], None]) -> list[Timing]:
-    """Time segments and evaluations of all runs in turn. The timings of their preparation come first."""
+    """Time segments and evaluations of all runs in turn. The result begins with the times of preparation."""
     timings = []
     for run in runs:
         method, seconds = run.contestant, run.contestant.clock.seconds

@@ -66,6 +66,10 @@ def _first_final_seed(study: StudyPlan, of_backends: Mapping[str, FinalSeeds | N
     the workloads and the number of seeds. If one of these is changed after results were seen, the claims are
     judged on seeds whose results nobody has seen. Values that equal their defaults are left out of the hash,
     so that adding an option to an optimizer changes no seeds.
+
+    Args:
+        study: plan of the study at a scale.
+        of_backends: number of final seeds by backend; None for a backend that uses the number of the scale.
     """
     claims, training, kinds = study.claims, study.training, bases()
     if not claims:
@@ -113,5 +117,10 @@ def _first_final_seed(study: StudyPlan, of_backends: Mapping[str, FinalSeeds | N
 
 
 def _set(values: Mapping[str, Any], keys: Mapping[str, Readable]) -> dict[str, Any]:
-    """Return the values that differ from their defaults, or that have no default."""
+    """Return the values that differ from their defaults, or that have no default.
+
+    Args:
+        values: values of options or hyperparameters, by name.
+        keys: definitions of all options or hyperparameters, by name.
+    """
     return {name: value for name, value in values.items() if name not in keys or value != keys[name].default}

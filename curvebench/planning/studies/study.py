@@ -146,7 +146,12 @@ class Study(Document):
         return plan.model_copy(update={"first_tuning_seed": first.tuning, "first_final_seed": first.final})
 
     def _deciding(self, scale: str, claims: Sequence[Claim]) -> dict[str, Any]:
-        """Return the fields of `curvebench.spec.plan.StudyClaims` by name, for some of the study's claims."""
+        """Return the fields of `curvebench.spec.plan.StudyClaims` by name.
+
+        Args:
+            scale: name of the scale.
+            claims: the claims of the study that are decided or repeated at the scale.
+        """
         decided = StudyClaims(
             name=self.name,
             claims=tuple(claim for claim in claims if not claim.repeats),
@@ -157,7 +162,12 @@ class Study(Document):
 
 
 def _bound_to_backends(optimizers: Sequence[OptimizerSpec], backends: Collection[str]) -> list[str]:
-    """Return a sentence for each optimizer of another library, which runs on one backend only."""
+    """Return a sentence for each optimizer of another library, which says that it runs on one backend only.
+
+    Args:
+        optimizers: the optimizers of a study.
+        backends: the backends on which the study runs.
+    """
     return [
         f"{spec.label} is another library's and runs on {spec.only_backend} alone"
         + ("." if spec.only_backend in backends else ", which is not part of this run.")

@@ -91,14 +91,14 @@ class _Reader:
             in_letters(self.path.stem)
         ids = [claim.id for claim in file.claims]
         problems.once("claims", ids, "the id {!r} is given twice; ids must differ")
-        resolved = self.workloads, self.optimizers, self.bases
+        _, optimizers, bases = self.workloads, self.optimizers, self.bases
         # If a workload, optimizer or basis is unknown, each claim that names it would cause another message.
         if not problems:
             self._check_metrics()
             self._check_ties()
             for key, condition in _conditions(file.claims):
                 self._check_condition(key, condition)
-                problems.known(key, "the study", "method", condition.named, methods(*resolved[1:]))
+                problems.known(key, "the study", "method", condition.named, methods(optimizers, bases))
             self._check_workloads()
         self._check_costs()
         for name, scale in file.scales.items():
@@ -112,9 +112,7 @@ class _Reader:
             self._check_accumulation(f"scales.{name}.gradient_accumulation", file.training(name), specs)
         problems.known("schedule.name", "curvebench", "schedule", [file.schedule.name], SHAPES)
         problems.check()
-        return Study(
-            path=self.path, file=file, optimizers=self.optimizers, bases=self.bases, workloads=workloads
-        )
+        return Study(path=self.path, file=file, optimizers=optimizers, bases=bases, workloads=workloads)
 
     # --- names -----------------------------------------------------------------------------------
 
@@ -246,7 +244,12 @@ class _Reader:
             self.problems.add(f"tuning.tie_break: {message}")
 
     def _check_condition(self, key: str, condition: Condition) -> None:
-        """Check that the study's runs have the quantity that a condition compares, and can satisfy it."""
+        """Check that runs of the study have the quantity that a condition compares, and can satisfy it.
+
+        Args:
+            key: key of the condition in the study file, for messages.
+            condition: the condition.
+        """
         file, metric, definition = self.file, condition.metric, self.metrics.get(condition.metric)
         untried = [name for name in sorted(condition.named) if not file.tuning.tries(Method.of(name).basis)]
         if condition.of_tuning and untried:
@@ -292,6 +295,10 @@ class _Reader:
     def _check_backends(self, key: str, scale: Scale) -> None:
         """Check the names of a scale's backends, the backend whose tuning each of them uses, and their
         numbers of final seeds.
+
+        Args:
+            key: key of the scale in the study file, for messages.
+            scale: the scale.
         """
         tuners = [name for name, use in scale.backends.items() if use.tuned_on is None]
         problems, misspelt = self.problems, scale.backends.keys() - {*BACKENDS}
@@ -327,13 +334,25 @@ class _Reader:
                 self.problems.add(f"{entry}: {metric} is not evaluated: {key} leaves {split} out; {remedy}")
 
     def _check_labels(self, key: str, labels: Sequence[str]) -> None:
-        """Check that every label belongs to an optimizer of the study, and that none is repeated."""
+        """Check that every label belongs to an optimizer of the study, and that no label is repeated.
+
+        Args:
+            key: key of the study file under which the labels are listed, for messages.
+            labels: the labels.
+        """
         labels_of_study = [spec.label for spec in self.optimizers]
         self.problems.known(key, "the study", "optimizer", labels, labels_of_study)
         self.problems.once(key, labels)
 
     def _check_methods(self, key: str, scale: Scale) -> None:
-        """Check the optimizers of a scale, and that it sets no search space if an optimizer has its own."""
+        """Check the optimizers of a scale, and its search space for tuning.
+
+        A scale must not have a search space if an optimizer of the study has a search space of its own.
+
+        Args:
+            key: key of the scale in the study file, for messages.
+            scale: the scale.
+        """
         self._check_labels(f"{key}.optimizers", scale.optimizers or ())
         with_space = [spec.label for spec in self.optimizers if spec.space]
         if with_space and {"space", "coarse"} & scale.tuning.keys():
@@ -341,7 +360,7 @@ class _Reader:
             self.problems.add(f"{key}.tuning: {message}")
 
     def _check_warmup(self, key: str, scale: Scale) -> None:
-        """Check that no run is shorter than warm-up and cool-down together.
+        """Check that no run of a scale is shorter than warm-up and cool-down together.
 
         Only lengths in epochs are compared. The number of steps per epoch is known only when a job reads its
         data.
@@ -387,6 +406,11 @@ class _Reader:
         The batch size must be a multiple of the number of microbatches, the workload must accept a batch of
         the size of a microbatch, and every rule must need only statistics that can be averaged over
         microbatches.
+
+        Args:
+            key: key of the number of microbatches in the study file, for messages.
+            training: the training protocol of a scale.
+            specs: workloads at this scale.
         """
         problems, microbatches = self.problems, training.gradient_accumulation
         if microbatches == 1:

@@ -1,4 +1,7 @@
-"""Costs of final runs, of which less is better: steps or gradients until a threshold is met, and seconds."""
+"""Conditions that compare costs of final runs: steps or gradients until a threshold is met, and seconds.
+
+A final run is a run with the tuned setting. A smaller cost is better.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ NEARLY_BEST = 0.995
 
 
 class CostOfRuns(Condition):
-    """Base class of costs of final runs, which are compared between methods, never with a number."""
+    """Base class of conditions that compare costs of final runs between methods, never with a number."""
 
     compared_to: Methods
     direction = "minimize"

@@ -1,4 +1,7 @@
-"""Quantities of tuning runs: the best learning rate, and gains at several learning rates."""
+"""Conditions that compare tuning runs: the best learning rate, and gains at several learning rates.
+
+Tuning runs a method with several settings (values of the tuned hyperparameters) on the tuning seeds.
+"""
 
 from __future__ import annotations
 

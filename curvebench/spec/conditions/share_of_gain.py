@@ -1,4 +1,4 @@
-"""Fraction of the gain of one method over another that a third method keeps."""
+"""Conditions on the fraction of a gain, of one method over another, that a third method keeps."""
 
 from __future__ import annotations
 

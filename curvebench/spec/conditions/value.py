@@ -1,4 +1,4 @@
-"""Values of a metric, final or best, at equal steps or at another equal cost."""
+"""Conditions that compare values of a metric, final or best, at equal steps or at another equal cost."""
 
 from __future__ import annotations
 
