@@ -47,7 +47,7 @@ SAMPLES = 8
 GOOD, WORSE, BAD_INPUT, UNDECIDED = 0, 1, 2, 3
 
 
-# --- timing --------------------------------------------------------------------------------------
+# --- timing of two commits ------------------------------------------------------------------------
 
 
 @contextmanager
@@ -135,7 +135,7 @@ def common_labels(base: dict[str, Any], head: dict[str, Any], pattern: str) -> l
     return labels
 
 
-# --- verdicts ------------------------------------------------------------------------------------
+# --- outcomes -------------------------------------------------------------------------------------
 
 
 def decide(log_ratios: np.ndarray, effect: float) -> tuple[Outcome, str]:

@@ -69,7 +69,7 @@ class Ready:
     peak_bytes: int | None
 
 
-# --- ours ----------------------------------------------------------------------------------------
+# --- this project's training loop -----------------------------------------------------------------
 
 
 def alive_bytes(backend: str, device: str = "cpu") -> int:
@@ -127,7 +127,7 @@ def our_loop(
     return Ready(run, seconds, alive, None if peak is None else peak - excluded)
 
 
-# --- plain loops ---------------------------------------------------------------------------------
+# --- training loops of PyTorch and JAX ------------------------------------------------------------
 
 
 # Plain loops of PyTorch: whether the module is compiled, and whether channels are the last axis in memory.
@@ -260,7 +260,7 @@ def plain_loops(
         yield name, partial(plain_torch, network, runtime, precision, batch_size, compiled, channels_last)
 
 
-# --- counting ------------------------------------------------------------------------------------
+# --- counting of operations -----------------------------------------------------------------------
 
 
 def operations(network: TimedNetwork, batch_size: int) -> int:
@@ -298,7 +298,7 @@ def matrix_rate(precision: str, device: str) -> float:
         return 2 * rows**3 / min(seconds_of(run, 3) for _ in range(5))
 
 
-# --- the table -----------------------------------------------------------------------------------
+# --- rows of the table ----------------------------------------------------------------------------
 
 
 def measured(

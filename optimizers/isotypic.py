@@ -154,7 +154,7 @@ class IsotypicBlock:
         return ops.mean(self.second_moment(ops, matrices), axis=0)
 
 
-# --- networks ------------------------------------------------------------------------------------------
+# --- layers of a network -------------------------------------------------------------------------------
 
 
 def chain_of_layers(
@@ -205,7 +205,7 @@ def chain_of_layers(
     return layers
 
 
-# --- blocks --------------------------------------------------------------------------------------------
+# --- isotypic blocks of a network ----------------------------------------------------------------------
 
 
 def isotypic_blocks(

@@ -24,8 +24,9 @@ from curvebench.spec.values import choice, whole
 
 
 class LayerFactors(NamedTuple):
-    inputs: Array  # A or its damped inverse, (..., n, n); n counts the inputs, and 1 for a bias.
-    gradients: Array  # G or its damped inverse, (..., m, m).
+    inputs: Array  # Second moment A of the layer's inputs, or its damped inverse, (..., n, n).
+    # Second moment G of gradients by the layer's outputs, or its damped inverse, (..., m, m).
+    gradients: Array
 
 
 class KFACState(NamedTuple):

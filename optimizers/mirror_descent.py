@@ -66,7 +66,7 @@ RADII = {
 }
 
 
-# --- psi(w) = |w|^2 / 2 -----------------------------------------------------------------------------------
+# --- Euclidean mirror function psi(w) = |w|^2 / 2 ---------------------------------------------------------
 
 
 def _update_euclidean(
@@ -79,7 +79,7 @@ def _update_euclidean(
     return projection(ops, param - hyper["learning_rate"] * grad, hyper), state
 
 
-# --- psi(w) = sum w log w on the simplex --------------------------------------------------------------------
+# --- entropy psi(w) = sum w log w on the simplex ------------------------------------------------------------
 
 
 class Mirrored(NamedTuple):

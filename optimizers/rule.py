@@ -56,7 +56,7 @@ class Hyperparameter:
 
     @property
     def read(self) -> Read:
-        """Function that converts a value to a float and checks that it lies in the interval."""
+        """Function that converts a value to a float and checks that it is in the legal interval."""
         checked = number(self.low, self.high, self.low_open, self.high_open)
         return lambda value: float(checked(value))
 

@@ -52,7 +52,7 @@ def path(
     return np.array(found)
 
 
-# --- draws -----------------------------------------------------------------------------------------
+# --- random matrices and gradients -----------------------------------------------------------------
 
 
 def spread_matrix(random: Random, size: int, condition: float) -> np.ndarray:
@@ -99,7 +99,7 @@ def off_product(random: Random, product: np.ndarray, sizes: tuple[int, int], sha
     return (1 - low) * product + low * other
 
 
-# --- distances -------------------------------------------------------------------------------------
+# --- distances of matrices -------------------------------------------------------------------------
 
 
 def relative_frobenius(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
@@ -170,7 +170,7 @@ def product(factors: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
     return np.einsum("...ab,...ij->...aibj", one, other).reshape(*one.shape[:-2], size, size)
 
 
-# --- methods ---------------------------------------------------------------------------------------
+# --- methods that learn a curvature ----------------------------------------------------------------
 
 
 def matrix_of(spectrum: Spectrum) -> np.ndarray:

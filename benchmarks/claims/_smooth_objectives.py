@@ -208,7 +208,11 @@ class Ball:
 
     @property
     def gamma(self) -> float:
-        """Constant gamma = 2 H lambda_max M_3 + H^2 M_4 of 000 eq. A.2, which is 0 for quadratics."""
+        """Constant gamma = 2 H lambda_max M_3 + H^2 M_4 of 000 eq. A.2, which is 0 for quadratics.
+
+        H is the Lipschitz constant of the Hessian, lambda_max the Hessian's largest eigenvalue, and M_p a
+        `moment`.
+        """
         lipschitz = self.objective.hessian_lipschitz
         greatest = float(np.linalg.norm(self.curvature, 2))
         return 2 * lipschitz * greatest * self.moment(3) + lipschitz**2 * self.moment(4)

@@ -400,20 +400,20 @@ class Perceptron:
 
 
 def _left(matrix: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return the products A X for each of P points, for A (N, i, k) and X (N, k, j, P)."""
+    """Return the products A X of N networks and P points, for A (N, i, k) and X (N, k, j, P)."""
     count, _, columns, points = values.shape
     flat = matrix @ values.reshape(count, values.shape[1], -1)
     return np.asarray(flat.reshape(count, -1, columns, points))
 
 
 def _between(left: np.ndarray, values: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Return the products A X B for each of P points, for X (N, k, k', P)."""
+    """Return the products A X B of N networks and P points, for X (N, k, k', P)."""
     half = _left(left, values).swapaxes(1, 2)
     return np.ascontiguousarray(_left(right.swapaxes(1, 2), half).swapaxes(1, 2))
 
 
 def _middle(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Return the products X Y for each of P points, for X (N, i, k, P) and Y (N, k, j, P)."""
+    """Return the products X Y of N networks and P points, for X (N, i, k, P) and Y (N, k, j, P)."""
     return np.asarray(np.einsum("nikp,nkjp->nijp", first, second))
 
 

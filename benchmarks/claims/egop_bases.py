@@ -220,7 +220,10 @@ def _two_sided(random: Random) -> Iterator[Measure]:
 
 
 def proof_basis(random: Random, outer: int, inner: int) -> np.ndarray:
-    """Draw an orthogonal V whose first columns are proportional to 1 and (1, -1) (000 l. 1815)."""
+    """Draw an orthogonal matrix whose first two columns have entries of equal size (000 l. 1815).
+
+    All entries of the first column are positive; the second half of the second column is negative.
+    """
     size = outer * inner
     halves = np.repeat([1.0, -1.0], size // 2)
     columns = np.column_stack([np.ones(size), halves, random.standard_normal((size, size - 2))])

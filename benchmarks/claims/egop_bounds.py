@@ -33,7 +33,7 @@ from curvebench.property_checks.checks import Measure, PropertyClaim
 SUMS = 1e-6
 
 
-# --- the ratio of the sums (000 Theorem A.1) ----------------------------------------------------------------
+# --- ratio of the smoothness sums in EGOP and original coordinates (000 Theorem A.1) ------------------------
 
 
 def _spectral_factor(ball: Ball) -> float:
@@ -118,7 +118,7 @@ SMOOTHNESS_BOUND = PropertyClaim(
 )
 
 
-# --- Adagrad on a ball (000 Alg. A.1, Thm. 3.1) -------------------------------------------------------------
+# --- convergence bound of Adagrad on a ball (000 Alg. A.1, Thm. 3.1) -------------------------------
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ FOLLOWED = 1e-9
 APART = 1e-3
 
 
-# --- the first layer and the data (000 App. D) --------------------------------------------------------------
+# --- rotation of the data instead of the first layer (000 App. D) -------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,7 @@ def _sampled_part(
     )
 
 
-# --- the whole network (000 Fig. 3, Fig. 10) ----------------------------------------------------------------
+# --- EGOP of the whole network (000 Fig. 3, Fig. 10) --------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -236,7 +236,7 @@ SAMPLING = PropertyClaim(
 )
 
 
-# --- layer by layer (000 Fig. 11) ---------------------------------------------------------------------------
+# --- EGOP of each layer (000 Fig. 11) -----------------------------------------------------------------------
 
 
 def _half(layer: str, both: Spectra) -> Measure:
@@ -290,7 +290,7 @@ LAYERS = PropertyClaim(
 )
 
 
-# --- eigenvectors (000 Fig. 12) -----------------------------------------------------------------------------
+# --- density of eigenvectors (000 Fig. 12) ------------------------------------------------------------------
 
 
 def _dense(random: Random, samples: float) -> Iterator[Measure | Series]:

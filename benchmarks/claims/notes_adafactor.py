@@ -105,7 +105,7 @@ def _divergence(target: np.ndarray, product: np.ndarray) -> float:
     return float(kl_div(target, product).sum())
 
 
-# --- notes.adafactor ----------------------------------------------------------------------------------
+# --- checks of the claim notes.adafactor --------------------------------------------------------------
 
 
 def state_numbers(optimizer: str, shape: tuple[int, int], options: Mapping[str, Any]) -> int:
@@ -244,7 +244,7 @@ ADAFACTOR = PropertyClaim(
 )
 
 
-# --- notes.adafactor-clip -----------------------------------------------------------------------------
+# --- checks of the claim notes.adafactor-clip ---------------------------------------------------------
 
 
 def _root_mean_square(array: np.ndarray) -> float:

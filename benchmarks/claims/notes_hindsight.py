@@ -25,7 +25,7 @@ COMPETITORS = 50
 
 
 def _draw(random: Random) -> np.ndarray:
-    """Draw gradients (T, d) with T from 1 to 40 and d from 1 to 6."""
+    """Draw gradients (T, d) of 1 to 40 steps and 1 to 6 dimensions."""
     return draw_features(random, int(random.integers(1, 41)), int(random.integers(1, 7)))
 
 
@@ -48,7 +48,7 @@ def _trace_of_root(vectors: np.ndarray) -> float:
     return float(np.linalg.svd(vectors, compute_uv=False).sum())
 
 
-# --- Fact 2.1 -----------------------------------------------------------------------------------------------
+# --- Fact 2.1 on sums of vectors and their preconditioners --------------------------------------------------
 
 
 def _fact(random: Random) -> Iterator[Measure]:
@@ -91,7 +91,7 @@ def _proof_step(random: Random, printed: bool) -> Iterator[Measure]:
     yield at_most("half of the quadratic form over the trace's increase", half / increase, 1.0, 1e-6)
 
 
-# --- the best diagonal and the best norm --------------------------------------------------------------------
+# --- the best diagonal preconditioner and the best learning rate in hindsight -------------------------------
 
 
 def _best_diagonal(squares: np.ndarray, distances: np.ndarray) -> np.ndarray:
@@ -166,7 +166,7 @@ def _diagonal_below_norm(random: Random) -> Iterator[Measure]:
 
 
 def _diagonal_equal_norm(random: Random) -> Iterator[Measure]:
-    """Check that eqs. 38 and 32 are equal if distances are proportional to gradients, and unequal otherwise.
+    """Check that the bounds of eqs. 38 and 32 are equal only if distances are proportional to gradients.
 
     If one distance is off by a factor e^s and another by e^-s, s from 0.3 to 1, the ratio is below 0.9988 for
     roots from 0.5 to 2 in at most 6 dimensions.
@@ -180,7 +180,7 @@ def _diagonal_equal_norm(random: Random) -> Iterator[Measure]:
     yield at_most("eq. 38 over eq. 32 out of proportion", uneven, 0.999)
 
 
-# --- the best matrix ----------------------------------------------------------------------------------------
+# --- the best matrix preconditioner in hindsight ------------------------------------------------------------
 
 
 def _full_optimum(random: Random) -> Iterator[Measure]:
@@ -229,9 +229,9 @@ def _full_equal_diagonal(random: Random) -> Iterator[Measure]:
 
 
 def _diagonal_order(random: Random, printed: bool) -> Iterator[Measure]:
-    """Check that eqs. 41 and 42 are equal for diagonal O_T with entries in any order.
+    """Check that the full and the diagonal bound (eqs. 41 and 42) are equal for a diagonal matrix O_T.
 
-    The printed statement requires descending entries.
+    The printed statement requires the diagonal entries in descending order.
     """
     size = int(random.integers(2, 7))
     gradients = np.linalg.qr(random.normal(size=(size + 5, size)))[0] * 10 ** random.uniform(-1, 1, size)
@@ -244,7 +244,7 @@ def _diagonal_order(random: Random, printed: bool) -> Iterator[Measure]:
         yield equals("1 - eq. 41 over eq. 42, O_T diagonal", gap, 0.0, ROUNDING)
 
 
-# --- the cost of not knowing the end ------------------------------------------------------------------------
+# --- the cost of choosing preconditioners during a run and not in hindsight ---------------------------------
 
 
 def _within(ratio: float) -> Iterator[Measure]:

@@ -30,7 +30,7 @@ STEPS = 12
 ENOUGH = 1000
 
 
-# --- pairs, projections and runs ----------------------------------------------------------------------------
+# --- random instances, projections and runs -----------------------------------------------------------------
 
 
 def _pair(random: Random) -> tuple[np.ndarray, np.ndarray]:
@@ -70,7 +70,7 @@ def _path(
     return list(path(optimizer, weight, gradients, {"learning_rate": rate}, options, schedules))
 
 
-# --- the sphere (002 eqs. 70-73) ----------------------------------------------------------------------------
+# --- steps on the sphere (002 eqs. 70-73) -------------------------------------------------------------------
 
 
 def _first_order(random: Random) -> Iterator[Measure]:
@@ -232,7 +232,7 @@ def _locally(random: Random) -> Iterator[Measure]:
         yield at_most(quantity, error / bound, 1.0, 1e-5)
 
 
-# --- the Stiefel manifold (002 eqs. 77-79) ------------------------------------------------------------------
+# --- steps on the Stiefel manifold (002 eqs. 77-79) ---------------------------------------------------------
 
 
 def _nearest(random: Random) -> Iterator[Measure]:

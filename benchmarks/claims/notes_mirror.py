@@ -93,7 +93,7 @@ def _policy(random: Random, printed: bool) -> Iterator[Measure]:
     yield vanishes("total variation from the stated policy", distance, 1e-12)
 
 
-# --- projections --------------------------------------------------------------------------------------------
+# --- projections onto the domain ----------------------------------------------------------------------------
 
 DOMAINS = ("ball", "box", "simplex")
 
@@ -133,7 +133,7 @@ def _projected(random: Random) -> Iterator[Measure]:
     yield vanishes("duality gap, relative", gap / scale, 1e-12)
 
 
-# --- regret -------------------------------------------------------------------------------------------------
+# --- regret bounds ------------------------------------------------------------------------------------------
 
 
 def _simplex_game(random: Random) -> Game:

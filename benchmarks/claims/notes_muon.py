@@ -151,7 +151,7 @@ def _directions(random: Random) -> Iterator[Measure]:
     yield agrees("a column's step less sign descent's, max", step, sign, ROUNDING)
 
 
-# --- Newton-Schulz (002 Q.3) ------------------------------------------------------------------------------
+# --- Newton-Schulz iteration for the polar factor (002 Q.3) -----------------------------------------------
 
 
 def _flattened(
@@ -247,7 +247,7 @@ MUON = PropertyClaim(
 )
 
 
-# --- notes.newton-schulz-order ------------------------------------------------------------------------
+# --- checks of the claim notes.newton-schulz-order ----------------------------------------------------
 
 
 def _systems(random: Random) -> Iterator[Measure]:

@@ -46,7 +46,7 @@ def _under(regret: float, bound: float, quantity: str = REGRET) -> Measure:
     return at_most(quantity, regret / bound if bound else regret, 1.0, ROUNDING)
 
 
-# --- regret -------------------------------------------------------------------------------------------------
+# --- regret bounds ------------------------------------------------------------------------------------------
 
 
 def _descent(random: Random, game: Game, learning_rate: float, schedule: np.ndarray | None = None) -> Play:
@@ -290,7 +290,7 @@ NOTES_REGRET = PropertyClaim(
     ),
 )
 
-# --- from online to batch -----------------------------------------------------------------------------------
+# --- from online to batch learning --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

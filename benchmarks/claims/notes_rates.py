@@ -61,19 +61,19 @@ def _huber(random: Random, size: int) -> SmoothObjective:
 
 
 def _strongly_convex(random: Random, size: int) -> SmoothObjective:
-    """Draw a `Bend` as a smooth objective."""
+    """Draw a strongly convex function (a `Bend`) as a `SmoothObjective`."""
     bend = _bend(random, size)
     return SmoothObjective(bend.value, bend.gradient, bend.bounds[1])
 
 
 def _smooth(random: Random) -> tuple[SmoothObjective, np.ndarray]:
-    """Draw a smooth objective, and initial weights for it."""
+    """Draw a smooth convex objective, and initial weights."""
     size = int(random.integers(1, 7))
     made = (_quadratic, _huber, _strongly_convex)[random.integers(3)](random, size)
     return made, random.normal(size=size)
 
 
-# --- first order --------------------------------------------------------------------------------------------
+# --- convergence of first-order methods ---------------------------------------------------------------------
 
 
 def _gradient_descent(random: Random) -> Iterator[Measure]:
@@ -115,7 +115,7 @@ def _nesterov(random: Random) -> Iterator[Measure]:
     yield at_most("greatest gap over its bound", max(ratios), 1.0, ROUNDING)
 
 
-# --- Newton in its ball -------------------------------------------------------------------------------------
+# --- Newton's method near the minimum -----------------------------------------------------------------------
 
 # The maximum absolute slope of 1 / cosh^2.
 STEEPEST_BEND = 4 / (3 * np.sqrt(3))
@@ -229,7 +229,7 @@ def _newton(random: Random) -> Iterator[Measure]:
     yield at_most("gap over 2 m^4 / (M L^2) 2^-2^k after the burn-in", max(quadratic), 1.0, ROUNDING)
 
 
-# --- Newton outside -----------------------------------------------------------------------------------------
+# --- Newton's method far from the minimum -------------------------------------------------------------------
 
 
 def _quartic_gaps(random: Random) -> list[float]:

@@ -108,7 +108,7 @@ def _draw_statistics(
     return gradients, running_mean_weights(count, beta2), {"statistics": "ema"}, {"beta2": beta2}
 
 
-# --- notes.shampoo --------------------------------------------------------------------------------------
+# --- checks of the claim notes.shampoo ------------------------------------------------------------------
 
 
 def _preconditioner(random: Random) -> Iterator[Measure]:

@@ -33,7 +33,7 @@ SIGNS = {"beta1": 0.0, "beta2": 0.0, "epsilon": 0.0}
 ENTRIES = 2000
 
 
-# --- one step -----------------------------------------------------------------------------------------------
+# --- effect of weight decay on one step ---------------------------------------------------------------------
 
 
 def _draw(random: Random) -> tuple[np.ndarray, np.ndarray, float, float]:
@@ -96,7 +96,7 @@ def _not_a_penalty(random: Random) -> Iterator[Measure]:
     yield at_least("greatest difference over what decay moves", share, 0.1)
 
 
-# --- stationary sizes ---------------------------------------------------------------------------------------
+# --- stationary sizes of weights ----------------------------------------------------------------------------
 
 
 def _sizes(

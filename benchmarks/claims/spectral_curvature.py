@@ -130,7 +130,7 @@ def _lines(
             yield Series(figure, name, TIMES[: len(values)], values, axes, panel=panel, log="y")
 
 
-# --- one matrix --------------------------------------------------------------------------------------
+# --- checks of the scheme for one matrix S -----------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -304,7 +304,7 @@ FULL_ITERATE = PropertyClaim(
     ),
 )
 
-# --- Kronecker products ------------------------------------------------------------------------------
+# --- checks of the scheme for Kronecker products -----------------------------------------------------
 
 FACTOR_CONDITION = 10.0
 OFF = {"Sigma a product": 0.0, "Sigma 30 % off a product": 0.3}

@@ -286,7 +286,7 @@ TURNS = (0.05, 0.5, 1.5)
 TIMES = 5
 # Maximum relative difference of S that counts as the same path.
 SAME_PATH = 0.01
-# Minimum step time of the exact map divided by the truncated map's that counts as much faster.
+# Minimum ratio of step times, exact map over truncated map, that counts as much faster.
 MUCH_FASTER = 1.5
 # Number of samples of each step, and planned number of steps, so small that nothing is compiled.
 REPETITIONS, EAGER = 101, 100

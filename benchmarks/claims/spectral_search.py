@@ -47,7 +47,7 @@ CURVATURE_RATES = (0.05, 0.1, 0.2, 0.4, 0.8)  # beta_2
 RATES = np.array([(one, other) for one in MEAN_RATES for other in CURVATURE_RATES])
 
 
-# --- functions (003 App. C) ----------------------------------------------------------------------------
+# --- test functions (003 App. C) -----------------------------------------------------------------------
 
 
 # A tuple, and not a dataclass, so that the hash of a claim's rule includes the function.
@@ -111,7 +111,7 @@ OBJECTIVES: Mapping[str, Objective] = {
 }
 
 
-# --- searches ------------------------------------------------------------------------------------------
+# --- search methods ------------------------------------------------------------------------------------
 
 
 # A tuple, and not a dataclass, so that the hash of a claim's rule includes the functions.
@@ -243,7 +243,7 @@ def search(
     return np.array(found)
 
 
-# --- the claim -----------------------------------------------------------------------------------------
+# --- checks of the claim -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

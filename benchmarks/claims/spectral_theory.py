@@ -116,7 +116,7 @@ def moore_penrose(metric: np.ndarray) -> np.ndarray:
 
 
 def draw_coordinates(random: Random, size: int, more: int) -> np.ndarray:
-    """Draw U (d, p) of rank d with p = d + more, and singular values over an order of magnitude."""
+    """Draw a map U (d, d + more) of rank d, with singular values that span an order of magnitude."""
     values = 10.0 ** random.uniform(-0.5, 0.5, size)
     return with_singular_values(random, size, size + more, values)
 
@@ -148,7 +148,7 @@ def _pseudo_inverse(random: Random, printed: bool) -> Iterator[Measure]:
     size, more = int(random.integers(1, 6)), int(random.integers(0, 4))
     coordinates = draw_coordinates(random, size, more)
     metric = assembled(Spectrum(orthonormal(random, size, size), 10.0 ** random.uniform(-1, 1, size)))
-    # D = L^T U and C = D^T.
+    # The two factors are D = L^T U and C = D^T.
     right = np.linalg.cholesky(metric).T @ coordinates
     left = right.T
     inner = left @ left.T if printed else left.T @ left
@@ -203,7 +203,7 @@ def rotation_entries(values: np.ndarray) -> np.ndarray:
 
 
 def off_blocks(matrix: np.ndarray, blocks: Sequence[slice]) -> float:
-    """Return the largest entry outside of diagonal blocks, relative to the largest entry."""
+    """Return the largest entry of a matrix outside of its diagonal blocks, divided by the largest entry."""
     rest = matrix.copy()
     for block in blocks:
         rest[block, block] = 0.0
@@ -241,7 +241,8 @@ def _block_diagonal(random: Random) -> Iterator[Measure]:
 
 
 def stated_block(coordinates: LocalCoordinates, name: str, inverse: bool) -> np.ndarray:
-    """Return a block of F or its pseudo-inverse as stated in App. K, with or without its misprints.
+    """Return a block of the metric F or of its pseudo-inverse, as 003 App. K states it, with or without
+    misprints.
 
     For m, only the inverse is stated. The corrected constants are n m / 2 for alpha instead of 1 / 2; for M
     and m the other factor's length instead of 1; and off the diagonal of m's inverse -1 / l instead of 1 / l.
@@ -399,7 +400,7 @@ KEPT = 1e-11
 STEPS = 20
 # Tolerance of Cayley maps with generators of norms up to 100.
 INVERTED = 1e-9
-# Range of the lengths of normalized rotations.
+# Range of the Frobenius norms of normalized rotations' generators.
 ROTATION_RATES = (1e-3, 1.9)
 
 
@@ -454,11 +455,10 @@ def _kronecker_constraints(random: Random) -> Iterator[Measure]:
 
 
 def decomposed(matrix: np.ndarray, shape: Sequence[int]) -> tuple[float, np.ndarray, np.ndarray, float]:
-    """Decompose S = alpha S_1 x S_2 with factors of determinant 1; return alpha, S_1, S_2 and the relative
-    residual.
+    """Return alpha, S_1, S_2 and the relative residual of the nearest product alpha S_1 x S_2 to a matrix S.
 
-    The rearranged matrix of a Kronecker product has rank one, and its singular vectors are the factors up to
-    scale.
+    The factors have determinant 1. The rearranged matrix of a Kronecker product has rank one, and its
+    singular vectors are the factors up to scale.
     """
     first, second = shape
     left, values, right = np.linalg.svd(rearrange(matrix, first, second, first, second))
@@ -484,8 +484,9 @@ def _unique(random: Random) -> Iterator[Measure]:
 
 
 def _rule_constraints(random: Random, optimizer: str) -> Iterator[Measure]:
-    """Check that S^(-1) of a rule is positive definite, and with Kronecker factors a product of the scheme's
-    factors.
+    """Check that the preconditioner S^(-1) of a rule is positive definite.
+
+    With Kronecker factors, it must also be the product of the scheme's factors.
     """
     kronecker = optimizer == "spectral"
     shape = lengths_of(random, 2, 2, 3) if kronecker else lengths_of(random, 1, 2, 5)

@@ -43,11 +43,11 @@ from curvebench.property_checks.checks import Measure, PropertyClaim
 
 # --- the truncated exponential map (003 Figs. 5 and 6, App. A.2 and A.3, Claims 7 and 8) --------------------
 
-# Tolerance of an observed order, at rates that change d by at most a hundredth.
+# Tolerance of a measured order of convergence, at rates that change log d by at most 0.01.
 SECOND_ORDER = 0.05
 # The truncated exponential map and the exact Cayley map, as in 003 Figs. 5 and 6.
 TRUNCATED_MAPS = SpectralMaps("first_order", "exact")
-# Maps for gradients of any size. A plain rotation's generator X could be so large that I - X rounds to -X.
+# Maps for gradients of any size: a rotation that is not normalized could lose I in I - X to rounding.
 STEADY_MAPS, TURN = SpectralMaps("first_order", "exact", normalized=True), 0.05
 # Number of steps of the checks with damping.
 DAMPED = 200
@@ -138,8 +138,9 @@ def boxes(
 
 
 def adaptive_damping(spectrum: KroneckerSpectrum, damping: float, printed: bool) -> list[float]:
-    """Return Lambda^(l) (003 Fig. 6, caption): divided by Tr(S^(l))^-1 as printed, by Tr((S^(l))^-1) as
-    corrected.
+    """Return the adaptive damping Lambda^(l) of 003 Fig. 6 (caption).
+
+    It is divided by Tr(S^(l))^-1 as printed, and by Tr((S^(l))^-1) as corrected.
     """
     wholes = [assembled(factor) for factor in spectrum.factors]
     inverses = [float(np.trace(np.linalg.inv(whole))) for whole in wholes]
@@ -225,7 +226,7 @@ def _claim_8(random: Random, printed: bool) -> Iterator[Measure]:
 
 
 def _small_rates(growths: list[np.ndarray]) -> tuple[float, float]:
-    """Return rates at which no logarithm of d changes by more than 0.01 and 0.001."""
+    """Return two rates, at which no logarithm of d changes by more than 0.01 and by more than 0.001."""
     largest = max(float(np.abs(one).max()) for one in growths)
     return 1e-2 / largest, 1e-3 / largest
 
@@ -235,7 +236,7 @@ def _farthest(found: list[np.ndarray], expected: list[np.ndarray]) -> float:
 
 
 def _second_order(random: Random, form: str) -> Iterator[Measure]:
-    """Check that from equal states, the steps of both maps differ by the second order in beta_2."""
+    """Check that from equal states, exact and truncated steps differ by the second order in beta_2."""
     spectrum, gradient = draw_state(random, form)
     gamma, gaps = float(random.integers(2)), []
     for rate in _small_rates(growths_of(spectrum, gradient, gamma)):
@@ -248,14 +249,12 @@ def _second_order(random: Random, form: str) -> Iterator[Measure]:
 
 
 def _draw_growing(random: Random, shape: tuple[int, ...]) -> np.ndarray:
-    """Draw entries of 1.5 to 3 with random sign, for which S = I grows whatever gamma is."""
+    """Draw gradients with entries of size 1.5 to 3, for which S = I grows with and without decay."""
     return random.choice([-1.0, 1.0], shape) * random.uniform(1.5, 3, shape)
 
 
 def _rule_second_order(random: Random, optimizer: str) -> Iterator[Measure]:
-    """Check that a rule's S after its first step from I differs between the maps by the second order in
-    beta_2.
-    """
+    """Check that a rule's first exact and truncated steps from S = I differ by the second order in beta_2."""
     shape = lengths_of(random, 2, 2, 3) if optimizer == "spectral" else lengths_of(random, 1, 1, 5)
     gamma, gradients, gaps = float(random.integers(2)), [_draw_growing(random, shape)], []
     largest = float(np.square(gradients[0]).sum()) + 1
@@ -325,7 +324,7 @@ def _draw_damped(random: Random) -> tuple[float, float, float]:
 
 
 def _positive_values(random: Random) -> Iterator[Measure]:
-    """Check that each step leaves d at least (1 - gamma beta_2) d + beta_2 lambda."""
+    """Check that after each step, d is at least (1 - gamma beta_2) d + beta_2 lambda for the old d."""
     spectrum, (rate, gamma, damping) = draw_spectrum(random, int(random.integers(1, 6))), _draw_damped(random)
     least, ratios = [], []
     for gradient in _wild(random, spectrum.values.shape):
@@ -435,7 +434,10 @@ def _is_rmsprop(random: Random) -> Iterator[Measure]:
 
 
 def _default_moves(gradients: np.ndarray, rate: float, gamma: float, power: float) -> np.ndarray:
-    """Return -S^(-1/p) g with S <- (1 - beta_2 gamma) S + beta_2 g^2 from 1 (003 eq. 2)."""
+    """Return the updates -S^(-1/p) g of the default scheme for a diagonal S that starts at 1 (003 eq. 2).
+
+    S <- (1 - beta_2 gamma) S + beta_2 g^2.
+    """
     diagonal, found = np.ones(gradients.shape[1:]), []
     for gradient in gradients:
         diagonal = (1 - rate * gamma) * diagonal + rate * gradient * gradient
@@ -471,7 +473,7 @@ def _keeps_basis(random: Random) -> Iterator[Measure]:
 
 
 def _exact_diagonal(random: Random) -> Iterator[Measure]:
-    """Take one step from I with the exact exponential, which eq. 12 truncates."""
+    """Check one step from S = I with the exact exponential, which 003 eq. 12 truncates."""
     gradient = _draw_growing(random, (1, *lengths_of(random, int(random.integers(1, 3)))))
     gamma = float(random.integers(2))
     rates, gaps = 1 / (np.square(gradient).max() + 1) * np.array([1e-2, 1e-3]), []

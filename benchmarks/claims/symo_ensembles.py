@@ -57,7 +57,7 @@ class Sizes:
     """Sizes of a test.
 
     Args:
-        problems: number of teachers with their inputs, each with one ensemble; one test covers all.
+        problems: number of teachers with their inputs. Each has one ensemble; one test covers all problems.
         teams: number of teams of models; the models of a team get the same map.
         models: models per team.
         draws: number of random maps per team.
@@ -71,7 +71,7 @@ class Sizes:
     points: int | None = None
 
     def of(self, lesson: Lesson) -> Lesson:
-        """Return the lesson with this number of inputs."""
+        """Return the lesson with the number of inputs of these sizes."""
         return lesson if self.points is None else replace(lesson, points=self.points)
 
 
@@ -105,7 +105,7 @@ def _both(
 def _ensembles(
     random: Random, lesson: Lesson, sizes: Sizes, curvature: Curvature | None, change: UnitChange = ALIKE
 ) -> list[EnsembleMoments]:
-    """Return the moments of each problem's ensemble."""
+    """Return the moments of each problem's ensemble, before and after training."""
     return [
         ensemble(sizes.of(lesson), seed, sizes.teams, sizes.models, curvature, change)
         for seed in seeds(random, sizes.problems)
@@ -119,8 +119,9 @@ def _blocks(
     curvature: Curvature,
     printed: frozenset[Misprint] = frozenset(),
 ) -> Iterator[Measure]:
-    """Measure the p-values of the blocks, before and after training, and of components that printed forms
-    exclude.
+    """Yield measures of the p-values of all blocks, before and after training.
+
+    A further p-value is that of the components which the printed equations exclude.
     """
     found = _ensembles(random, lesson, sizes, curvature)
     statistics = [matrix_statistics(random, lesson, one, curvature, sizes.draws) for one in found]
@@ -156,7 +157,9 @@ def _means_noticed(random: Random, lesson: Lesson, sizes: Sizes, change: UnitCha
 
 
 def _forms(random: Random, groups: tuple[SymmetryGroup, ...], printed: bool) -> Iterator[Measure]:
-    """Check that exactly the matrices of the equations' form are invariant under the group."""
+    """Check that a matrix is invariant under the group if and only if it has the structure of the
+    equations.
+    """
     depth, bias = int(random.integers(2, 6)), bool(random.integers(2))
     outside = random.integers(2, 4, 2)
     widths = (int(outside[0]), *(int(width) for width in random.integers(2, 4, depth - 1)), int(outside[1]))
@@ -333,7 +336,7 @@ COVARIANCE_RELU = PropertyClaim(
     ),
 )
 
-# --- Hessians ---------------------------------------------------------------------------------------
+# --- claims on Hessians -----------------------------------------------------------------------------
 
 HESSIANS = (
     (
@@ -402,7 +405,7 @@ HESSIAN = PropertyClaim(
     ),
 )
 
-# --- means ------------------------------------------------------------------------------------------
+# --- claims on mean gradients -----------------------------------------------------------------------
 
 MEANS = (
     ("two tanh layers", "004 eqs. 26-28", TANH_2, SHIFTED, TANH, Sizes(1, 64, 20, 149, 20)),

@@ -56,8 +56,9 @@ def _weights(random: Random, widths: Sequence[int]) -> dict[str, np.ndarray]:
 
 
 def gradients(data: Data, w1: np.ndarray, w2: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the gradients of the mean over points of |W2 tanh(W1 x) - y|^2 / 2, for weights (..., outputs,
-    inputs).
+    """Return the gradients of the loss of a tanh network by its two weights (..., outputs, inputs).
+
+    The loss is the mean over points of |W2 tanh(W1 x) - y|^2 / 2.
     """
     first, second = np.zeros_like(w1), np.zeros_like(w2)
     count = len(data.inputs)
@@ -72,8 +73,10 @@ def gradients(data: Data, w1: np.ndarray, w2: np.ndarray) -> tuple[np.ndarray, n
 
 
 def factors(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return Phi_1 (..., d0, d0), Psi_1 (..., d0, d2), Phi_2 (..., d2, d2) (004 eqs. 37-39), by the code of
-    symo.
+    """Return the factors Phi_1 (..., d0, d0), Psi_1 (..., d0, d2), Phi_2 (..., d2, d2) of gradients (004 eqs.
+    37-39).
+
+    They are computed by the functions of the rule `symo`.
     """
     inputs, shapes = first.shape[-1], {"W1": first.shape[-2:], "W2": second.shape[-2:]}
     ops = numpy_ops(str(first.dtype))
@@ -87,7 +90,7 @@ def correlation(one: np.ndarray, other: np.ndarray) -> float:
     return float(np.corrcoef(one.ravel(), other.ravel())[0, 1])
 
 
-# --- one network against an ensemble (004 Table 1) ----------------------------------------------------------
+# --- factors of one network and of an ensemble (004 Table 1) ------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -233,7 +236,7 @@ ESTIMATES = PropertyClaim(
 )
 
 
-# --- momentum along training (004 Fig. 10) ------------------------------------------------------------------
+# --- momentum of the factors during training (004 Fig. 10) --------------------------------------------------
 
 WIDTHS = (100, 70, 40)
 STUDENTS = 10
@@ -243,7 +246,7 @@ OWN_BETA = 0.95
 BETAS = (0.0, 0.8, 0.9, 0.95, 0.98, 0.99)
 # Tolerance of a correlation that the paper gives as "about".
 ABOUT = 0.1
-# Number of timescales 1 / (1 - beta_h) after which correlations return to their value without momentum.
+# Number of timescales 1 / (1 - beta_h) after which correlations are again as without momentum.
 TIMESCALES = 10.0
 # Correlation about halfway between its values with and without momentum.
 MIDWAY = 0.6
@@ -270,7 +273,7 @@ def training(random: Random, points: int, steps: int, betas: Sequence[float]) ->
 
 
 def pairwise(vectors: np.ndarray) -> float:
-    """Return the mean correlation over all pairs of vectors (count, n)."""
+    """Return the mean Pearson correlation over all pairs of vectors (count, n)."""
     table = np.corrcoef(vectors)
     return float(table[np.triu_indices(len(vectors), 1)].mean())
 

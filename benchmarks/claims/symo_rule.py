@@ -37,7 +37,7 @@ EXACT = 1e-11
 CONDITION = 1e3
 # Tolerance of runs: rounding errors change later gradients and grow along a run.
 FOLLOWED = 1e-7
-# Minimum relative distance of runs that differ.
+# Minimum relative distance of two runs that count as different.
 APART = 1e-3
 
 Arrays = dict[str, np.ndarray]
@@ -52,7 +52,7 @@ def arrays_of(vector: np.ndarray, widths: Sequence[int], bias: bool) -> Arrays:
 
 
 def vector_of(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Return the vector (p,) of all arrays, each in column-major order."""
+    """Return the vector (p,) of all weights and biases, each in column-major order."""
     return np.concatenate([array.T.ravel() for array in arrays.values()])
 
 
@@ -82,7 +82,7 @@ def online(
 def factored(
     gradients: Sequence[np.ndarray], widths: Sequence[int], bias: bool, group: SymmetryGroup, decay: float
 ) -> np.ndarray:
-    """Return the rule's last update (p,) after gradients (p,), at learning rate 1."""
+    """Return SymO's last update (p,) after a sequence of gradients (p,), at learning rate 1."""
     hyper = {"learning_rate": 1.0, "factor_decay": decay}
     start = np.zeros(len(gradients[0]))
     rule = online("symo", start, (widths, bias), group, hyper)
@@ -93,7 +93,9 @@ def factored(
 def second_moment(
     gradients: Sequence[np.ndarray], widths: Sequence[int], bias: bool, group: SymmetryGroup, decay: float
 ) -> np.ndarray:
-    """Return Sigma (p, p), the bias-corrected running mean of g g^T, averaged over the group."""
+    """Return the dense second moment Sigma (p, p): the bias-corrected running mean of g g^T, averaged over
+    the group.
+    """
     total = np.zeros((len(gradients[0]),) * 2)
     for gradient in gradients:
         total = decay * total + (1 - decay) * np.outer(gradient, gradient)
@@ -102,7 +104,9 @@ def second_moment(
 
 
 def _draw_network(random: Random, depth: int, bias: bool) -> tuple[int, ...]:
-    """Draw widths: 1 to 3 inputs and outputs, hidden layers of 2 to 5; without biases, of 3 to 5."""
+    """Draw numbers of units: 1 to 3 inputs and outputs, and hidden layers of 2 to 5 (3 to 5 without
+    biases).
+    """
     inputs, outputs = random.integers(1, 4, 2)
     hidden = random.integers(2 if bias else 3, 6, depth - 1)
     return (int(inputs), *(int(width) for width in hidden), int(outputs))
@@ -238,10 +242,9 @@ def run(
 def _runs(
     random: Random, optimizer: str, activation: Activation, group: SymmetryGroup
 ) -> tuple[float, float]:
-    """Return the distance of the run from G theta to G times the run from theta, relative to the distance
-    covered.
+    """Return the distance between the run from G theta and G times the run from theta, for a random map G.
 
-    It is measured after the first step and at the end.
+    It is divided by the distance that the run covers, and is measured after the first step and at the end.
     """
     depth, bias = int(random.integers(2, 4)), bool(random.integers(2))
     network = Perceptron(_draw_network(random, depth, bias), activation, bias)

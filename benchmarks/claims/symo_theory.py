@@ -41,7 +41,7 @@ def surrogate(structure: Structure, widths: Sequence[int]) -> Widths:
 
 
 def draw_widths(random: Random, depth: int) -> Widths:
-    """Draw 1 to 4 inputs and outputs, and hidden widths of 3 to 6."""
+    """Draw the numbers of units of all layers: 1 to 4 inputs and outputs, and 3 to 6 hidden units."""
     inputs, outputs = random.integers(1, 5, 2)
     return (int(inputs), *(int(width) for width in random.integers(3, 7, depth - 1)), int(outputs))
 
@@ -170,8 +170,9 @@ def _width_free(
 
 
 def _least_widths(random: Random, group: SymmetryGroup) -> Iterator[Measure]:
-    """Check that forms are independent at the surrogate's widths, and for ReLU dependent at hidden widths of
-    1.
+    """Check that the surrogate has enough hidden units for its forms to be linearly independent.
+
+    For permutations (ReLU), forms are dependent with one hidden unit per layer.
     """
     depth, bias = int(random.integers(2, 5)), bool(random.integers(2))
     structure = Structure(depth, bias, group)
@@ -233,11 +234,11 @@ WIDTH_FREE = PropertyClaim(
     ),
 )
 
-# --- initial laws (004 App. D, Assumption 2.1) --------------------------------------------------------------
+# --- initial distributions (004 App. D, Assumption 2.1) -----------------------------------------------------
 
 Law = Literal["normal", "orthogonal", "uniform", "sparse"]
 WIDTHS: Widths = (3, 4, 4, 3)
-# Share of zeros in each column of a sparse weight.
+# Share of zeros in each column of a weight with the sparse distribution.
 ZEROS = 0.5
 # Significance level of the test of each of four distributions, so that the level of all tests is 0.04.
 LEVEL = 0.01
@@ -273,7 +274,7 @@ def _orthogonal(random: Random, shape: tuple[int, int, int]) -> np.ndarray:
 
 
 def _sparse(random: Random, shape: tuple[int, int, int]) -> np.ndarray:
-    """Draw normal entries, and set half of the entries of each column to 0."""
+    """Draw a matrix with normal entries, and set half of the entries of each column to 0."""
     order = np.argsort(random.random(shape), axis=1)
     return np.where(order < np.ceil(ZEROS * shape[1]), 0.0, random.standard_normal(shape))
 
@@ -406,8 +407,10 @@ def draw_hessian(random: Random, size: int) -> np.ndarray:
 
 
 def update(hessian: np.ndarray, covariance: np.ndarray) -> np.ndarray:
-    """Return Sigma_g^(-1/2) H, by which an ensemble's distance from the minimum is multiplied (004 eq.
-    44).
+    """Return Sigma_g^(-1/2) H (004 eq. 44).
+
+    Sigma_g is the covariance of gradients. SymO's update is the learning rate times this matrix times the
+    distance from the minimum.
     """
     return np.asarray(power(hessian @ covariance @ hessian, -0.5) @ hessian)
 
@@ -418,10 +421,10 @@ def follow(
     """Return the mean's offset from the minimum and sqrt(s) after each step, (T + 1, p) and (T + 1,).
 
     Args:
-        hessian: H.
+        hessian: the Hessian H.
         offset: mu_0 - theta*.
         root: sqrt(s_0) of an isotropic ensemble.
-        rates: alpha_t.
+        rates: learning rate alpha_t of each step.
     """
     covariance = root**2 * np.eye(len(offset))
     means, roots = [offset], [root]
@@ -435,8 +438,9 @@ def follow(
 
 
 def off_line(path: np.ndarray) -> float:
-    """Return the maximum distance of points (T, p) from the line through 0 and the first, relative to its
-    length.
+    """Return the maximum distance of points (T, p) from the line through 0 and the first point.
+
+    It is divided by the length of the first point.
     """
     direction = path[0] / np.linalg.norm(path[0])
     rest = path - (path @ direction)[:, None] * direction
@@ -451,12 +455,15 @@ def _draw_decay(random: Random) -> tuple[float, float]:
 
 
 def _decaying(first: float, share: float) -> np.ndarray:
-    """Return alpha_0 beta^t for all t with beta^t above the horizon."""
+    """Return the decaying rates alpha_0 beta^t for all t with beta^t above HORIZON."""
     return first * share ** np.arange(int(np.log(HORIZON) / np.log(share)) + 1)
 
 
 def _straight(random: Random) -> Iterator[Measure]:
-    """Follow a finite ensemble with isotropic covariance, and gradient descent from the same mean."""
+    """Check that the mean of an ensemble with isotropic covariance moves straight to the minimum.
+
+    Gradient descent from the same mean does not move on a straight line.
+    """
     size = int(random.integers(2, 8))
     hessian, offset = draw_hessian(random, size), random.standard_normal(size)
     first, share = _draw_decay(random)

@@ -67,11 +67,11 @@ def newton_schulz_case(rows: int, columns: int, tolerance: Mapping[str, float]) 
     )
 
 
-# --- preconditioners -----------------------------------------------------------------------------
+# --- inverse roots and bases of preconditioners ---------------------------------------------------
 
 
 def _second_moments() -> Arrays:
-    """Return the means of g g^T over 2 DIMENSION vectors g, rounded to float32."""
+    """Return LANES second moments: means of g g^T over normal vectors g, rounded to float32."""
     generator = np.random.default_rng(6)
     gradients = representable(generator, (LANES, DIMENSION, 2 * DIMENSION))
     return ((gradients @ gradients.mT / (2 * DIMENSION)).astype(np.float32).astype(np.float64),)
@@ -167,7 +167,7 @@ def _spectral_stepped(cayley: str) -> np.ndarray:
 
 
 def spectral_step_case(cayley: str) -> KernelCase:
-    """Return the case of one step of eigenvectors and eigenvalues along a curvature in their basis."""
+    """Return the kernel case of one step of a spectral factorization along a curvature."""
     step = partial(_spectral_step, cayley=cayley)
     return KernelCase(
         name=f"matrix.spectral_step.{cayley}.{LANES}x{DIMENSION}x{DIMENSION}",

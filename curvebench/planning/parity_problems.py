@@ -80,7 +80,12 @@ class ParityProblem:
 
 
 def _linear_network(*widths: int, alpha: float = 0.5) -> dict[str, Any]:
-    """Return the settings of a linear network with layers of these widths."""
+    """Return the settings of a linear network.
+
+    Args:
+        widths: widths of the layers, from the input to the output.
+        alpha: exponent of the decay of the singular values of the inputs, k^-alpha.
+    """
     counts = {"train_examples": 60, "validation_examples": 20, "test_examples": 20, "batch_size": 20}
     return {"widths": list(widths), "alpha": alpha, **counts}
 

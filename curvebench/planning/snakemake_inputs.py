@@ -122,7 +122,7 @@ class SnakemakeInputs(Document):
 
     @property
     def results(self) -> Path:
-        """Results folder."""
+        """Folder of job files, runs, tables and figures."""
         return self.config.results
 
     @property

@@ -29,7 +29,7 @@ FOLDER = Path(__file__).resolve().parents[2].joinpath(*PACKAGE.split("."))
 DEFAULT_SCALE = "paper"
 PRINTED: Final = "as printed"
 CORRECTED: Final = "as corrected"
-MIN_TRIES = 60  # number of instances that a search draws at least
+MIN_TRIES = 60  # minimum number of instances that a search draws
 
 
 @dataclass(frozen=True)
@@ -319,7 +319,7 @@ def claims_by_id(folder: Path | None = None) -> dict[str, tuple[str, PropertyCla
     return claims
 
 
-# --- checking them -------------------------------------------------------------------------------
+# --- checking claims -----------------------------------------------------------------------------
 
 
 def part_results(claim: str, check: Check, scale: str, rule: str = "") -> Iterator[Row | Trace]:

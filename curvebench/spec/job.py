@@ -70,7 +70,7 @@ class JobSpec(Document):
         return self
 
     @property
-    def cells(self) -> int:
+    def combinations(self) -> int:
         """Number of combinations of a workload, a basis and a seed."""
         return len(self.workloads) * len(self.bases) * len(self.seeds)
 
@@ -79,7 +79,7 @@ class JobSpec(Document):
         return type(self).model_validate({**dict(self), **changes})
 
     def to_json(self) -> str:
-        """Return the text of the spec file, with a line for each value, which diff can compare."""
+        """Return the text of the spec file. Each value has its own line, so that diff can compare files."""
         return self.model_dump_json(indent=1) + "\n"
 
     @property
@@ -184,7 +184,7 @@ class RunsSpec(TrainingSpec):
     @property
     def lanes(self) -> tuple[int, ...]:
         """Number of runs of each round, without final runs with settings that tuning did not choose."""
-        return tuple(self.in_round(number).cells * self.tries(number) for number in self.rounds)
+        return tuple(self.in_round(number).combinations * self.tries(number) for number in self.rounds)
 
     def tries(self, number: int) -> int:
         """Return the number of settings that a round runs on each workload; it is 1 in the final round."""

@@ -159,10 +159,16 @@ def work(connection: socket.socket, folder: Path, main: Callable[[list[str]], in
         folder: folder with the sockets of workers that have no job.
         main: function that runs a command of `curvebench` and returns its exit status.
     """
-    started = time.time()
+    import psutil
+
+    started = psutil.Process().create_time()
+    seconds_before: float = (
+        time.time() - started
+    )  # the start of this process counts as a part of its first job
     following: socket.socket | None = connection
     while following is not None and not _has_old_sources(started):
-        _compute(following, main)
+        _compute(following, main, seconds_before)
+        seconds_before = 0.0
         following = _next_supervisor(folder) if _memory_bytes() < _memory_limit_bytes() else None
 
 
@@ -181,8 +187,8 @@ def _has_old_sources(started: float) -> bool:
     return any(not file.exists() or file.stat().st_mtime > started for file in files)
 
 
-def _compute(connection: socket.socket, main: Callable[[list[str]], int]) -> None:
-    """Compute one job and send its exit status."""
+def _compute(connection: socket.socket, main: Callable[[list[str]], int], seconds_before: float) -> None:
+    """Compute one job and send its exit status; the job's time includes `seconds_before`."""
     text, files, _, _ = socket.recv_fds(connection, 1 << 16, 3)
     while not text.endswith(b"\n"):
         more = connection.recv(1 << 16)
@@ -197,7 +203,7 @@ def _compute(connection: socket.socket, main: Callable[[list[str]], int]) -> Non
     leash = Thread(target=_end_with_supervisor, args=(connection, done), daemon=True)
     leash.start()
     job = json.loads(text)
-    supervision = {**job["supervision"], "journal": journal, "since": time.monotonic()}
+    supervision = {**job["supervision"], "journal": journal, "since": time.monotonic() - seconds_before}
     status = main([*job["arguments"], "--supervision", json.dumps(supervision)])
     sys.stdout.flush()
     sys.stderr.flush()

@@ -110,7 +110,7 @@ def online_orthogonal_iteration(ops: Any, matrix: Any, basis: Any) -> tuple[Any,
 
 
 def labelled_orthogonal_iteration(ops: Any, matrix: Any, basis: Any) -> Any:
-    """Do one online orthogonal iteration in which column i continues column i of the basis before.
+    """Do one online orthogonal iteration that keeps the order of the columns: each continues its old value.
 
     State that is expressed in the basis therefore does not have to be reordered. QR starts with the column
     that leads in the basis before, as in SOAP's own implementation (Vyas et al. 2024). That implementation

@@ -33,7 +33,7 @@ def inverse_root(ops: Any, matrix: Any, exponent: float, epsilon: Any = 0.0, cut
 def inverse_root_product(ops: Any, matrix: Any, factor: Any, exponent: float, cutoff: Any = 0.0) -> Any:
     """Return A^(-exponent) B, (..., n, k), by eigendecomposition.
 
-    If B has few columns, this needs fewer products than `inverse_root` and a multiplication.
+    If B has few columns, this is cheaper than to compute A^(-exponent) first and multiply it by B.
 
     Args:
         matrix: A, (..., n, n); its symmetric part is used.

@@ -157,7 +157,10 @@ def _line(panel: Axes, line: pl.DataFrame, looks: Mapping[str, Mapping[str, Any]
 
 
 def _above_rounding(line: pl.DataFrame) -> pl.DataFrame:
-    """Return the points of a line that a logarithmic axis shows: those above `ROUNDING`."""
+    """Return the points of a line that a logarithmic axis shows, without rounding errors.
+
+    A point is left out if its median is below the share `ROUNDING` of the line's largest median.
+    """
     return line.filter(pl.col("median") >= ROUNDING * pl.col("median").max())
 
 

@@ -1,4 +1,4 @@
-// The theme, sorting and filtering, what columns say, claims that open, and the comparison of two methods. Pages read without this file too.
+// Theme, sorting, filtering, explanations of columns, claims that open, and comparison of two methods. Pages can be read without this file.
 "use strict";
 
 (function () {
@@ -32,7 +32,7 @@
     label();
   }
 
-  // A cell sorts by data-value where it has one, a number if it is one; cells without a value come last.
+  // A column is sorted by the attribute data-value of its cells, or else by their text; numbers are compared as numbers. Cells without a value come last.
   function key(row, column) {
     const cell = row.cells[column];
     const text = cell.dataset.value !== undefined ? cell.dataset.value : cell.textContent.trim();
@@ -45,7 +45,7 @@
     return String(left).localeCompare(String(right));
   }
 
-  // What the reader chose stands behind the # of the address, so that a link or a reload shows it again; anchors have no =.
+  // Choices of the reader are stored after the # of the address, so that a link or a reload restores them. An anchor differs from them by having no =.
   function asked() {
     return new URLSearchParams(location.hash.includes("=") ? location.hash.slice(1) : "");
   }
@@ -55,7 +55,7 @@
     history.replaceState(null, "", chosen.size ? "#" + chosen : location.pathname + location.search);
   }
 
-  // A sorted table is kept as sort=TABLE.COLUMN.up or .down, counted from 1.
+  // The order of a table is stored as sort=TABLE.COLUMN.up or .down, with numbers of table and column from 1.
   function sorting() {
     const tables = Array.from(document.querySelectorAll("table[data-sortable]"));
     const headsOf = (table) => Array.from(table.tHead.rows[table.tHead.rows.length - 1].cells);
@@ -98,7 +98,7 @@
     restore();
   }
 
-  // Words and choices hide the rows that do not fit, and what holds nothing else; returns what shows all of them again.
+  // Hide the rows that do not match the words and choices, and elements that contain no other rows. Returns a function that shows all rows again.
   function filtering() {
     const text = document.getElementById("filter");
     if (!text) return () => {};
@@ -109,7 +109,7 @@
     const groups = Array.from(document.querySelectorAll("[data-group]"));
     const inside = new Map(groups.map((group) => [group, rows.filter((row) => group.contains(row))]));
     const fits = (row, wanted) => wanted.every((choice) => row.dataset[choice.dataset.filter] === choice.value);
-    // A radio button counts the rows that it would show, given the words and all choices but its own kind.
+    // Show beside each radio button how many rows it would show, given the words and the choices of other groups.
     const count = (found, wanted) => choices.filter((choice) => choice.type === "radio").forEach((choice) => {
       const others = wanted.filter((one) => one.dataset.filter !== choice.dataset.filter);
       const own = choice.value === "" ? others : [...others, choice];
@@ -158,7 +158,7 @@
     return () => show("", new Map());
   }
 
-  // A link to a claim opens it, one button opens all, and paper shows everything open.
+  // A link to a claim opens the claim, a button opens all claims, and all claims are open when the page is printed.
   function folding(showAll) {
     const claims = Array.from(document.querySelectorAll("details.claim"));
     const button = document.getElementById("open-all");
@@ -192,7 +192,7 @@
     addEventListener("afterprint", () => closed.forEach((each) => { each.open = false; }));
   }
 
-  // What describes a column is shown beside its title, to the pointer and to the keyboard; Escape puts it away.
+  // Show the description of a column beside its title when the pointer or the keyboard focus is on it. Escape hides the description.
   function tips() {
     const tip = document.createElement("div");
     tip.className = "tip";
@@ -222,13 +222,13 @@
         settle();
       };
       button.addEventListener("focus", show);
-      button.addEventListener("blur", () => { if (!tip.matches(":hover")) hide(); }); // or what it links to could not be clicked
+      button.addEventListener("blur", () => { if (!tip.matches(":hover")) hide(); }); // keep it under the pointer, so that its links can be clicked
       button.parentElement.addEventListener("pointerenter", show);
       button.parentElement.addEventListener("pointerleave", leave);
     });
   }
 
-  // A table as it is shown: the texts of its rows, spans filled up; of a cell its value as it is kept, its text, and the interval below.
+  // Return the visible rows of a table, with cells that span several rows or columns repeated. A cell has its stored value, its text, and the interval below.
   function taken(table) {
     const text = (of) => of.textContent.replace(/\s+/g, " ").trim();
     const grid = [];
@@ -252,7 +252,7 @@
   const words = (each) => [each.shown, each.below].filter(Boolean).join(" ");
   const withValues = (heads, rows) => heads[0].map((_, column) => rows.some((row) => row[column] && row[column].value !== undefined));
 
-  // A column that has values in full is two: those, and what is shown.
+  // A column with stored values becomes two columns: the stored values, and the visible texts.
   function asCsv([heads, rows]) {
     const quoted = (text) => (/[",\n]/.test(text) ? '"' + text.replaceAll('"', '""') + '"' : text);
     const full = withValues(heads, rows);
@@ -273,7 +273,7 @@
     return ["% \\usepackage{booktabs}", "\\begin{tabular}{" + kinds + "}", "\\toprule", ...heads.map(line), "\\midrule", ...rows.map(line), "\\bottomrule", "\\end{tabular}", ""].join("\n");
   }
 
-  // Below every table: two buttons that save what of it is shown.
+  // Add two buttons below every table that save its visible rows.
   function taking() {
     const page = document.body.dataset.page.replace(".html", "");
     const kinds = { CSV: [asCsv, "csv", "text/csv"], LaTeX: [asLatex, "tex", "application/x-tex"] };
@@ -297,7 +297,7 @@
     });
   }
 
-  // A text that may break after its underscores.
+  // Return the nodes of a text in which lines may break after underscores.
   const breakable = (text) => String(text).split(/(_)/).flatMap((part) => (part === "_" ? [part, document.createElement("wbr")] : [part]));
 
   function cell(kind, style, text, more) {
@@ -313,7 +313,7 @@
     return made;
   }
 
-  // Two methods that the reader chooses; the choice is kept behind the # of the address.
+  // Compare two methods that the reader chooses. The choice is stored after the # of the address.
   function comparing() {
     const stored = document.getElementById("comparisons");
     if (!stored) return;
@@ -372,7 +372,7 @@
     read();
   }
 
-  // Pictures wait until the page is read, not until they are scrolled to: on paper they would be missing.
+  // Load all pictures when the page is complete, and not only when they are scrolled into view: a printed page would lack them.
   function pictures() {
     document.querySelectorAll("img[loading]").forEach((each) => { each.loading = "eager"; });
   }

@@ -17,7 +17,7 @@ NEARLY_BEST = 0.995
 
 
 class CostOfRuns(Condition):
-    """Base class of costs of final runs, which are compared between methods, never with a number."""
+    """Base class of conditions that compare costs of final runs between methods, never with a number."""
 
     compared_to: Methods
     direction = "minimize"
