@@ -34,7 +34,7 @@ class MedianInterval:
     count: int
 
 
-@lru_cache(maxsize=1024)  # every median of samples of one size needs the same result
+@lru_cache(maxsize=1024)  # medians of all samples of the same size need the same result
 def interval_order(count: int, level: float = LEVEL) -> tuple[int, float]:
     """Return the k for which the k-th smallest and the k-th largest value bound the median, and the coverage.
 

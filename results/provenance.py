@@ -133,8 +133,8 @@ def distributions() -> Mapping[str, str]:
     """
     versions: dict[str, str] = {}
     for distribution in metadata.distributions():
-        fields = distribution.metadata  # this attribute parses its file at each access
-        if fields["Name"]:  # a package that was only partly removed has no name
+        fields = distribution.metadata  # keep the value, since each access parses a file
+        if fields["Name"]:  # ignore packages that were only partly removed, which have no name
             versions.setdefault(re.sub(r"[-_.]+", "-", fields["Name"]).lower(), fields["Version"])
     return MappingProxyType(versions)
 

@@ -91,6 +91,7 @@ def _with_ends(name: str) -> dict[str, Any]:
     return _each(pl.Float64, name, f"{name}_low", f"{name}_high")
 
 
+# Columns that identify a method (an optimizer in a basis) on a workload, and the place of its computation
 CELL = _each(pl.String, "study", "scale", "workload", "optimizer", "basis", "backend", "device")
 JOB = _each(pl.String, "spec_hash", "machine")
 RUN_COLUMNS: dict[str, RunColumn] = {
@@ -104,7 +105,7 @@ RUN_COLUMNS: dict[str, RunColumn] = {
     "round": RunColumn(pl.Int64),
     "seed": RunColumn(pl.Int64, "Seed"),
     "learning_rate": RunColumn(pl.Float64, "Learning rate", "rate"),
-    "hyperparameters": RunColumn(NamedValues),  # hyperparameters except the learning rate
+    "hyperparameters": RunColumn(NamedValues),  # values of all hyperparameters except the learning rate
     "outcome": RunColumn(pl.Enum(OUTCOMES), "Outcome", "words", below="outcome_step"),
     # Step at which the run reached its goal, stopped or diverged; the last known step of a failed run
     "outcome_step": RunColumn(pl.Int64, written="at_step"),
@@ -175,7 +176,7 @@ JOBS = _schema(
 )
 
 PARITY = _schema(
-    # The problem is the label of a small parity problem (curvebench/planning/parity_problems.py).
+    # `problem` is the label of a problem in curvebench/planning/parity_problems.py.
     **_each(pl.String, "optimizer", "problem", "workload", "basis"),
     comparison=pl.Enum(COMPARISONS),
     unit=pl.Enum(("relative", "ulps")),
@@ -230,15 +231,15 @@ REASONS = (
     "missed",  # `count` of `of` subclaims are violated; `names` has their names
     "untested",  # `count` subclaims have an untested bound; the one in `names` reaches the share `value`
     # With one of the next three reasons, a verdict is at most `partly reproduced`.
-    "limited_scale",  # the scale does not allow more, for the reason in the plan
+    "limited_scale",  # results at this scale allow no better verdict, for the reason in the plan
     "settings_not_run",  # up to `count` settings that tuning may have chosen were not run
     "few_tuning_seeds",  # `count` tuning seeds have only `of` different resamples
     # With one of the next five reasons, the claim was not run.
-    "not_paired",  # the backend has no pairs of runs
+    "not_paired",  # the backend has no runs that can be compared in pairs
     "left_out",  # the study was left out, for the reason in the plan
     "no_data",  # data is missing, as the plan says
-    "failed",  # property checks failed, as their jobs say
-    "unmeasured",  # the tables have no measure of the claim
+    "failed",  # property checks raised an error, which their jobs report
+    "unmeasured",  # the tables contain no measured value for the claim
 )
 NUMBERS = {**_each(pl.Int64, "count", "of"), "value": pl.Float64}
 REASON = {"code": pl.Enum(REASONS), **NUMBERS, "names": pl.List(pl.String)}

@@ -15,4 +15,5 @@ if __name__ == "__main__":
     # supervisor ends, the worker ends too.
     os.setsid()
     work(socket.socket(fileno=int(sys.argv[1])), Path(sys.argv[2]), main)
-    os._exit(0)  # Libraries need up to 0.7 s for their shutdown.
+    # Exit without the shutdown of the interpreter, in which libraries spend up to 0.7 s.
+    os._exit(0)

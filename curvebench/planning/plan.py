@@ -50,7 +50,7 @@ from curvebench.spec.study import Scale
 from curvebench.spec.tuning import Tuning
 from curvebench.workloads.data import FOLDER_VARIABLE
 
-ALL = "all"  # scale and backend of the parity job, which compares every backend with every other
+ALL = "all"  # name that parity jobs have as scale and as backend, since they compare all backends
 # In paths of jobs and figures of property claims, this word stands where others have the name of a study.
 CLAIMS = "claims"
 # In paths of figures of published sets, this word stands where others have the name of a study.
@@ -273,7 +273,8 @@ class Planner:
         tuned = tuple(basis for basis in self.study.bases if self.study.tuning.tries(basis.label))
         bases = self._bases(self.tuning_seeds, tuned)
         final_bases = self._bases(final_seeds, self.study.bases)
-        planned: dict[tuple[str, str], tuple[PlannedJob, ...]] = {}  # key: tuning backend, optimizer
+        # Runs jobs by the backend that tunes the optimizer, and the label of the optimizer
+        planned: dict[tuple[str, str], tuple[PlannedJob, ...]] = {}
         finals: dict[str, list[PlannedJob]] = {backend: [] for backend in self.study.backends}
         for backend in self.study.backends:
             for optimizer in self._running(backend):
@@ -948,13 +949,14 @@ def write_specs(plan: Plan) -> None:
     specs = plan.report_path.parent
     for folder, (figure_plan, _) in plan.figures.items():
         files[specs / f"{folder.stem}.figures.{_hash_of(folder)}.json"] = figure_plan.to_json()
-    for study in plan.studies:  # the list of folders is a file, because a command line has a limited length
+    # The list of the folders to merge is a file, because the length of a command line is limited.
+    for study in plan.studies:
         folders = "".join(f"{job.folder}\n" for job in study.jobs)
         files[specs / f"{study.plan.tables.stem}.tables.{_hash_of(study.plan.tables)}.txt"] = folders
     try:
         for folder in (specs, plan.config.site):
             folder.mkdir(parents=True, exist_ok=True)
-            tempfile.TemporaryFile(dir=folder).close()  # an existing folder may be read-only
+            tempfile.TemporaryFile(dir=folder).close()  # this call fails if an existing folder is read-only
         write_texts({path: text for path, text in files.items() if not path.exists()})
         rendered = plan.config.site / SHOWN
         if not rendered.exists() or rendered.read_text() != files[plan.report_path]:

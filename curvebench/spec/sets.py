@@ -1,7 +1,7 @@
 """Published sets: names of their files, valid names of sets, waivers, and pages that show a leaderboard.
 
 A published set is a folder with the results of a report, which never changes again. A waiver lets a set be
-published although a requirement is violated; the set and its pages then name the violation.
+published although it violates a requirement; the set and its pages then report the violation.
 """
 
 from __future__ import annotations

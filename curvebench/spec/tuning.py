@@ -29,7 +29,7 @@ MULTIPLES = (2, 4, 8)
 
 
 class Outcome(typing.Protocol):
-    """Results of the tuning rounds so far (`curvebench.results.tuning.TuningOutcome`)."""
+    """Interface of the results of tuning rounds. `curvebench.results.tuning.TuningOutcome` implements it."""
 
     @property
     def ranked(self) -> tuple[tuple[float, ...], ...]:

@@ -116,7 +116,7 @@ def property_rows(plan: ChecksPlan, checks: pl.DataFrame, scale: str) -> list[di
     Args:
         plan: the property checks with their claims.
         checks: measures, as `check_rows` returns them.
-        scale: scale of the report's plan, such as "full".
+        scale: scale of the report's plan, such as "quick" or "paper".
     """
     plans = {claim.id: claim for claim in plan.claims}
     rows: list[dict[str, object]] = []

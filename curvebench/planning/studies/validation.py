@@ -131,7 +131,7 @@ class _Reader:
 
     @cached_property
     def metrics(self) -> dict[str, Metric]:
-        """Metrics that every workload of the study measures."""
+        """Metrics that all workloads of the study have, by name."""
         first, *others = [entry.workload.metrics for entry in self.workloads.values()]
         return {name: metric for name, metric in first.items() if all(name in other for other in others)}
 

@@ -41,7 +41,7 @@ class ComparisonKey(NamedTuple):
 
     @property
     def arms(self) -> tuple[tuple[str, str], ...]:
-        """Workload and method of the treated arm and, unless it is a number, of the control arm."""
+        """Pairs (workload, method) of the treated arm and, if the control is a method, of the control arm."""
         treated = (self.workload, self.treated)
         if self.control is None or self.control_workload is None:
             return (treated,)
@@ -196,7 +196,9 @@ class Condition(Document):
 
     @property
     def relation(self) -> Relation:
-        """Asserted relation of the treated methods to their controls."""
+        """Relation that the condition asserts: treated methods are better than their controls, not worse than
+        these, or the same.
+        """
         return "better" if self.better else "no_worse" if self.no_worse else "same"
 
     @property
