@@ -17,7 +17,7 @@ from curvebench.arrays.common_names import COMMON, guarded, named, symmetric_par
 from curvebench.arrays.ops import Array, Ops
 
 # Further functions that PyTorch provides by the same name.
-# Their argument `axis` must be passed by position, since PyTorch calls it `dim`.
+# The argument `axis` of these functions must be passed by position, since PyTorch calls it `dim`.
 BY_DIM = (
     *("abs", "relu", "sigmoid", "softmax", "log_softmax", "logsumexp"),
     *("cumsum", "argmax", "concatenate", "stack"),

@@ -30,12 +30,11 @@ Options = dict[str, bool | int]  # options of the XLA compiler
 # Without this option, XLA on a CPU copies the parameters at each step, because the loss reads them as well.
 IN_PLACE = {"xla_cpu_copy_insertion_use_region_analysis": True}
 # Number of multiplications below which a program is compiled with less effort on a CPU, in half of the time.
-# Its steps may be slower, which costs more than this saves if there are more (docs/performance.md).
+# A larger program would lose more time by slower steps than it saves in compilation (docs/performance.md).
 MULTIPLICATIONS_WORTH_OPTIMIZING = 5e9
 QUICK: Options = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
 # Number of multiplications below which a program is not optimized at all, which halves the time again.
-# The steps of runs are always optimized, since steps that are not optimized round differently.
-# A chaotic run would then have another curve.
+# Programs of steps are always optimized: others round differently, so chaotic runs would have other curves.
 MULTIPLICATIONS_WORTH_MORE = 3e8
 UNOPTIMIZED: Options = QUICK | {"xla_backend_optimization_level": 0}
 # Number of examples from which the lanes are evaluated one after another on a CPU.
@@ -218,8 +217,8 @@ class _Loop:
 
     def _works(self, steps: Array) -> list[Work]:
         """Return the amortized work of each step."""
-        # Do not read the numbers of the steps if all steps do the same work:
-        # for short steps, reading the numbers takes longer than the steps.
+        # Do not read the numbers of the steps if all steps do the same amortized work.
+        # For short steps, reading the numbers would take longer than the steps.
         if len(self.programs) == 1:
             return list(self.programs) * len(steps)
         return [self.update.work_of(round(number)) for number in np.asarray(steps).tolist()]

@@ -38,8 +38,8 @@ MULTIPLICATIONS_WORTH_COMPILING = 1e13
 # Number of entries of parameters, times steps, from which updates are compiled on a CPU.
 # Compilation takes about 15 s, and an eager update takes about 14 ns per entry longer than a compiled update.
 ENTRIES_WORTH_COMPILING = 1 << 30
-# Number of steps of a run from which updates are compiled on a GPU. It is for the rule with the most kernels.
-# To start the kernels of SOAP takes about 5 ms per step of ResNet-34.
+# Number of steps of a run from which updates are compiled on a GPU, for the rule with the most kernels.
+# To start the kernels of this rule, SOAP, takes about 5 ms per step of ResNet-34.
 # To compile the updates for its 12 shapes of parameters took the host of an H100 more than 224 s.
 STEPS_WORTH_COMPILING = 50_000
 
@@ -267,7 +267,7 @@ class TorchEngine(Engine):
         restored = super().carry_from_host(carry, arrays)
         for number, state in enumerate(restored.state):
             # The state of optimizers of PyTorch is a list. Fill this list with the saved states.
-            # The first segment constructs the optimizers from them.
+            # The first segment of steps constructs the optimizers from these saved states.
             if isinstance(state, list):
                 lanes = math.prod(restored.coordinates.shape[:2])
                 saved = [arrays[f".state[{number}][{lane}]"] for lane in range(lanes)]

@@ -28,7 +28,7 @@ from curvebench.steps.program import Carry, Constants, Inputs, Loaded, Program
 from curvebench.steps.torch_rule import closure_gradients
 from curvebench.workloads.workload import MINIBATCH_LOSS
 
-# Name, among the values of an evaluation, of the number of gradients that closures have computed so far.
+# Key among the metrics of an evaluation: the number of gradients that closures have computed so far.
 CLOSURE_GRADIENTS = "closure_gradients"
 METRIC = "metric "  # prefix of the names of metrics in a checkpoint
 # Approximate largest duration of a segment.

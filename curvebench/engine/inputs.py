@@ -27,7 +27,7 @@ MIN_SEGMENTS = 1000
 # Number of multiplications (steps x examples x parameters) below which a segment is not divided.
 # These multiplications take about a second with dense layers on a CPU, and minutes with convolutions.
 MIN_SEGMENT_PRODUCTS = 10**10
-# Number of multiplications as which a step counts at least, because each step has an overhead.
+# Smallest number of multiplications that a step counts as, because each step has an overhead.
 # A segment therefore has at most 10,000 steps, or a thousandth of the run.
 MIN_STEP_PRODUCTS = 10**6
 

@@ -1,7 +1,7 @@
 """The layers of a module of PyTorch, and statistics of their inputs and of the gradients of their outputs.
 
 Rules such as K-FAC need second moments of the n inputs of a layer and of the gradients of its m outputs. They
-are means over rows: a row has the numbers for one example, and for a convolution also one position.
+are means over rows: a row belongs to one example, and in convolutions and sequences also to one position.
 """
 
 from __future__ import annotations

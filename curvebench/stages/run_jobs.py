@@ -204,8 +204,8 @@ class _CellRun:
         """Read or compute all lanes of the cell, and return their rows."""
         supervision, building = self.job.supervision, Lanes(self.number)
         if not self.cell.settings:
-            # Record why there are no settings, unless the failed tuning runs are in this job.
-            # It has recorded their failures then.
+            # Record why there are no settings, unless the tuning runs belong to this job.
+            # In that case, the job has already recorded their failures.
             if self.job.upstream("runs"):
                 reason = "no runs that tune it: they were interrupted, and come first, or failed"
                 self.job.fail(self._name, Failure("interrupted", reason))
@@ -273,7 +273,7 @@ class _CellRun:
                 except FAULTS as error:
                     self.job.trace(error)
                     failure = failure_of(error, supervision.journal.read()[1])
-                    # If SIGTERM has arrived, the process ends now, and the rows must be stored before.
+                    # If SIGTERM has arrived, it ends the process soon: store the rows before.
                     if checkpoints.termination.came:
                         self._store_failed(lanes, failure)
                 except Interrupted as error:  # store these lanes here, and those not begun at the job's end

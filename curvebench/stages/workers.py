@@ -44,8 +44,8 @@ def folder_of_workers(spec: Path, threads: str) -> Path | None:
     if not folder.is_dir():
         return None
     # Machines and Slurm jobs cannot share workers, but may share a folder for temporary files.
-    # Therefore their names are in the folder's name.
-    # Use a short hash of the names: on some systems, the path of a socket has at most 103 bytes.
+    # Therefore the folder of workers has a hash of machine and Slurm job in its name.
+    # The hash is short, since the path of a socket has at most 103 bytes on some systems.
     place = f"{socket.gethostname()} {os.environ.get('SLURM_JOB_ID')}"
     try:
         content = json.loads(spec.read_text())

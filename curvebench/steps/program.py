@@ -346,7 +346,7 @@ class Program:
         largest = ops.where(largest > 0, largest, 1.0)
         relative_norm = ops.sqrt(ops.sum(ops.square(flat / largest), axis=-1, keepdims=True))
         factor = (self.protocol.clip_gradient_norm / largest) / relative_norm
-        # For a gradient that is not finite, the factor is NaN, which is not less than 1 either.
+        # A gradient that is not finite has the factor NaN, which is not less than 1, and is not scaled.
         factor = ops.where(factor < 1, factor, 1.0)
         return info._replace(gradient=by_name(ops, shapes, flat * factor))
 

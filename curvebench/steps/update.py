@@ -22,8 +22,8 @@ from curvebench.optimizers.options import OptionError
 from curvebench.optimizers.rule import Part, Rule
 from curvebench.steps.layout import Layout, Stack, side_by_side
 
-# The intermediate arrays of a rule take several times the memory of the gradient and the parameters.
-# Therefore one call updates at most ENTRIES_AT_ONCE entries, or a single parameter (leaf).
+# One call of a rule updates at most ENTRIES_AT_ONCE entries of parameters, or a single parameter (leaf).
+# The reason is that intermediate arrays of a rule take several times the memory of its arguments.
 # Models with at least MANY_ENTRIES entries are updated by at least MIN_CALLS calls, unless leaves are larger.
 ENTRIES_AT_ONCE = 1 << 22
 MIN_CALLS = 8
