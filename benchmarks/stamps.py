@@ -42,7 +42,7 @@ MIN_UNIQUE_COLOURS = 0.45
 MIN_PHOTOGRAPHS = 5
 # Minimum length of the longer side of an object.
 MIN_PIXELS = 100
-# Maximum side of an image.
+# Maximum side of an image in pixels.
 MAX_SIDE_PIXELS = 224
 # Share of the photographs in each split.
 SPLIT_SHARES = {"train": 0.6, "val": 0.2, "test": 0.2}

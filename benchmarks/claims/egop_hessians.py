@@ -226,8 +226,9 @@ class Factorization:
 
 
 def draw_factorization(random: Random) -> Factorization:
-    """Draw up to 4 measurements of matrices with up to 3 rows and columns, and k up to 3; sometimes all sizes
-    are 1.
+    """Draw a factorization problem: up to 4 measurements, matrices of up to 3 rows and columns, rank up to 3.
+
+    Sometimes all sizes are 1.
     """
     m, rows, columns, rank = (int(size) for size in random.integers(1, (5, 4, 4, 4)))
     if random.integers(3) == 0:

@@ -104,7 +104,7 @@ def draw_problem(random: Random) -> LogSumExp:
 
 
 def egop_basis(random: Random, problem: LogSumExp) -> np.ndarray:
-    """Return the EGOP basis V (2, 2), estimated from gradients at N(0, I)."""
+    """Return the EGOP basis V (2, 2), estimated from gradients at standard normal points."""
     return eigenbasis(problem.gradients(random.standard_normal((SAMPLES, 2))))[0]
 
 

@@ -123,9 +123,9 @@ def _diagonal_over_norm(squares: np.ndarray, distances: np.ndarray) -> float:
 
 
 def _diagonal_optimum(random: Random) -> Iterator[Measure]:
-    """Check that the diagonal a_i = sqrt(sum_t g_ti^2) / |delta_i| minimizes eq. 36.
+    """Check the best diagonal preconditioner in hindsight, a_i = sqrt(sum_t g_ti^2) / |delta_i|.
 
-    Half of the minimum is eq. 38.
+    It minimizes eq. 36, and half of the minimum is eq. 38.
     """
     from scipy.optimize import minimize
 

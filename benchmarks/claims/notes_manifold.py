@@ -78,8 +78,8 @@ def _first_order(random: Random) -> Iterator[Measure]:
     radius, size = float(np.linalg.norm(weight)), float(np.linalg.norm(gradient))
     along = tangential(gradient, weight)
     # The error is of second order in the step. Let c be the cosine of the angle between w and g.
-    # For the first rule, the factor is |(3 c^2 - 1) w / (2 r) - c g / |g||, at most 1 / sqrt(3).
-    # For the second (classical) rule, the factor is |g_perp|^2 / (2 |g|^2).
+    # For `pin_to_sphere`, the factor is |(3 c^2 - 1) w / (2 r) - c g / |g||, at most 1 / sqrt(3).
+    # For `riemannian_sgd`, the factor is |g_perp|^2 / (2 |g|^2).
     for optimizer, constant in (("pin_to_sphere", float(1 / np.sqrt(3))), ("riemannian_sgd", 0.5)):
         for share in (1e-2, 1e-3, 1e-4):
             rate = share * radius / size
@@ -95,9 +95,9 @@ def _updates(random: Random) -> Iterator[Measure]:
     rate = float(10.0 ** random.uniform(-3, 1)) * radius / float(np.linalg.norm(gradient))
     along = tangential(gradient, weight)
     moved = weight - rate * gradient
-    # The step of 002 eq. 70.
+    # The gradient step scaled back to the sphere, 002 eq. 70.
     pinned = radius / np.linalg.norm(moved) * moved
-    # The step of 002 eq. 72.
+    # The Riemannian gradient step, 002 eq. 72.
     classical = radius / np.sqrt(radius**2 + rate**2 * along @ along) * (weight - rate * along)
     for optimizer, expected, equation in (
         ("pin_to_sphere", pinned, 70),

@@ -157,7 +157,7 @@ def _directions(random: Random) -> Iterator[Measure]:
 def _flattened(
     left: np.ndarray, values: np.ndarray, right: np.ndarray, coefficients: str, steps: int
 ) -> np.ndarray:
-    """Return the singular values that Muon's iteration produces from U diag(values) V^T, in the same
+    """Return the values to which Muon's iteration maps the singular values of U diag(values) V^T, in the same
     order.
     """
     options = {

@@ -154,7 +154,9 @@ def _separated(random: Random) -> list[np.ndarray]:
 
 
 def _decomposed(matrices: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return the rearranged sum of g g^T, (m^2, n^2), and its singular value decomposition."""
+    """Return the rearranged sum of g g^T, (m^2, n^2), and the three factors of its singular value
+    decomposition.
+    """
     m, n = matrices[0].shape
     outer, *_ = Gradients(matrices, 0).statistics(np.ones(len(matrices)))
     rearranged = rearrange(outer, m, n, m, n)

@@ -38,9 +38,9 @@ JUDGED = {"half-way": RECORDS // 2, "at the end": RECORDS}
 FLOOR = 1e-12
 # Number of measures: 10 subclaims with 6 each, of which 4 have the limit 0.
 MEASURES = 60
-# Level of the interval whose lower end supports a measure: 5 % for each measure, since all must hold.
+# Level of the interval whose lower end decides support: 5 % for each measure, since all must be satisfied.
 SUPPORT = 1 - 2 * 0.05
-# Level of the interval whose upper end refutes a measure: 5 % for all measures together, since one refutes.
+# Level of the interval whose upper end decides refutation: 5 % for all measures together.
 REFUTATION = 1 - 2 * 0.05 / MEASURES
 MEAN_RATES = (0.25, 0.5, 1.0, 2.0, 4.0)  # beta_1
 CURVATURE_RATES = (0.05, 0.1, 0.2, 0.4, 0.8)  # beta_2
@@ -295,7 +295,9 @@ def best_setting(losses: np.ndarray) -> int:
 def _losses(
     method: SearchMethod, objective: Objective, start: str, seed: int, sizes: SearchSizes
 ) -> np.ndarray:
-    """Return losses on fresh seeds, (RECORDS + 1, seeds), with the best of RATES on the tuning seeds."""
+    """Return losses on fresh seeds, (RECORDS + 1, seeds), with the rates that are best on the tuning
+    seeds.
+    """
 
     def run(stream: int, seeds: int, rates: np.ndarray) -> np.ndarray:
         random = np.random.default_rng([seed, stream])

@@ -288,7 +288,8 @@ def natural_step(
     rate: float,
     gamma: float,
 ) -> tuple[Any, np.ndarray]:
-    """Return the factors after a step of Riemannian gradient descent (003 eqs. 10, 11), and the change of mu.
+    """Return the factors of S after a step of Riemannian gradient descent, and the change of mu (003 eqs. 10,
+    11).
 
     The loss is quadratic, so that its curvature is exact.
     """

@@ -385,7 +385,7 @@ INIT = PropertyClaim(
 
 # --- a quadratic loss (004 App. B) --------------------------------------------------------------------------
 
-# Tolerance of paths of up to some hundred steps, with roots of covariances in each.
+# Tolerance of paths of some hundred steps, each of which computes the inverse root of a covariance.
 FOLLOWED = 1e-8
 # Tolerance of Runge-Kutta steps.
 INTEGRATED = 1e-6

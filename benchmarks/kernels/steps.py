@@ -123,8 +123,8 @@ def optimizer_step(
 ) -> ReadyCase:
     """Prepare a step of a rule, as a compiled segment of the engine with one step and one lane.
 
-    The buffers of the state are donated. Amortized work is done as often as in a run: the step numbers repeat
-    in cycles of the rule's cadence.
+    The buffers of the state are donated. Computations that are done only every few steps are done as often as
+    in a run, because the step numbers repeat in cycles.
 
     Args:
         backend: jax or torch.
