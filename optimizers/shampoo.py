@@ -49,7 +49,7 @@ class _Tensors:
     Args:
         order: number of axes of a parameter, from 1.
         averaged: whether statistics are running means.
-        power: power: the statistics are raised to -power.
+        power: number such that the statistics are raised to -power.
         blocks: division of parameters into blocks that are preconditioned separately, or None.
         grafting: rule whose step determines the length of each step, or None.
     """

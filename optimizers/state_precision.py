@@ -78,8 +78,8 @@ def in_half_precision(rule: Rule, state: bool = True) -> Rule:
         """Return a function that casts arguments up to float32, calls `function`, and casts its result down.
 
         Args:
-            function: function of the array functions, and then of arrays and states. If it is None, None is
-                returned.
+            function: function whose first argument is the array functions, followed by arrays and states. If
+                it is None, None is returned.
             narrow: `narrow(ops, result, arguments)`, which casts the result down.
         """
         if function is None:

@@ -170,7 +170,7 @@ def verdicts(
 
 
 def choices_flip(finding: Mapping[str, Any]) -> bool:
-    """Return whether a finding depends so much on tuning's choice of settings that it decides nothing.
+    """Return whether a finding depends on tuning's choice of settings, so that it counts as inconclusive.
 
     Args:
         finding: row of the table `findings`; the columns `ties`, `ties_agree` and `choices_agree` are used.

@@ -65,7 +65,7 @@ class Structure:
 
     @property
     def pairs(self) -> list[tuple[Tensor, Tensor]]:
-        """Pairs of tensors, one for each block on and above the diagonal."""
+        """Pairs of tensors, one pair for each block on or above the diagonal of the matrix."""
         tensors = self.tensors
         return [(one, other) for place, one in enumerate(tensors) for other in tensors[place:]]
 
@@ -128,8 +128,9 @@ def _forms(structure: Structure, first: Tensor, second: Tensor, widths: tuple[in
 def _terms(
     structure: Structure, first: Tensor, second: Tensor, widths: tuple[int, ...]
 ) -> Iterator[np.ndarray]:
-    """Yield the forms of each term in a block's equation: one matrix per entry of the factor, (entries...,
-    axes...).
+    """Yield the forms of each term in a block's equation, one for each entry of the term's factor.
+
+    The first axes of the array are those of the factor, the last axes those of the block.
     """
     hidden = range(1, structure.depth)
     one, other = ({axis for axis in tensor.axes if axis in hidden} for tensor in (first, second))

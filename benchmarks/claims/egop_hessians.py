@@ -103,7 +103,7 @@ def _lower(random: Random, printed: bool) -> Iterator[Measure]:
 
 
 def _root(ball: Ball) -> float:
-    """Return sqrt(lambda_max(EGOP) + gamma), where gamma is `Ball.gamma`."""
+    """Return sqrt(lambda_max(EGOP) + gamma), where gamma is `ball.gamma` (000 eq. A.2)."""
     return float(np.sqrt(ball.spectrum[0][0] + ball.gamma))
 
 

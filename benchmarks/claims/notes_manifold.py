@@ -181,7 +181,7 @@ def _frozen(random: Random) -> Iterator[Measure]:
     weight, gradients, rate = _draw_path(random)
     path = _path("weight_normalization", weight, gradients, rate, {"scale": "frozen"})
     squares = _squared_lengths(path, gradients, rate)
-    # Factors of the learning rate, alpha_t / eta_t, by 002 eq. 76.
+    # Factors alpha_t / eta_t of the learning rate, for which 002 eq. 76 makes both paths equal.
     schedules = [float(weight @ weight) / square for square in squares[:-1]]
     classical = _path("riemannian_sgd", weight, gradients, rate, {}, schedules)
     error = relative_error(np.array(path), np.array(classical))

@@ -379,7 +379,7 @@ KRONECKER = PropertyClaim(
 # --- losses of positive definite matrices ------------------------------------------------------------
 
 
-# A tuple, and not a dataclass, so that the hash of a claim's rule includes the functions.
+# A tuple and not a dataclass, so that the hash of a claim's rule includes the functions in the fields.
 class MatrixLoss(NamedTuple):
     """Loss l(S) of a positive definite S with its minimum at Q^-1.
 

@@ -123,7 +123,7 @@ def _stable(
 # --- drift of B -----------------------------------------------------------------------------------
 
 SIZE, DRAWS, DRIFT_STEPS = 16, 5, 4000
-# beta_2 and bar beta_2, the defaults of the rule.
+# Step sizes beta_2 (of d) and bar beta_2 (of the rotation of B), the defaults of the rule.
 RATE, TURN = 0.05, 0.05
 # Number of steps between two corrections that make B more orthogonal.
 EVERY = 10

@@ -114,7 +114,7 @@ OBJECTIVES: Mapping[str, Objective] = {
 # --- search methods ------------------------------------------------------------------------------------
 
 
-# A tuple, and not a dataclass, so that the hash of a claim's rule includes the functions.
+# A tuple and not a dataclass, so that the hash of a claim's rule includes the functions in the fields.
 class SearchMethod(NamedTuple):
     """Method that learns the covariance S^-1 = A A^T of a normal distribution.
 

@@ -109,8 +109,11 @@ class Reexecution:
 def detectable_share(count: int) -> float:
     """Return the smallest share of invented runs that a sample detects with the probability `CONFIDENCE`.
 
-    If a share p of all runs is invented, `count` independent draws all miss them with probability
-    (1 - p)^count: 29 runs detect 10 %.
+    If a share p of all runs is invented, a sample of `count` independent draws contains none of them with
+    probability (1 - p)^count: 29 runs detect a share of 10 %.
+
+    Args:
+        count: number of runs in the sample.
     """
     return 1.0 if count < 1 else 1.0 - (1.0 - CONFIDENCE) ** (1.0 / count)
 

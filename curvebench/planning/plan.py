@@ -289,7 +289,8 @@ class Planner:
                     jobs = self._of_method(backend, optimizer, upstream, False, self.final_seeds(backend))
                     planned[backend, optimizer.label] = jobs
                 finals[backend] += (job for job in jobs if job.spec.seeds)
-        # A submission comes from another machine, on which times cannot be compared with the study's.
+        # A submission has no timing jobs: it runs on another machine than the study, so that step times
+        # cannot be compared.
         timed = self.size.timing and not self.study.joins
         timings = [self._timing(backend, (*jobs, *final_bases)) for backend, jobs in finals.items() if timed]
         return (*bases, *final_bases, *(job for jobs in planned.values() for job in jobs), *timings)

@@ -161,7 +161,7 @@ def test_a_worker_with_an_edited_module_takes_no_job(folder: Path, monkeypatch: 
 
 def test_a_worker_with_much_memory_takes_no_further_job(folder: Path, monkeypatch: pytest.MonkeyPatch):
     computed = []
-    monkeypatch.setattr(workers, "_compute", lambda connection, main: computed.append(connection))
+    monkeypatch.setattr(workers, "_compute", lambda connection, *unused: computed.append(connection))
     monkeypatch.setattr(workers, "_next_supervisor", lambda folder: None if len(computed) > 1 else object())
     for memory, expected in ((0, 2), (1 << 40, 1)):
         monkeypatch.setattr(workers, "_memory_bytes", lambda memory=memory: memory)
