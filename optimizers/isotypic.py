@@ -73,7 +73,10 @@ class Component:
         return len(self.shape) > 1 and self.hidden[0] in self.kept and not self.hidden[1]
 
     def coordinates(self, ops: Ops, array: Array) -> Array:
-        """Return the parameter's rows of M, (..., copies, columns), from an array (..., *shape)."""
+        """Return the parameter's rows of the block's coordinates M, (..., copies, columns).
+
+        `array` is the parameter or its gradient, (..., *shape).
+        """
         order = len(self.shape)
         leading = tuple(array.shape[: array.ndim - order])
         for axis, (size, layer) in enumerate(zip(self.shape, self.hidden, strict=True)):
@@ -131,23 +134,32 @@ class IsotypicBlock:
 
     @property
     def copies(self) -> int:
-        """Number of rows of M, the coordinates of a gradient in this block."""
+        """Number of rows of M, the matrix of a gradient's coordinates in this block."""
         return sum([component.copies for component in self.components])
 
     def coordinates(self, ops: Ops, arrays: Arrays) -> Array:
-        """Return M, (..., copies, columns), from arrays by name; a column belongs to a hidden unit."""
+        """Return the block's coordinates M, (..., copies, columns), of arrays (..., *shape) given by name.
+
+        A column of M belongs to a hidden unit.
+        """
         rows = [component.coordinates(ops, arrays[component.parameter]) for component in self.components]
         return rows[0] if len(rows) == 1 else ops.concatenate(rows, -2)
 
     def second_moment(self, ops: Ops, matrix: Array) -> Array:
-        """Return C = M M^T / multiplicity, (..., copies, copies), of one model (004 eqs. 37-39, 189-191)."""
+        """Return C = M M^T / multiplicity, (..., copies, copies), for the coordinates M of one model's
+        gradient.
+
+        See 004 eqs. 37-39 and 189-191.
+        """
         return gram(ops, matrix / math.sqrt(self.multiplicity))
 
     def covariance(self, ops: Ops, matrices: Array) -> Array:
-        """Return C of an ensemble, (..., copies, copies), from M (models, ..., copies, columns) (004 eq. 3).
+        """Return the covariance C of an ensemble's gradients, (..., copies, copies) (004 eq. 3).
 
-        It is the covariance of the gradients and of all their images under the group. Their mean is 0 except
-        in the trivial representation, so that the mean over models is subtracted only there.
+        The argument has the coordinates M of each model's gradient, (models, ..., copies, columns).
+
+        C is the covariance of the gradients and all their images under the group. The mean of these is 0
+        except in the trivial representation, so that the mean over models is subtracted only there.
         """
         if not self.layers:
             matrices = matrices - ops.mean(matrices, axis=0, keepdims=True)

@@ -28,13 +28,13 @@ class HyperparameterError(ValueError):
 
 @dataclass(frozen=True)
 class Hyperparameter:
-    """Meaning, default and legal interval of a hyperparameter of a rule.
+    """Definition of a rule's hyperparameter: its meaning, its default and its legal interval.
 
     Args:
         description: one line for `curvebench list`.
-        default: the value if a study gives none; with None, a study must give one.
+        default: the value if a study gives none; None if a study must give a value.
         low, high: the bounds of the legal interval.
-        low_open, high_open: whether the bound itself is excluded.
+        low_open, high_open: whether the lower or upper bound itself is excluded.
 
     Example:
         >>> from curvebench import Hyperparameter
@@ -97,8 +97,8 @@ class Part:
 
     Args:
         rule: the rule.
-        names: by hyperparameter of `rule`, the name under which the whole optimizer has it; only names that
-            differ.
+        names: names in the whole optimizer of hyperparameters of `rule`, by their names in `rule`; only names
+            that differ.
     """
 
     rule: Rule

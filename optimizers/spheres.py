@@ -136,7 +136,7 @@ def steepest_l1(ops: Ops, tangent: Array, point: Array, rounding: Array) -> Arra
     divisor = ops.where(is_free, ops.ones_like(weight), weight)
     size = ops.sum(ops.abs(tangent), axis=-1, keepdims=True)
     free = ops.max(ops.where(is_free, ops.abs(tangent), 0.0), axis=-1, keepdims=True)
-    # The second value is the bound that z = g / |g|_1 gives.
+    # Start with a lower bound of t; the second value is the bound from z = g / |g|_1.
     greatest = ops.maximum(free, safe_divide(ops, _inner(ops, tangent, tangent), size))
     for _ in range(NEWTON_STEPS):
         lower = ops.where(is_free, -math.inf, (signed - greatest) / divisor)

@@ -49,7 +49,7 @@ def multiplied(ops: Ops, matrices: Sequence[Array | None], tensor: Array) -> Arr
 
 
 def second_moment(ops: Ops, tensor: Array, order: int, axis: int) -> Array:
-    """Return G G^T for the matricization G along an axis, (..., n_axis, n_axis)."""
+    """Return the second moment G G^T of tensors matricized along an axis to G, (..., n_axis, n_axis)."""
     return gram(ops, matricized(ops, tensor, order, axis))
 
 
@@ -90,7 +90,7 @@ class Blocks:
         return "".join(map("".join, zip(outer, inner, strict=True))), outer + inner
 
     def cut(self, ops: Ops, tensor: Array) -> Array:
-        """Divide tensors (..., *shape) into blocks (..., *counts, *lengths)."""
+        """Divide tensors (..., *shape) into blocks, as arrays (..., *counts, *lengths)."""
         leading = tuple(tensor.shape[: tensor.ndim - len(self.shape)])
         pairs = list(zip(self.counts, self.lengths, strict=True))
         ends = [(0, c * n - length) for (c, n), length in zip(pairs, self.shape, strict=True)]

@@ -103,7 +103,7 @@ TRAIN, TEST, CLASSES = 60_000, 10_000, 10  # numbers of training and test images
 # For the ReLU networks, shares of the standard test set that become the validation and test splits.
 HELD_OUT = {"validation": 0.25, "test": 0.75}
 HEAD_WIDTH = 16  # units of an attention head
-# Fields that all workloads of this file share.
+# Arguments of `Workload` that all workloads of this file share.
 DATA: dict[str, Any] = {"missing": lambda _: FASHION.missing(), "files": lambda _: FASHION.paths()}
 WINDOWS = (1, 2, 4, 7, 14)  # possible side lengths of the squares that an image is divided into
 

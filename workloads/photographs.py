@@ -248,7 +248,7 @@ IMAGE_VIT = _workload(
 
 
 def _attention(width: int) -> MaskUnitAttention:
-    """Return the options of attention for a first stage of this width, which has one head."""
+    """Return the options of attention for a first stage of `width` units, which has a single head."""
     return MaskUnitAttention(head_width=width)
 
 

@@ -76,7 +76,9 @@ def compare(pattern: str, repetitions: int) -> Iterator[dict[str, Any]]:
 
 
 def run_repeatedly(run: Callable[[], None], calls: int) -> None:
-    """Call a function several times in a row, for a whole cycle of its amortized work."""
+    """Call `run` several times in a row, for a whole cycle of computations that are done only every few
+    steps.
+    """
     for _ in range(calls):
         run()
 

@@ -60,7 +60,9 @@ def newton_schulz(
 
 
 def _composed(ops: Any, x: Any, polynomials: Sequence[OddPolynomial]) -> Any:
-    """Apply odd polynomials one after the other: P(X) = Q X with Q even in X, and P(X) P(X)^T = Q (X X^T) Q.
+    """Apply odd polynomials P to X one after the other, computed on X X^T.
+
+    P(X) = Q X with a matrix Q that is a polynomial of X X^T, and P(X) P(X)^T = Q (X X^T) Q.
 
     A few polynomials at a time are as accurate as single steps. More would be less accurate: each polynomial
     multiplies the smallest eigenvalues of X X^T, and with them its rounding errors, by the square of its c_1.
@@ -77,7 +79,7 @@ def _composed(ops: Any, x: Any, polynomials: Sequence[OddPolynomial]) -> Any:
 
 
 def _even_polynomial(ops: Any, squares: Any, polynomial: OddPolynomial, identity: Any) -> Any:
-    """Return c_1 I + c_2 A + c_3 A^2 + ... for A = X X^T, by Horner's rule."""
+    """Return c_1 I + c_2 A + c_3 A^2 + ... for A = X X^T (`squares`), by Horner's rule."""
     *lower, highest = polynomial
     if not lower:
         return highest * identity

@@ -42,5 +42,5 @@ COEFFICIENTS: Mapping[str, tuple[OddPolynomial, ...]] = {
 
 
 def evaluate(polynomial: OddPolynomial, x: float) -> float:
-    """Return c_1 x + c_2 x^3 + ... (002 eq. 147 for a singular value)."""
+    """Return the value of an odd polynomial at a singular value x, c_1 x + c_2 x^3 + ... (002 eq. 147)."""
     return float(sum(c * x ** (2 * power + 1) for power, c in enumerate(polynomial)))

@@ -19,14 +19,14 @@ from curvebench.optimizers.matrix_functions.symmetric import gram, symmetric_pro
 
 
 class Spectrum(NamedTuple):
-    basis: Any  # B, (..., n, n), orthogonal.
-    values: Any  # d, (..., n), above 0.
+    basis: Any  # eigenvectors B in columns, (..., n, n), orthogonal
+    values: Any  # eigenvalues d, (..., n), above 0
 
 
 class KroneckerSpectrum(NamedTuple):
     """Kronecker product S = alpha S_1 x S_2 x ... of a factor per axis, of determinant 1 (003 Claim 5)."""
 
-    scale: Any  # alpha, (..., 1), above 0.
+    scale: Any  # factor alpha of the product, (..., 1), above 0
     factors: tuple[Spectrum, ...]  # one spectral factorization for each axis of a parameter
 
 
@@ -226,7 +226,7 @@ def rotation_generator(ops: Any, values: Any, inside: Any, tie_tolerance: float 
 
 
 def spectral_power(ops: Any, values: Any, power: float) -> Any:
-    """Return d^(-1/p), entry by entry.
+    """Return the eigenvalues d^(-1/p) of the inverse root, entry by entry.
 
     The result is NaN where d is infinite, because the limit 0 would hide the overflow.
 
@@ -238,7 +238,7 @@ def spectral_power(ops: Any, values: Any, power: float) -> Any:
 
 
 def nearer_orthogonal(ops: Any, basis: Any) -> Any:
-    """Return B + B (I - B^T B) / 2, one Newton-Schulz iteration.
+    """Return B + B (I - B^T B) / 2, a basis closer to orthogonal by one Newton-Schulz iteration.
 
     The error |B^T B - I| becomes 3/4 of its square.
 
