@@ -21,7 +21,7 @@ from curvebench.steps.derivatives import Evaluation, StepInfo
 # In larger evaluations, the time between the operations is negligible.
 MAX_BYTES = 1 << 28
 # Tags of operations that cannot be replayed: they draw random numbers, or return numbers to the host.
-# An `if` of the recorded code may depend on such a number.
+# The host may use such a number in an `if`, whose other branch would not be recorded.
 REFUSED = {torch.Tag.nondeterministic_seeded, torch.Tag.data_dependent_output}
 MASKS = (torch.bool, torch.uint8)
 

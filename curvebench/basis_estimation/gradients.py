@@ -26,8 +26,8 @@ from curvebench.workloads.workload import Problem, Workload, examples_in
 
 # Largest number of gradients that one mapped call computes, and on a CPU the call's largest memory in bytes.
 # If a call does not fit into the CPU's caches, full batches of digits take 1.6 times as long.
-# With one call per gradient, gradients of the linear network take 12 times as long.
-# The values of gradients do not depend on either number.
+# If each gradient has a call of its own, gradients of the linear network take 12 times as long.
+# The values of gradients depend neither on MAX_CHUNK nor on CHUNK_BYTES.
 MAX_CHUNK, CHUNK_BYTES = 256, 1 << 26
 
 

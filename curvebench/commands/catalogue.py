@@ -43,7 +43,12 @@ def list_names(args: Namespace) -> None:
 
 
 def _selected(content: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Keep the sections and entries of the catalogue that the names select; without names, keep everything.
+    """Return the sections and entries of the catalogue that some names select.
+
+    Args:
+        content: the catalogue: sections by name.
+        names: beginnings of names, or numbers of source documents such as 004; if there are none, the whole
+            catalogue is returned.
 
     Raises:
         InputError: when a name selects no entry of any section.

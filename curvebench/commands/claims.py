@@ -58,7 +58,7 @@ def check(args: Namespace) -> None:
 
 
 def _matches(name: str, claim: str, source: str) -> bool:
-    """Return whether the id of a claim, or its source, starts with `name`."""
+    """Return whether the id of a claim, or the citation of its source, starts with `name`."""
     return claim.startswith(name) or source.startswith(name)
 
 

@@ -146,10 +146,18 @@ def rerun(folder: Path, count: int, seed: int, say: Callable[[str], None]) -> li
 
 
 def sample(plan: ReportPlan, count: int, seed: int) -> list[tuple[StudyPlan, dict[str, Any]]]:
-    """Draw runs from all studies of a set, without replacement, and return each with its study.
+    """Draw runs from all studies of a set, without replacement.
 
     Runs that failed, for example because memory or time ran out, are not drawn, because a repetition could
     not confirm the failure.
+
+    Args:
+        plan: plan of the set.
+        count: number of runs; if the set has fewer, all of them are returned.
+        seed: seed of the random sample.
+
+    Returns:
+        Pairs of the study and the run's row in the table `runs`.
 
     Raises:
         InputError: when the set has no run that ended or diverged.
@@ -294,12 +302,23 @@ def run_cell(study: StudyPlan, scale: str, row: Mapping[str, Any], results: Path
 
 
 def moved(rate: float, ulps: int, dtype: str) -> float:
-    """Return a learning rate that differs from `rate` by `ulps` units in the last place of a precision."""
+    """Return a learning rate near another one.
+
+    Args:
+        rate: the other learning rate.
+        ulps: difference in units in the last place of a number in the run's precision.
+        dtype: the run's precision.
+    """
     return rate * (1.0 + ulps * float(np.finfo(POLICIES[dtype].computed).eps))
 
 
 def _run(spec: JobSpec, results: Path, stage: Callable[[Job], None]) -> Job:
     """Execute a job, and return it.
+
+    Args:
+        spec: specification of the job.
+        results: results folder.
+        stage: function that computes the job's results.
 
     Raises:
         RuntimeError: when a run or a basis of the job fails. The published run did not fail, so that the

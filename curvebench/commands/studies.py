@@ -189,10 +189,16 @@ def _print_plan(plan: Plan, studies: Iterable[Study], scale: str) -> None:
 
 
 def _plan_of(args: Namespace, scale: str, backends: Sequence[str] = ()) -> Plan:
-    """Plan the studies that a command names.
+    """Return the plan of the studies that a command names.
+
+    Args:
+        args: arguments of the command.
+        scale: name of the scale, a size of the studies.
+        backends: names of the backends; empty for all that the studies use.
 
     Raises:
-        InputError: when they cannot be planned; the message names arguments of the command (`ARGUMENTS`).
+        InputError: when the studies cannot be planned; the message names arguments of the command
+            (`ARGUMENTS`).
     """
     from curvebench.planning.config import read_config
     from curvebench.planning.plan import make_plan

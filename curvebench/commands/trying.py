@@ -127,7 +127,11 @@ def newcomer_of(args: Namespace) -> Newcomer:
 def checked(args: Namespace, newcomer: Newcomer) -> Config:
     """Check the new method for a few seconds, and return the configuration that runs it.
 
-    If a check fails before the first run, the study of the method is deleted.
+    If a check fails before the first run, the study file of the method is deleted.
+
+    Args:
+        args: arguments of the command.
+        newcomer: study with the new method.
 
     Raises:
         InputError: when the method fails in a step, its study is invalid, or its runs cannot be published.

@@ -2,8 +2,7 @@
 
 A checkpoint is a file in the format of NumPy (.npz). It contains the state of a bundle, the runs that are
 computed together. Checkpoints are written between segments, the stretches of steps that one call of the
-device
-computes: at intervals of CHECKPOINT_SECONDS, and when the process receives SIGTERM.
+device computes: at intervals of CHECKPOINT_SECONDS, and when the process receives SIGTERM.
 """
 
 from __future__ import annotations

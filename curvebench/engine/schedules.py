@@ -18,8 +18,8 @@ from curvebench.optimizers.rule import Hyperparameter, ParameterRole, Part, Rule
 EXPONENTIAL = "exponential"
 RATE_DECAY = "rate_decay"
 
-# For each schedule, the function by which the multiplier decays from 1 to 0. It has two array arguments:
-# the number of steps since the decay began, and the share of the decay's steps that are over.
+# For each schedule, the function by which the multiplier decays from 1 to 0.
+# Its arguments are two arrays: the steps since the decay began, and the share of the decay that is over.
 SHAPES: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "constant": lambda since, progress: 1.0 - progress,
     "cosine": lambda since, progress: 0.5 * (1.0 + np.cos(math.pi * progress)),

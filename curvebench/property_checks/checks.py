@@ -359,7 +359,15 @@ def part_results(claim: str, check: Check, scale: str, rule: str = "") -> Iterat
 def _of_instance(
     claim: str, check: Check, instance: int, items: Sequence[Measure | Series], seconds: float
 ) -> Iterator[Row | Trace]:
-    """Yield the measures of an instance, then its lines for figures."""
+    """Yield the rows of an instance's measures, then its lines for figures.
+
+    Args:
+        claim: id of the claim.
+        check: the check.
+        instance: number of the instance.
+        items: measures and lines that the check's function has yielded for this instance.
+        seconds: seconds in which the instance was drawn and measured.
+    """
     if not any(isinstance(item, Measure) for item in items):
         raise ValueError(f"instance {instance} has no measures; every instance must give one")
     identity = (claim, check.part, check.variant, instance)

@@ -85,7 +85,7 @@ class Carry(NamedTuple):
     state: tuple[Any, ...]  # state of the update rule, one entry per group of `Update.groups`
     model: dict[str, Array]  # state of the model, such as statistics of a normalization; shapes (S, K, ...)
     diverged_at: Array  # number of the first step whose loss was not finite, (S, K); 0 if all were finite
-    stopped_at: Array  # number of the step at which a small gradient stopped the lane, (S, K); 0 if it runs
+    stopped_at: Array  # number of the step at which a small gradient stopped the lane, (S, K); 0 if none did
     losses: StepLosses | None = None  # sums of the losses of steps; None if no metric uses them
 
 
@@ -384,8 +384,8 @@ class Program:
 
         Args:
             carry: the carry after these steps, which does not contain their losses yet.
-            stopped_at: `Carry.stopped_at` before these steps, (S, K).
-            losses: the losses, (S, K, T).
+            stopped_at: `Carry.stopped_at` before these steps, (seeds, settings).
+            losses: the losses, (seeds, settings, T).
             steps: numbers of the steps, (T,).
         """
         ops = self.ops
