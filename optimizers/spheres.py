@@ -62,8 +62,8 @@ def unit_tangential(ops: Ops, grad: Array, point: Array) -> tuple[Array, Array]:
     """Return the tangential component with length 1, or 0 if it may be a rounding error of the gradient.
 
     Returns:
-        The component, (..., n), and the rounding error of its part along the point, relative to its own
-        length, (..., 1).
+        The component, (..., n), and a bound on the rounding error of its inner product with the point, (...,
+        1). The bound is relative to the length of the component.
     """
     unit, length = normalized(ops, tangential(ops, grad, point), -1)
     _, grad_length = normalized(ops, grad, -1)

@@ -1,4 +1,4 @@
-"""Constructors of checks, with numbers of instances, and of pairs of checks for a misprinted statement.
+"""Constructors of checks: single checks, and pairs of checks for a misprinted statement.
 
 A part is a check that belongs to a claim.
 """

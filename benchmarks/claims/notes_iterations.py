@@ -21,7 +21,7 @@ ROUNDING = 1e-9
 # A convergence rate is fitted to errors in this range.
 # Below the range rounding dominates; above it, components of the error that decay faster.
 MEASURED = (1e-13, 1e-9)
-# Relative tolerance of the logarithm of a convergence rate that is fitted in this range.
+# Relative tolerance of the logarithm of a fitted convergence rate.
 RATE_TOLERANCE = 0.1
 
 

@@ -48,9 +48,9 @@ from curvebench.results.verdicts import Variant
 TIMES = np.array([0.25, 0.5, 1.0, 2.0, 4.0])
 # Maximum ratio of the error to the error of a baseline, at every time, that counts as equally fast.
 AS_FAST = 1.1
-# Maximum distance from the default update, divided by the Cholesky step's distance from it.
+# Maximum distance to the default update, divided by the Cholesky step's distance to the default update.
 AS_NEAR = 1.5
-# Maximum distance from the default update, divided by its distance from the covariance.
+# Maximum distance to the default update, divided by the default update's distance to the covariance.
 CLOSE = 0.5
 # Maximum ratio of two losses, larger over smaller, that count as matching.
 MATCHES = 1.5

@@ -68,20 +68,26 @@ class Objective(NamedTuple):
 
 
 def ackley(w: np.ndarray) -> np.ndarray:
-    """Return 20 - 20 exp(-0.2 sqrt(mean w_i^2)) + e - exp(mean cos(2 pi w_i)), which is 0 at 0."""
+    """Return Ackley's function, with minimum 0 at 0.
+
+    It is 20 - 20 exp(-0.2 sqrt(mean w_i^2)) + e - exp(mean cos(2 pi w_i)).
+    """
     far = np.exp(-0.2 * np.sqrt((w**2).mean(-1)))
     return np.asarray(20 - 20 * far + math.e - np.exp(np.cos(2 * np.pi * w).mean(-1)))
 
 
 def rosenbrock(w: np.ndarray) -> np.ndarray:
-    """Return the sum of 100 (w_(i+1) - w_i^2)^2 + (w_i - 1)^2, which is 0 at 1."""
+    """Return Rosenbrock's function, the sum of 100 (w_(i+1) - w_i^2)^2 + (w_i - 1)^2, with minimum 0 at (1,
+    ..., 1).
+    """
     one, next_one = w[..., :-1], w[..., 1:]
     return np.asarray((100 * (next_one - one**2) ** 2 + (one - 1) ** 2).sum(-1))
 
 
 def bohachevsky(w: np.ndarray) -> np.ndarray:
-    """Return the sum of w_i^2 + 2 w_(i+1)^2 - 0.3 cos(3 pi w_i) - 0.4 cos(4 pi w_(i+1)) + 0.7, which is 0 at
-    0.
+    """Return Bohachevsky's function, with minimum 0 at 0.
+
+    It is the sum of w_i^2 + 2 w_(i+1)^2 - 0.3 cos(3 pi w_i) - 0.4 cos(4 pi w_(i+1)) + 0.7.
     """
     one, next_one = w[..., :-1], w[..., 1:]
     waves = 0.3 * np.cos(3 * np.pi * one) + 0.4 * np.cos(4 * np.pi * next_one)
@@ -89,14 +95,18 @@ def bohachevsky(w: np.ndarray) -> np.ndarray:
 
 
 def schaffer(w: np.ndarray) -> np.ndarray:
-    """Return the sum of r^0.25 (sin^2(50 r^0.1) + 1) with r = w_i^2 + w_(i+1)^2, which is 0 at 0."""
+    """Return Schaffer's function, with minimum 0 at 0.
+
+    It is the sum of r^0.25 (sin^2(50 r^0.1) + 1) with r = w_i^2 + w_(i+1)^2.
+    """
     squares = w[..., :-1] ** 2 + w[..., 1:] ** 2
     return np.asarray((squares**0.25 * (np.sin(50 * squares**0.1) ** 2 + 1)).sum(-1))
 
 
 def griewank(w: np.ndarray) -> np.ndarray:
-    """Return the sum of w_i^2 / 4000 minus the product of cos(w_i / sqrt(i)), i from 1, plus 1, which is 0 at
-    0.
+    """Return Griewank's function, with minimum 0 at 0.
+
+    It is 1 plus the sum of w_i^2 / 4000, minus the product of cos(w_i / sqrt(i)), with i from 1.
     """
     waves = np.cos(w / np.sqrt(np.arange(1, w.shape[-1] + 1)))
     return np.asarray((w**2).sum(-1) / 4000 - waves.prod(-1) + 1)
@@ -138,8 +148,9 @@ def inverse_root(spectrum: Spectrum) -> np.ndarray:
 def _moved_root(
     root: np.ndarray, inside: np.ndarray, rate: np.ndarray, factor: Callable[[np.ndarray], np.ndarray]
 ) -> np.ndarray:
-    """Return A f(beta_2 M), (..., d, d), where f is the function `factor` of symmetric matrices and M is
-    `inside`.
+    """Return the root A after a step, A f(beta_2 M), (..., d, d).
+
+    f is `factor`, a function of symmetric matrices, and M is `inside`.
     """
     values, vectors = np.linalg.eigh(inside)
     return np.asarray((root @ vectors * factor(rate * values)[..., None, :]) @ vectors.swapaxes(-1, -2))

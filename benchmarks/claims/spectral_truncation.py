@@ -202,8 +202,9 @@ def _figure_6(random: Random, printed: bool) -> Iterator[Measure]:
 
 
 def _claim_8(random: Random, printed: bool) -> Iterator[Measure]:
-    """Check that the exact step multiplies alpha d by exp(beta_2 m), and that truncation is of second
-    order.
+    """Check that the exact step multiplies the eigenvalues alpha d by exp(beta_2 m) (003 Claim 8).
+
+    The truncated step must differ by the second order in beta_2.
     """
     spectrum, gradient = draw_state(random, "kronecker")
     gamma = float(random.integers(2))
@@ -410,8 +411,9 @@ def _diagonal_moves(gradients: np.ndarray, rate: float, gamma: float, **options:
 
 
 def _is_adagrad(random: Random) -> Iterator[Measure]:
-    """Check that the truncated diagonal scheme without decay is Adagrad: from I, S = beta_2 (1 / beta_2 + sum
-    g^2).
+    """Check that the truncated diagonal scheme without decay is Adagrad.
+
+    If S starts at I, it is beta_2 (1 / beta_2 + sum g^2).
     """
     gradients, rate = _draw_diagonal(random)
     hyper = {"initial_accumulator": 1 / rate, "epsilon": 0.0}

@@ -244,7 +244,7 @@ Change = Callable[[np.ndarray, np.ndarray, np.random.Generator], tuple[np.ndarra
 
 @dataclass
 class Changed:
-    """Estimator that changes the result of another estimator at random, for example completes the basis."""
+    """Estimator that returns the result of another estimator after a random change, such as a completion."""
 
     estimator: Whole | Streaming | Changed
     change: Change

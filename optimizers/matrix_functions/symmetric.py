@@ -7,7 +7,8 @@ from typing import Any
 
 # Number of panels of columns. Each panel is computed from the diagonal down, 5/8 of all products in total.
 PANELS = 4
-WORTH_HALVING = 512  # For smaller matrices, joining the panels costs more than the saved products.
+# For fewer rows than this, joining the panels costs more time than the products that are saved.
+WORTH_HALVING = 512
 
 
 def symmetric_product(ops: Any, a: Any, b: Any) -> Any:
