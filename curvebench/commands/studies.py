@@ -234,7 +234,7 @@ def convert(args: Namespace) -> None:
             write_text(file, renamed)
             if (sums := file.with_name(SUMS)).exists():
                 write_text(sums, sums.read_text().replace(before, sha256(file)))
-            print(f"converted: {file}")
+        print(f"{'unchanged' if renamed == text else 'converted'}: {file}")
 
 
 @command("plan", argument("config", nargs="*", metavar="KEY=VALUE"))
