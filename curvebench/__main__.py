@@ -69,7 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _message(error: Exception) -> str:
     """Return the message of an error; for an OSError, add its file and a remedy."""
     if isinstance(error, OSError):
-        remedy = "" if isinstance(error, FileNotFoundError | IsADirectoryError) else "; make room there, or name another folder"
+        is_wrong_name = isinstance(error, FileNotFoundError | IsADirectoryError)
+        remedy = "" if is_wrong_name else "; make room there, or name another folder"
         return f"{error.filename or 'a file'}: {error.strerror}{remedy}"
     return str(error)
 

@@ -190,7 +190,7 @@ def _explained(error: Mapping[str, Any], model: type[BaseModel], owner: str, nou
         parent = location[:-1]
         valid = [field.alias or name for name, field in _fields(model, error["loc"][:-1])]
         if (name := NEW_NAMES.get(str(location[-1]))) in valid:
-            return f"{key}: is now called {name}; rename it, or run curvebench convert FILE, which renames all such keys"
+            return f"{key}: is now called {name}; rename it, or all such keys by curvebench convert FILE"
         return f"{key}: {unknown(dotted(parent) or owner, noun, location[-1], valid)}"
     if kind == "union_tag_invalid":
         context = error["ctx"]
