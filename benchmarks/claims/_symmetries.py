@@ -86,15 +86,17 @@ class SignedIndices:
     signs: np.ndarray
 
     def vectors(self, given: np.ndarray) -> np.ndarray:
-        """Return G theta for theta (count, p) or (count, n, p); entry i of the first axis has map i."""
+        """Return G theta for theta (count, p) or (count, n, p); map i is applied to entry i of the first
+        axis.
+        """
         indices, signs = self.indices, self.signs
         if given.ndim == 3:
             indices, signs = indices[:, None], signs[:, None]
         return np.asarray(np.take_along_axis(given, indices, -1) * signs)
 
     def matrices(self, given: np.ndarray) -> np.ndarray:
-        """Return G M G^T for matrices M (count, p, p) or (count, p, p, n); entry i of the first axis has map
-        i.
+        """Return G M G^T for matrices M (count, p, p) or (count, p, p, n); map i is applied to entry i of the
+        first axis.
         """
         size, rest = given.shape[1], given.shape[3:]
         starts = size * size * np.arange(len(given))[:, None, None]
@@ -314,10 +316,11 @@ class Perceptron:
         return found
 
     def hessians(self, parameters: np.ndarray, inputs: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """Return the Hessians of the losses, (N, p, p); for ReLU, almost everywhere. N should be small.
+        """Return the Hessians of the losses, (N, p, p); for ReLU, they exist almost everywhere. N should be
+        small, since memory grows as N p^2.
 
         With g_l = dloss / dz_l, Q_lk = dg_l / dz_k and R_lk = da_l / dz_k, k < l, the block of W_k and W_l is
-        the sum over points of a_(k-1) x (Q_lk x a_(l-1) + g_l x R_(l-1)k).
+        the sum over points of a_(k-1) x (Q_lk x a_(l-1) + g_l x R_(l-1)k), where x is the outer product.
         """
         count, points = len(parameters), len(inputs)
         layers, weights = self._forward(parameters, inputs), self.weights(parameters)

@@ -4,8 +4,8 @@ coordinates.
 In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
 Reparameterization" (docs/sources.md).
 
-A (n, 2) are the features, y the targets, and theta* the minimizer of the loss; V has the EGOP's eigenvectors
-in columns.
+The matrix A (n, 2) has the features, y are the targets, and theta* is the minimizer of the loss; V has the
+EGOP's eigenvectors in columns.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from curvebench.registry import find_workload
 WORKLOAD, SETTINGS = "log_sum_exp", {"n": 100, "d": 2, "alpha": 1.5}
 # Number of gradients in an EGOP estimate, 5 for each of 2 dimensions.
 SAMPLES = 10
-# Number of problems behind each median.
+# Number of random problems over which each median is taken.
 PROBLEMS = 50
 FIGURE = "000 Fig. 1 left"
 AXES = ("first coordinate", "second coordinate")
@@ -114,9 +114,9 @@ def angle(direction: np.ndarray) -> float:
 
 
 def _angles(random: Random) -> tuple[LogSumExp, np.ndarray, float, float]:
-    """Draw a problem; return it, its EGOP basis, and two angles of its leading direction.
+    """Draw a problem; return the problem, its EGOP basis, and two angles of its leading direction.
 
-    The angles are those with the nearest axis in original coordinates and in the EGOP basis.
+    They are the angles with the nearest coordinate axis, in original coordinates and in the EGOP basis.
     """
     problem = draw_problem(random)
     basis, direction = egop_basis(random, problem), problem.leading_direction()

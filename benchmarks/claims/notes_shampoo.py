@@ -34,7 +34,8 @@ from curvebench.benchmarks.claims._online_games import (
 from curvebench.benchmarks.claims._parts import Random, bounds, part, printed_and_corrected
 from curvebench.property_checks.checks import Measure, PropertyClaim
 
-# Tolerance of fourth and square roots of statistics whose eigenvalues span 6 orders of magnitude.
+# Relative tolerance of steps and bounds that use fourth or square roots of statistics.
+# The eigenvalues of the statistics span 6 orders of magnitude.
 ROUNDING = 1e-8
 
 
@@ -92,7 +93,7 @@ def running_mean_weights(steps: int, beta2: float) -> np.ndarray:
 def _last_step(
     optimizer: str, matrices: list[np.ndarray], options: dict[str, Any], **hyper: float
 ) -> np.ndarray:
-    """Return the last step of a rule with negative sign, divided by its learning rate, (m, n)."""
+    """Return minus the last update of a rule, divided by its learning rate, (m, n)."""
     return -moves(optimizer, np.array(matrices), {"epsilon": 0.0, **hyper}, options)[-1]
 
 

@@ -139,7 +139,9 @@ def curvlinops_steps(dtype: str) -> ReadyCase:
 
 
 def kfac_contest() -> Contest:
-    """Return the contest of a K-FAC run on torch against the same run with curvlinops."""
+    """Return the contest of a K-FAC run on torch against the same run with curvlinops; their step times are
+    compared.
+    """
     name, dtype = f"step.kfac.{WORKLOAD}", "float32"
     ours, theirs = partial(kfac_steps, dtype), partial(curvlinops_steps, dtype)
     return Contest(name, "torch", dtype, "curvlinops", ours, theirs, steps=STEPS_A_CALL)

@@ -176,7 +176,7 @@ def _with_columns(shape: Shape) -> Shape:
 TORCH_MATRIX_PEERS: Mapping[str, tuple[str, TorchPeer]] = {
     "muon": ("torch.optim.Muon in float32", TorchPeer(_muon, _as_matrix, context=without_bfloat16)),
     "soap": ("pytorch_optimizer SOAP", TorchPeer(_soap, set_count=lambda number, every: number - 1)),
-    # ScalableShampoo computes roots when its step count is a multiple of the cadence.
+    # ScalableShampoo computes roots when its step count is a multiple of its refresh period.
     # The count is shifted so that this happens in our first step.
     "shampoo": (
         "ScalableShampoo, SVD",
@@ -304,7 +304,7 @@ def peers(optimizer: str, backend: str, options: Options | None = None) -> dict[
     Args:
         optimizer: name of a rule.
         backend: jax or torch. On jax, a step that no JAX library has is compared with a PyTorch library.
-        options: options of the rule, from which the peers get the cadence.
+        options: options of the rule, from which the peers get the number of steps between two refreshes.
 
     Returns:
         `prepare(shapes, dtype) -> ReadyCase` by label. The hyperparameters are as in `optimizer_step`,

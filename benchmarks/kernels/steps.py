@@ -191,7 +191,7 @@ def _reference(rule: Rule, shapes: Shapes) -> np.ndarray:
 
 
 def step_case(rule: Rule, kind: str) -> KernelCase:
-    """Return the case of a rule on one of the shape sets."""
+    """Return the case of a rule on the shape set `kind`."""
     shapes = {**SHAPE_SETS, **NETWORKS}[kind]
     return KernelCase(
         name=f"step.{rule.name}.{kind}",
