@@ -380,14 +380,14 @@ class Perceptron:
             ones = np.ones((count, 1, points))
             before_low = np.concatenate([before_low, ones], 1)
             before_high = np.concatenate([before_high, ones], 1)
-        # products of two inputs of the layers, (N, j, j', P)
+        # products of an input j of the lower layer and an input j' of the higher layer, (N, j, j', P)
         products = before_low[:, :, None] * before_high[:, None]
-        # block of two weights with outputs i', i and inputs j, j', (N, i', i, j, j')
+        # block of the two weights; outputs are i in the lower and i' in the higher layer, (N, i', i, j, j')
         block = _sum_points(both, products)
         if reach is not None:
-            # products of an output's gradient and an input, (N, i', j, P)
+            # products of the gradient of an output i' and an input j, (N, i', j, P)
             left = gradient[:, :, None] * before_low[:, None]
-            # sum of these over points with the derivatives `reach`, (N, i', j, r, i)
+            # sum over points of these products times the derivatives `reach`, (N, i', j, r, i)
             more = _sum_points(left, reach)
             block[..., : more.shape[3]] += more.transpose(0, 1, 4, 2, 3)
         rows, columns = self._layer_places(low), self._layer_places(high)

@@ -33,11 +33,11 @@ AXES = ("first coordinate", "second coordinate")
 # Learning rate and number of steps of Adagrad in 000 C.4.
 RATE, STEPS = 30.0, 1000
 ADAGRAD = {"learning_rate": RATE, "initial_accumulator": 0.1, "epsilon": 1e-7}
-# Minimum angle between leading direction and axes, in degrees, of the problem that the figure shows.
+# Minimum angle in degrees between leading direction and axes, for the problem that the figure shows.
 UNALIGNED = 30.0
 # Distance of the start from the minimum, longer than one step at the learning rate.
 START = 45.0
-# Heights of the level sets above the minimum, relative to the height of the start.
+# Losses of the level sets above the minimum, divided by the loss of the start above the minimum.
 LEVELS = (0.0025, 0.01, 0.04, 0.16)
 
 

@@ -108,7 +108,7 @@ def _best_rate(squares: np.ndarray, distances: np.ndarray) -> float:
 
 
 def _bound(diagonal: np.ndarray, squares: np.ndarray, distances: np.ndarray) -> float:
-    """Return the regret bound of eq. 20 with A = diag(a) and eta = 1.
+    """Return the regret bound of eq. 20 with A = diag(a) and eta = 1, where `diagonal` is a.
 
     A coordinate without gradients has a = 0 and contributes nothing.
     """

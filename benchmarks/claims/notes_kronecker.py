@@ -35,7 +35,9 @@ def _sizes(random: Random, count: int, greatest: int = 4) -> list[int]:
 
 
 def _drawn(random: Random, *sizes: int) -> np.ndarray:
-    """Draw matrices with normal entries, entries that span 4 orders of magnitude, or small integers."""
+    """Draw an array of shape `sizes` with normal entries, entries that span 4 orders of magnitude, or small
+    integers.
+    """
     kind = random.integers(3)
     if kind == 0:
         return np.asarray(random.integers(-2, 3, sizes), np.float64)

@@ -77,10 +77,10 @@ TOLERANCES: tuple[tuple[Variant, float], ...] = ((PRINTED, 0.0), (CORRECTED, TIE
 def _by_ties(source: str, cases: Cases, **quick: Any) -> tuple[Check, ...]:
     """Return the checks of several cases in two variants, without and with a tie tolerance.
 
-    As printed, only equal values are tied. Both variants use the same instances.
+    In 003 as printed, only equal eigenvalues are tied. Both variants use the same instances.
 
     Args:
-        source: file and place.
+        source: number and place of the source, such as 003 Fig. 2.
         cases: name and `measures(random, tie_tolerance)` of each case.
         quick: arguments of `measures` at scale `quick`.
     """

@@ -62,7 +62,7 @@ def _by_ties(
 ) -> list[Check]:
     """Return two checks on the same seeds, without and with a tie tolerance.
 
-    As printed, only equal values are tied.
+    In 003 as printed, only equal eigenvalues are tied.
     """
     return [
         Check(

@@ -148,7 +148,7 @@ def _pseudo_inverse(random: Random, printed: bool) -> Iterator[Measure]:
     size, more = int(random.integers(1, 6)), int(random.integers(0, 4))
     coordinates = draw_coordinates(random, size, more)
     metric = assembled(Spectrum(orthonormal(random, size, size), 10.0 ** random.uniform(-1, 1, size)))
-    # The two factors are D = L^T U and C = D^T.
+    # U^T F U = C D with the factors D = L^T U and C = D^T, where F = L L^T.
     right = np.linalg.cholesky(metric).T @ coordinates
     left = right.T
     inner = left @ left.T if printed else left.T @ left
@@ -492,9 +492,9 @@ def _unique(random: Random) -> Iterator[Measure]:
 
 
 def _rule_constraints(random: Random, optimizer: str) -> Iterator[Measure]:
-    """Check that the preconditioner S^(-1) of a rule is positive definite.
+    """Check that the preconditioner S^-1 of a rule is symmetric and positive definite.
 
-    With Kronecker factors, it must also be the product of the scheme's factors.
+    With Kronecker factors, S must also be the product of alpha, S_1 and S_2 that the scheme computes.
     """
     kronecker = optimizer == "spectral"
     shape = lengths_of(random, 2, 2, 3) if kronecker else lengths_of(random, 1, 2, 5)

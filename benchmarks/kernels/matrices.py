@@ -40,8 +40,7 @@ def _weight(rows: int, columns: int) -> Arrays:
 
 @cache
 def _orthogonalized(rows: int, columns: int) -> np.ndarray:
-    """Return U p(S) V^T for the matrix U S V^T, where p is the composition of the polynomials of all steps.
-    """
+    """Return U p(S) V^T for the weight U S V^T, where p composes the polynomials of all steps."""
     u, values, vh = np.linalg.svd(_weight(rows, columns)[0], full_matrices=False)
     values /= np.linalg.norm(values)
     ((a, b, c),) = matrix_functions.COEFFICIENTS["jordan"]

@@ -24,7 +24,7 @@ BATCH = 300
 HYPERPARAMETERS = {
     "learning_rate": 0.01,
     "damping": 1e-2,
-    # decay 0 uses the factors of the last minibatch only, as curvlinops does
+    # With decay 0, a step uses the factors of its own minibatch only, as curvlinops does.
     "factor_decay": 0.0,
     "momentum": 0.0,
     "weight_decay": 0.0,

@@ -10,9 +10,9 @@ The peers of Muon, SOAP and Shampoo need settings with which they compute the sa
   momentum.
 - `pytorch_optimizer.SOAP` adds epsilon before the bias correction, and rounds to float32 before QR: its step
   is equal to ours if epsilon is small.
-- `pytorch_optimizer.ScalableShampoo` without momentum, grafting and blocks, with sums as statistics. It would
-  use gradient descent for vectors; as a column with only the left preconditioner, a vector gets our update.
-  Its root is computed from singular values, as ours.
+- `pytorch_optimizer.ScalableShampoo` is used without momentum, grafting and blocks, and with sums as
+  statistics. It would use gradient descent for vectors. A vector is therefore passed as a column with only
+  the left preconditioner, which gives our update. Its root, like ours, is computed from singular values.
 """
 
 from __future__ import annotations

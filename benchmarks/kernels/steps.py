@@ -73,7 +73,7 @@ SHAPE_SETS: Mapping[str, Shapes] = {
 }
 
 
-# Large enough that the update is not lost to rounding when it is added to the parameter.
+# The rate is so large that the update is not lost to rounding when it is added to the parameter.
 LEARNING_RATE = 0.1
 # Number of steps after which the result of a rule is compared with its reference.
 STEPS = 3
