@@ -1,6 +1,6 @@
 """Needs: values that a rule uses besides the gradient, such as a Hessian, and how they are computed.
 
-A need's value is computed for one run, without batch axes. The engine maps this function over lanes, the runs
+A need's function computes its value for one run, without batch axes. The engine maps it over lanes, the runs
 of a batch, which are S seeds times K settings.
 """
 
