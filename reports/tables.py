@@ -153,7 +153,7 @@ def shown_steps(recorded: pl.DataFrame) -> pl.DataFrame:
     """Choose at most `SHOWN_STEPS` steps of each group, evenly spread, including the first and the last.
 
     Args:
-        recorded: result of `recorded_steps`.
+        recorded: steps of each cell at which metrics were recorded, as `recorded_steps` returns them.
 
     Returns:
         Columns of `CELL`, step.
@@ -171,7 +171,8 @@ def final_curves(tables: Tables, runs: pl.DataFrame, metric: str) -> pl.DataFram
 
     Args:
         tables: tables of the study.
-        runs: final runs of the study, with `method`.
+        runs: final runs of the study, with the column `method`.
+        metric: name of the metric.
 
     Returns:
         Columns run, step, gradient_evaluations, metric, value.

@@ -526,7 +526,7 @@ def _near(rates: Floats, treated: Floats, control: Floats, direction: Direction)
 
 
 def _trend(rates: Floats, treated: Floats, control: Floats, direction: Direction) -> float:
-    """Return Kendall's tau-b between the learning rates and the gains of the treated method at them.
+    """Return Kendall's tau-b between learning rates and the treated method's gains at these rates.
 
     Raises:
         InputError: when gains are ratios of negative values.

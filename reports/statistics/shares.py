@@ -90,7 +90,7 @@ def joined(intervals: list[tuple[float, float, float]]) -> tuple[float, float, f
     Medicine 27, 2008), the lower and the upper ones separately.
 
     Args:
-        intervals: estimate, low and high of each.
+        intervals: each estimate with the lower and the upper end of its interval.
     """
     estimates, lows, highs = np.array(intervals).T
     mean, count = float(estimates.mean()), len(estimates)
