@@ -359,7 +359,7 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
         return self._declared_kind(group, number) or roles_of({"": shape})[""].kind
 
     def _form_of(self, kinds: tuple[str, ...], shapes: tuple[tuple[int, ...], ...]) -> Form:
-        """Return the form (bound rule) of units with parameters of these kinds and shapes; made only once."""
+        """Return the form (bound rule) of units whose parameters have these kinds and shapes."""
         if (kinds, shapes) not in self._forms:
             self._forms[kinds, shapes] = _form(self.rule, kinds, shapes)
         return self._forms[kinds, shapes]
