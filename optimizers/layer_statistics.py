@@ -85,8 +85,8 @@ def patches(ops: Ops, x: Array, shape: tuple[int, ...], stride: Any, padding: An
 def second_moment_of_rows(ops: Ops, rows: Array, with_one: bool = False) -> Array:
     """Return the sum of a a^T over the rows a of a matrix (N, n).
 
-    With ones, the result is put together from four blocks, because a copy of all rows with ones would take as
-    long as the product.
+    If a 1 is appended, the result is put together from four blocks, because a copy of all rows with ones
+    would take as long as the product.
 
     Args:
         with_one: whether a 1 is appended to each row, for a bias.

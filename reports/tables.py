@@ -1,8 +1,9 @@
 """Reading of a study's tables for a report.
 
-Categorical columns become text, and curves are read only at the steps that are shown. A cell, identified by
-the columns `CELL`, is a workload, a method (an optimizer in a basis), a backend and a kind of device of a
-study. Final runs use the setting that tuning chose. A study joins another one if it adds methods to it.
+Categorical columns become text, and curves are read only at the steps that are shown. A group of runs,
+identified by the columns `CELL`, has all runs of a study with one workload, method (an optimizer in a basis)
+and backend. Final runs use the setting that tuning chose. A study joins another study if it adds methods to
+that study.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ class Tables:
     Attributes:
         curves: files of the table `curves`; `final_curves` reads the curves from them.
         runs: all runs, with the column `step_evaluations`: the gradient evaluations that a step costs.
-        recorded_steps: steps of each cell at which metrics were recorded, as the function of this name reads
-            them.
+        recorded_steps: steps of each group at which metrics were recorded, as the function `recorded_steps`
+            reads them.
         timings: seconds of steps from timing jobs.
         memory: peak memory of timing jobs.
         jobs: the jobs, with their seconds and failures.
@@ -149,7 +150,7 @@ def with_step_evaluations(folder: Path, runs: pl.DataFrame) -> pl.DataFrame:
 
 
 def shown_steps(recorded: pl.DataFrame) -> pl.DataFrame:
-    """Choose at most `SHOWN_STEPS` steps of each cell, evenly spread, including the first and the last.
+    """Choose at most `SHOWN_STEPS` steps of each group, evenly spread, including the first and the last.
 
     Args:
         recorded: steps of each cell at which metrics were recorded, as `recorded_steps` returns them.

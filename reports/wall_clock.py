@@ -2,8 +2,8 @@
 
 Seconds of a run come from two sources. The jobs that made the runs record seconds by phase, such as steps,
 compilation and waiting for data. Timing jobs measure single steps of all methods alternately (interleaved),
-in several repetitions. A cell, identified by the columns `CELL`, is a workload, a method (an optimizer in a
-basis), a backend and a kind of device of a study. Final runs use the setting that tuning chose.
+in several repetitions. A group of runs, identified by the columns `CELL`, has all runs of a study with one
+workload, method (an optimizer in a basis) and backend. Final runs use the setting that tuning chose.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ class LaneOptimizers:
 
     @property
     def has_modes(self) -> bool:
-        """Whether an optimizer has an evaluation mode, in which parameters have values of their own."""
+        """Whether an optimizer has an evaluation mode, in which parameters have other values."""
         return any(map(_has_modes, self.optimizers))
 
     def evaluated(self) -> Tensors:

@@ -105,7 +105,7 @@ class FusedUpdate:
             program: the program of the run.
             carry: the carry whose buffers are updated.
             rotated: whether the parameters are in a basis.
-            number: number of the group.
+            number: index of the group in `Update.groups`.
         """
         lay, stack = program.update.layout, self.group.stack
         large_leaves = lay.total >= MIN_MEAN_LEAF_ENTRIES * len(lay.shapes)
@@ -226,8 +226,8 @@ def warm(loaded: Loaded, inputs: Inputs, number: int, steppers: Mapping[int, Ste
     Args:
         loaded: the program and the first carry and constants.
         inputs: inputs of the first segment.
-        number: number of the group.
-        steppers: its updates by amortized work.
+        number: index of the group in `Update.groups`.
+        steppers: updates of the group by the amortized work of a step.
 
     Raises:
         NoCompiler: when the compiler fails.

@@ -275,7 +275,7 @@ def _bound(rule: Rule, kinds: Any, params: Any) -> _BoundRule:
 
     Args:
         rule: the rule.
-        kinds: kinds of the parameters, as in `as_optax`.
+        kinds: kind of each parameter, as a tree or as a function of its path; None if no kind is given.
         params: the parameters.
 
     Raises:
