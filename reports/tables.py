@@ -122,10 +122,10 @@ def with_step_evaluations(folder: Path, runs: pl.DataFrame) -> pl.DataFrame:
     """Add a column `step_evaluations` to the runs: the gradient evaluations that a step costs.
 
     It is the number of gradient evaluations divided by the number of steps, rounded down. A run that stopped
-    early has taken one gradient more than steps, because the last gradient showed that it should stop.
-    Rounding removes this gradient if the run has more steps than a step costs evaluations. (A step with a
-    Hessian costs one evaluation per row of the Hessian.) For final runs with fewer steps, the evaluations
-    that their curve has at the last step are divided instead.
+    early has one gradient evaluation more than its steps cost, because the last gradient showed that it
+    should stop. Rounding down removes this evaluation if the number of steps is larger than the evaluations
+    that a step costs. (A step with a Hessian costs one evaluation per row of the Hessian.) For final runs
+    with fewer steps, the evaluations that their curve has at the last step are divided instead.
 
     Args:
         folder: folder with the merged tables.

@@ -246,7 +246,8 @@ class Workload:
             missing.
         check: `check(settings)` raises a ValueError if completed settings contradict each other; `complete`
             calls it.
-        streams: name that seeds the random streams, if a study's label has replaced it in `name`.
+        streams: original name of the workload, from which random streams are seeded; set if a study's label
+            has replaced this name in `name`.
 
     Example:
         The mean squared distance of a vector from random points:

@@ -40,7 +40,8 @@ class Column:
         seeds: largest number of seeds of a method.
         can_reject: whether there are enough seeds for a test to find one method better than another.
         entries: results of each method, by its label.
-        times: gradient evaluations until the first target, in the form that `score_intervals` takes.
+        times: gradient evaluations until the first target, as column `seconds`, with the columns submission
+            (the method), workload and study (the seed) that `score_intervals` requires.
     """
 
     study: StudyPlan

@@ -165,7 +165,7 @@ def _instance(curves: pl.DataFrame, methods: list[str]) -> tuple[Floats, Floats]
     """Return the times to targets and the lengths of runs on one instance.
 
     Args:
-        curves: rows of `_curves` with one seed.
+        curves: curves of the runs with one seed, with the columns that `_curves` returns.
         methods: methods of the board.
 
     Returns:

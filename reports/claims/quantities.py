@@ -191,8 +191,8 @@ class ValueAtCost(JudgedValue):
             sides: the runs of the treated method and of the control, as `of_runs` returns them.
 
         Returns:
-            The columns of `Quantity.pairs`, and for both methods a column `affords`: the number of steps that
-            the budget pays for, null if the cost of a step is unknown.
+            One row per pair with the columns that `Quantity.pairs` returns, and for each method a column
+            `affords`: the number of steps that the budget pays for, null if the cost of a step is unknown.
         """
         both, metric, direction = self.affordable(pl.concat(sides)), self.condition.metric, self.direction
         curves, affords = recorded(self.tables, both, metric), both.select("run", "affords")

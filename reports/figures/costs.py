@@ -43,10 +43,12 @@ def target_times(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
     is at its target from the start is one evaluation instead of none, because times must be positive.
 
     Args:
-        runs: final runs of one workload on one backend, in the form that `evaluations_to_target` takes.
+        runs: final runs of one workload on one backend, with the column `step_evaluations` (gradient
+            evaluations that a step costs).
 
     Returns:
-        The rows of `evaluations_to_target` with columns time and reached (whether the target was reached).
+        The rows of `runs` that are not missing and whose study has a target for the metric, with the columns
+        time and reached (whether the target was reached).
     """
     evaluations = measures.evaluations_to_target(runs, metric)
     longest = pl.col("steps").max()

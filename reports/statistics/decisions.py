@@ -52,8 +52,9 @@ class Question:
     """A relation that a claim asserts of gains, with the tests that support or refute it.
 
     Args:
-        relation: "better" requires a median gain above 0 that is at least the margin; "no_worse" a median
-            gain above minus the margin; "same" a median gain between minus the margin and the margin.
+        relation: "better" requires a median gain above 0 that is at least the margin, "no_worse" requires a
+            median gain above minus the margin, and "same" requires a median gain between minus the margin and
+            the margin.
         margin: smallest gain that matters, in the unit of the gains, above 0.
     """
 

@@ -145,7 +145,7 @@ def _bounds(studies: Studies, contest: _Contest, resampled: np.ndarray) -> dict[
     """Return scores and ranks with their intervals, each of shape (submissions,): see `score_intervals`.
 
     Args:
-        resampled: medians of resampled studies, as `_resampled_medians` returns them.
+        resampled: medians of resampled studies, shape (resamples, submissions, workloads).
     """
     medians = np.stack([_medians(seconds) for seconds in studies], axis=-1)
     estimate = _scores(medians, contest)
@@ -179,7 +179,7 @@ def _tiers(studies: Studies, contest: _Contest, resampled: np.ndarray) -> np.nda
     """Return the tier of every submission, from 1 on: see `score_intervals`.
 
     Args:
-        resampled: medians of resampled studies, as `_resampled_medians` returns them.
+        resampled: medians of resampled studies, shape (resamples, submissions, workloads).
     """
     estimate = _scores(np.stack([_medians(seconds) for seconds in studies], axis=-1), contest)
     off = _scores(resampled, contest) - estimate

@@ -64,8 +64,8 @@ def instance_ranks(frame: pl.DataFrame, descending: bool = False) -> pl.DataFram
     Values that the paired test calls a tie (see `tied`) share their rank.
 
     Args:
-        frame: columns seed (the instance), method and value, one row per method and seed; a diverged run is
-            infinite on the bad side; rows with a null value count as absent.
+        frame: columns seed (the instance), method and value, one row per method and seed. A diverged run has
+            the worst value, infinity or minus infinity; rows with a null value count as absent.
         descending: whether more is better.
 
     Returns:
@@ -108,8 +108,8 @@ def wins(frame: pl.DataFrame, descending: bool = False) -> pl.DataFrame:
     out, as in `instance_ranks`.
 
     Args:
-        frame: columns seed (the instance), method and value, one row per method and seed; a diverged run is
-            infinite on the bad side; rows with a null value count as absent.
+        frame: columns seed (the instance), method and value, one row per method and seed. A diverged run has
+            the worst value, infinity or minus infinity; rows with a null value count as absent.
         descending: whether more is better.
 
     Returns:

@@ -141,7 +141,7 @@ def _shares(group: pl.DataFrame) -> list[tuple[float, float, float, float]]:
     """Return time, share and the ends of the share's interval, for every time in the runs of one method.
 
     Args:
-        group: rows of the frame of `reached_shares` with one method.
+        group: one row per run with columns time and reached, as `reached_shares` takes them, of one method.
     """
     from scipy.stats import CensoredData, ecdf
 
