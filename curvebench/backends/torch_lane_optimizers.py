@@ -146,7 +146,7 @@ class LaneOptimizers:
 
     @property
     def has_modes(self) -> bool:
-        """Whether an optimizer has an evaluation mode, in which parameters have other values."""
+        """Whether an optimizer has an evaluation mode, with other parameter values than in training."""
         return any(map(_has_modes, self.optimizers))
 
     def evaluated(self) -> Tensors:

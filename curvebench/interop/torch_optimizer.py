@@ -31,7 +31,8 @@ Tensors = Sequence[torch.Tensor]
 
 # Keys that a parameter group may have in addition to hyperparameters. `initial_lr` is added by schedulers.
 KEYS = ("params", "param_names", "name", "kind", "initial_lr")
-# Largest number of entries of parameters that are stacked. Stacking larger parameters would take more time.
+# Only parameters with at most this number of entries are stacked.
+# Stacking larger parameters would take more time than it saves.
 MAX_STACKED_ENTRIES = 1 << 14
 
 
