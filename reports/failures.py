@@ -1,8 +1,7 @@
 """Failures of the runs and checks that a report shows, with their reasons.
 
-A job executes several runs, or the checks of several claims, and records each failure. A cell is a workload,
-a method (an optimizer in a basis) and a backend. A round is a stage of tuning. A workload is at fault if it
-fails with every method.
+A job executes several runs, or the checks of several claims, and records each failure. A method is an
+optimizer in a basis. A round is a stage of tuning. A workload is at fault if it fails with every method.
 """
 
 from __future__ import annotations
@@ -71,9 +70,10 @@ def faults_of(study: str, runs: pl.DataFrame) -> list[dict[str, Any]]:
 def failures_of(jobs: pl.DataFrame, faults: Sequence[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
     """Return the failures of jobs, each with study, stage, backend, what (a description), outcome and reason.
 
-    The failures of a cell at several learning rates and in several tuning rounds are merged to one failure.
-    It has the number of runs and one of the reasons, and names the round if all of them are in one round. All
-    failures on a workload at fault are merged to one failure of the workload.
+    The failures of a method on a workload and backend, at several learning rates and in several tuning
+    rounds, are merged to one failure. It has the number of failed runs and one of the reasons, and names the
+    round if all failures are in one round. All failures on a workload at fault are merged to one failure of
+    the workload.
 
     Args:
         jobs: the table `jobs`.

@@ -3,13 +3,13 @@
 Figures, pages and boards show these frames. Functions that take `runs` expect the table `runs` with the
 column `method`, as `curvebench.reports.tables` reads it.
 
-A method is an optimizer in a basis (an orthogonal change of coordinates of the parameters). A cell,
-identified by the columns `CELL`, is a workload, a method, a backend and a kind of device of a study. Tuning
-runs try settings such as learning rates, in one or several rounds; final runs use the setting that tuning
-chose. The headline metric is the metric by which a study compares methods. A failed run diverged or raised an
-error; a missing run was planned but never computed. A cost is censored if a run ended before it met its goal,
-so that only a lower bound is known. Gradient evaluations are "charged" if they include those for estimating
-the basis.
+A method is an optimizer in a basis (an orthogonal change of coordinates of the parameters). A group of runs,
+identified by the columns `CELL`, has all runs of a study with one workload, method and backend. Tuning runs
+try settings such as learning rates, in one or several rounds; final runs use the setting that tuning chose.
+The headline metric is the metric by which a study compares methods. A failed run diverged or raised an error;
+a missing run was planned but never computed. A cost is censored if a run ended before it met its goal, so
+that only a lower bound is known. Gradient evaluations are "charged" if they include those for estimating the
+basis.
 """
 
 from __future__ import annotations
@@ -323,9 +323,9 @@ def outcome_counts(runs: pl.DataFrame) -> pl.DataFrame:
 def complete_curves(
     runs: pl.DataFrame, curves: pl.DataFrame, metric: str, direction: Direction
 ) -> pl.DataFrame:
-    """Return the curve of one metric for every run, with the same steps for all runs of a cell.
+    """Return the curve of one metric for every run, with the same steps for all runs of a group.
 
-    The steps are those at which the longest runs of the cell were evaluated. A run that stopped because it
+    The steps are those at which the longest runs of the group were evaluated. A run that stopped because it
     reached its goal keeps its last value. A failed run counts as the worst from its failure on, so that a
     median is never taken over survivors only. Missing runs are left out.
 
@@ -347,7 +347,7 @@ def complete_curves(
 
 
 def curve_bands(curves: pl.DataFrame) -> pl.DataFrame:
-    """Return the median and the quartiles over seeds of the curves of each cell, at every step.
+    """Return the median and the quartiles over seeds of the curves of each group, at every step.
 
     Args:
         curves: result of `complete_curves`.

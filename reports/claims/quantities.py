@@ -191,8 +191,8 @@ class ValueAtCost(JudgedValue):
             sides: the runs of the treated method and of the control, as `of_runs` returns them.
 
         Returns:
-            The columns of `Quantity.pairs`, and for both methods a column `affords`: the number of steps that
-            the budget pays for, null if the cost of a step is unknown.
+            One row per pair with the columns that `Quantity.pairs` returns, and for each method a column
+            `affords`: the number of steps that the budget pays for, null if the cost of a step is unknown.
         """
         both, metric, direction = self.affordable(pl.concat(sides)), self.condition.metric, self.direction
         curves, affords = recorded(self.tables, both, metric), both.select("run", "affords")
@@ -526,7 +526,7 @@ def _near(rates: Floats, treated: Floats, control: Floats, direction: Direction)
 
 
 def _trend(rates: Floats, treated: Floats, control: Floats, direction: Direction) -> float:
-    """Return Kendall's tau-b between the learning rates and the gains of the treated method at them.
+    """Return Kendall's tau-b between learning rates and the treated method's gains at these rates.
 
     Raises:
         InputError: when gains are ratios of negative values.

@@ -37,6 +37,7 @@ def control_in_words(key: ComparisonKey, number: float | None) -> str:
     """Return the label of the control: a method, a method on another workload, or a number.
 
     Args:
+        key: methods and workloads of the comparison.
         number: number that the treated method is compared with; None if the control is a method.
     """
     if key.control is None:
@@ -163,7 +164,7 @@ def _at_start(comparisons: Sequence[Row]) -> list[Row]:
 
 
 def _disambiguated(comparisons: Sequence[Row], *names: str) -> list[Row]:
-    """Add the key `of` to comparisons, with which a text can distinguish comparisons of the same names.
+    """Add the key `of` to comparisons, by which a text can distinguish comparisons with equal names.
 
     Args:
         names: columns with which the text names a comparison, such as treated, control and workload.

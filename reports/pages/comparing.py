@@ -56,7 +56,8 @@ class Matchups:
         direction: whether less or more of the quantity is better.
         is_count: whether the quantity is a count, which is shown without decimals.
         stop: threshold of the quantity at which runs stop; None if there is no threshold.
-        unknown_words: texts shown if nothing is known of the effect; see `EffectBounds`.
+        unknown_words: texts shown in place of the median and of the interval if nothing is known of the
+            effect.
         values: final runs with columns method, seed, value, and the bounds least and most of the value.
         methods: the methods that have values.
     """

@@ -290,7 +290,10 @@ class SiteContents:
 
     @cached_property
     def claim_of(self) -> dict[str, dict[str, ClaimVerdict]]:
-        """Claims by id, by the name of the published set; the name of the local runs is ""."""
+        """Claims of each version by id; the key of a version is the name of its published set.
+
+        The local runs have the key "".
+        """
         return {item.plan.published: {claim.id: claim for claim in item.claims} for item in self.versions}
 
     @cached_property
