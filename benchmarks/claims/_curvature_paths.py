@@ -58,7 +58,10 @@ def path(
 
 
 def spread_matrix(random: Random, size: int, condition: float) -> np.ndarray:
-    """Draw a positive definite matrix with random eigenvectors and geometric eigenvalues of product 1."""
+    """Draw a positive definite matrix with random eigenvectors and a given condition number.
+
+    Its eigenvalues are a geometric sequence of product 1.
+    """
     basis = orthonormal(random, size, size)
     return np.asarray((basis * geometric(size, condition)) @ basis.T)
 

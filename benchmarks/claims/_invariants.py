@@ -103,7 +103,7 @@ class Structure:
         return found
 
     def projected(self, matrix: np.ndarray, widths: Sequence[int]) -> np.ndarray:
-        """Return the nearest matrix of this structure, in Frobenius norm."""
+        """Return the matrix of this structure that is nearest to `matrix` in Frobenius norm."""
         return self.built(self.factors(matrix, widths), widths)
 
 

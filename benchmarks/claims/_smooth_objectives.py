@@ -184,7 +184,9 @@ class Ball:
 
     @property
     def nodes(self) -> tuple[np.ndarray, np.ndarray]:
-        """Points (M, d) and weights (M,) of the quadrature that computes expectations."""
+        """Points (M, d) and weights (M,) of the quadrature that computes expectations over the ball's
+        surface.
+        """
         points, weights = self.objective.sphere(self.dimension)
         return self.centre + self.radius * points, weights
 

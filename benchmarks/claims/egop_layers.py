@@ -220,7 +220,8 @@ def _reduced(random: Random) -> Iterator[Measure]:
 
 
 def _descends(random: Random) -> Iterator[Measure]:
-    """Compare SGD on the auxiliary coordinates theta_r and theta_d with SGD on theta.
+    """Compare SGD on the auxiliary coordinates theta_r and theta_d with SGD on theta = V_r theta_r + (I - V_r
+    V_r^T) theta_d.
 
     Gradients of the coordinates are computed by the change of coordinates.
     """

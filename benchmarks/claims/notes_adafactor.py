@@ -39,8 +39,9 @@ ROUNDS = 10
 
 
 def _gradient(random: Random, rows: int, columns: int) -> np.ndarray:
-    """Draw a gradient: with normal entries, with entries that span 6 orders of magnitude, or of rank one; or
-    replace some entries or one row of normal entries by NOTHING, which stands for zero.
+    """Draw a gradient with normal entries, with entries that span 6 orders of magnitude, or of rank one.
+
+    In some cases, random entries or one row are replaced by NOTHING, which stands for zero.
     """
     gradient = random.standard_normal((rows, columns))
     kind = random.integers(5)

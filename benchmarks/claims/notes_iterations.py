@@ -63,7 +63,7 @@ def _power_iteration(random: Random) -> Iterator[Measure]:
     matrix, start = (vectors * values) @ vectors.T, orthonormal(random, size, 1)[:, 0]
     found = matrix_functions.power_iteration(OPS, matrix, start, steps)
     shares = vectors.T @ start
-    # This is eq. 141, divided by the power of lambda_1 to keep it in range.
+    # This is eq. 141, divided by the power of lambda_1 to avoid overflow.
     expected = vectors @ ((values / values[0]) ** steps * shares)
     expected /= np.linalg.norm(expected)
     yield agrees("q_k less eq. 141's direction", found, expected, ROUNDING)

@@ -285,8 +285,8 @@ def _led_by_velocity(hyper: Mapping[str, float]) -> Callable[[Weights, list[np.n
 
 
 def _led_by_mean(hyper: Mapping[str, float]) -> Callable[[Weights, list[np.ndarray]], Weights]:
-    """Return a function that computes w_t - eta beta_1 m, with the corrected mean m of past gradients (Sec.
-    4.3).
+    """Return a function that computes w_t - eta beta_1 m, where m is the bias-corrected mean of past
+    gradients (Sec. 4.3).
     """
     beta = hyper["beta1"]
 

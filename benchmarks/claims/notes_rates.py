@@ -1,7 +1,7 @@
 """Claims of the adaptive-methods notes on convergence rates: gradient descent, Nesterov, Newton.
 
 Equations, lemmas and theorems are those of 002, Stratos (2026), "Adaptive Learning Methods", a set of notes
-(docs/sources.md). J is the objective with minimum J* at w*, L its smoothness, and the gap is J - J*.
+(docs/sources.md). J is the objective with minimum J* at w*, L its smoothness constant, and the gap is J - J*.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ def _sizes(
 
 
 def _size(weights: np.ndarray) -> tuple[float, float]:
-    """Return the root mean square of weights, and 4 of its standard errors divided by it."""
+    """Return the root mean square of weights, and 4 of its standard errors relative to it."""
     squares = weights**2
     mean = float(squares.mean())
     return float(np.sqrt(mean)), 4 * float(squares.std()) / float(np.sqrt(len(squares))) / (2 * mean)
@@ -189,7 +189,7 @@ REDUCED = (
 # Number of steps in 40 epochs with minibatches of 300.
 DIGITS_STEPS = 160
 TUNING_SEEDS, FINAL_SEEDS = 3, 10
-# Number of independent draws of a decay and a set of seeds.
+# Number of independent draws, each with its own weight decay and its own seeds.
 DRAWS = 10
 COARSE = 10.0 ** np.arange(-3, 0.01, 0.5)
 AROUND = 10.0 ** np.arange(-1.5, 1.51, 0.5)

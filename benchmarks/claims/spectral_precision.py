@@ -79,8 +79,9 @@ def _by_ties(
 
 
 def _interval(values: np.ndarray, intervals: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return means over seeds (the last axis) and half-widths of t intervals with 95 % simultaneous
-    coverage.
+    """Return means over seeds (the last axis), and half-widths of their t intervals.
+
+    The simultaneous coverage of `intervals` such intervals is 95 %.
     """
     from scipy.stats import t
 

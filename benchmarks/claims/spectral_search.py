@@ -214,8 +214,8 @@ def search(
     samples: int,
     generations: int,
 ) -> np.ndarray:
-    """Return losses at the mean, before the first generation and evenly spaced, (RECORDS + 1, settings,
-    seeds).
+    """Return losses at the mean before the first generation and at evenly spaced generations, (RECORDS + 1,
+    settings, seeds).
 
     The mean moves with the covariance of the current samples, as in 003 eqs. 9-11 and in both baselines.
 

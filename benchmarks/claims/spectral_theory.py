@@ -109,7 +109,7 @@ class LogCosh:
 
 
 def moore_penrose(metric: np.ndarray) -> np.ndarray:
-    """Return the pseudo-inverse of a metric, by the project's own matrix root."""
+    """Return the pseudo-inverse of a metric, computed with the project's own matrix root."""
     # The factor 100 covers the rounding error of U^T F U.
     cutoff = 100 * rank_cutoff(OPS, len(metric))
     return np.asarray(inverse_root(OPS, metric, 1.0, cutoff=cutoff))
@@ -339,8 +339,8 @@ def _natural_kronecker(random: Random, printed: bool) -> Iterator[Measure]:
 
 
 def _rule_steps(random: Random, optimizer: str) -> Iterator[Measure]:
-    """Check that a rule's second step, with the S after the first, agrees with natural-gradient steps from S
-    = I.
+    """Check that a rule's second step, which uses the S that its first step has learned, agrees with
+    natural-gradient steps from S = I.
     """
     shape = lengths_of(random, 2, 2, 3) if optimizer == "spectral" else lengths_of(random, 1, 2, 4)
     rate, gamma = float(random.uniform(0.02, 0.3)), float(random.integers(2))

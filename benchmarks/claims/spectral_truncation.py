@@ -446,7 +446,7 @@ def _is_rmsprop(random: Random) -> Iterator[Measure]:
 def _default_moves(gradients: np.ndarray, rate: float, gamma: float, power: float) -> np.ndarray:
     """Return the updates -S^(-1/p) g of the default scheme for a diagonal S that starts at 1 (003 eq. 2).
 
-    S <- (1 - beta_2 gamma) S + beta_2 g^2.
+    Its step is S <- (1 - beta_2 gamma) S + beta_2 g^2.
     """
     diagonal, found = np.ones(gradients.shape[1:]), []
     for gradient in gradients:

@@ -98,7 +98,7 @@ class Amount:
     """Sample sizes.
 
     Args:
-        points: number of points behind each gradient.
+        points: number of points from which each gradient is computed.
         reference: number of networks whose factors are averaged.
         single: number of further networks, each compared with the average.
     """

@@ -440,7 +440,7 @@ def follow(
 def off_line(path: np.ndarray) -> float:
     """Return the maximum distance of points (T, p) from the line through 0 and the first point.
 
-    It is divided by the length of the first point.
+    The distance is divided by the norm of the first point.
     """
     direction = path[0] / np.linalg.norm(path[0])
     rest = path - (path @ direction)[:, None] * direction
