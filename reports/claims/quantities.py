@@ -340,7 +340,7 @@ class TargetSteps(Quantity):
 
 
 class ConvergenceSeconds(Quantity):
-    """Seconds until a run first has nearly its own best value; see `seconds_to_nearly_best`."""
+    """Seconds until a run first has 99.5 % of its own best value (`seconds_to_nearly_best`)."""
 
     def of_runs(self, runs: pl.DataFrame) -> pl.DataFrame:
         """Read the seconds of runs, as `seconds_to_nearly_best` defines them."""
