@@ -67,7 +67,7 @@ class _KFAC:
 
     Args:
         layers: layers of the model.
-        balanced: whether damping is divided between A and G by their size, see `damped_inverses`.
+        balanced: whether damping is divided between A and G by the ratio of their mean eigenvalues.
         other: rule for the parameters that belong to no layer.
     """
 

@@ -2,7 +2,8 @@
 denominators.
 
 Equations are those of 002, Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md). N
-is the number of inputs, K of labels and d of weights.
+is the number of inputs, K the number of labels, d the number of weights, and g the gradient at one input and
+label.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from curvebench.benchmarks.claims._parts import Random, part
 from curvebench.property_checks.checks import Measure, PropertyClaim
 
 ROUNDING = 1e-10
-# Minimum difference of quantities that the notes call unequal without saying by how much.
+# Minimum relative difference of quantities that the notes call unequal without saying by how much.
 BEYOND_ROUNDING = 1e-6
 
 
@@ -70,8 +71,8 @@ class PopulationDerivatives:
 
 
 def _classifier(random: Random, linear: bool, labels_of_model: bool = False) -> PopulationDerivatives:
-    """Draw a classifier with 2 or 3 classes and inputs, and logits W x or W_2 tanh(W_1 x). Some labels are
-    certain.
+    """Draw a classifier with 2 or 3 classes and inputs, and logits W x or W_2 tanh(W_1 x). Some labels have
+    probability 1.
     """
     import torch
     from torch.func import hessian, jacrev, vmap

@@ -3,7 +3,7 @@
 Equations, sections and appendices are those of 002, Stratos (2026), "Adaptive Learning Methods", a set of
 notes (docs/sources.md). A check of a regret bound plays random games (`_online_games`) and compares the
 regret with the bound in its docstring. D is the maximum distance of the weights from the best weights u, D_1
-that of the first weights, L a Lipschitz constant, g_t the gradients and T the number of steps.
+the distance of the first weights from u, L a Lipschitz constant, g_t the gradients and T the number of steps.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _under(regret: float, bound: float, quantity: str = REGRET) -> Measure:
 
 
 def _descent(random: Random, game: Game, learning_rate: float, schedule: np.ndarray | None = None) -> Play:
-    """Play a game by gradient descent, at random on all weights or projected onto the box."""
+    """Play a game by gradient descent. It is random whether weights are projected onto the box."""
     options, hyper = {"domain": "space"}, {"learning_rate": learning_rate}
     if random.random() < 0.5:
         options, hyper = {"domain": "box"}, {**hyper, "radius": game.radius}
@@ -377,8 +377,10 @@ def all_sequences(examples: int) -> np.ndarray:
 
 
 def _online_to_batch(random: Random, learner: Learner) -> Iterator[Measure]:
-    """Check that the expected gap of the mean iterate is at most the expected regret against w*, divided by T
-    (eq. 82).
+    """Check that the expected gap J(w) - J(w*) of the mean iterate w is at most the expected regret against
+    w*, divided by T (eq. 82).
+
+    J is the expected loss, and w* are fixed weights.
     """
     size = int(random.integers(1, 4)) * 2
     features = random.normal(size=(int(random.integers(2, 7)), size)) * 10 ** random.uniform(-0.5, 0.5)

@@ -34,13 +34,16 @@ DECADES = 1.0
 # Number of evenly spaced generations at which the loss at the mean is recorded.
 RECORDS = 20
 JUDGED = {"half-way": RECORDS // 2, "at the end": RECORDS}
-# Losses below this count as this: a hundred times the rounding error of the terms of size 20 in `ackley`.
+# Lower limit to which losses are clipped.
+# It is a hundred times the rounding error of the terms of size 20 in `ackley`.
 FLOOR = 1e-12
 # Number of measures: 10 subclaims with 6 each, of which 4 have the limit 0.
 MEASURES = 60
-# Level of the interval whose lower end decides support: 5 % for each measure, since all must be satisfied.
+# Level of the interval whose lower end decides support.
+# A measure has an error probability of 5 %, which suffices since all measures must be satisfied.
 SUPPORT = 1 - 2 * 0.05
-# Level of the interval whose upper end decides refutation: 5 % for all measures together.
+# Level of the interval whose upper end decides refutation.
+# All measures together have an error probability of 5 %, since one failed measure refutes.
 REFUTATION = 1 - 2 * 0.05 / MEASURES
 MEAN_RATES = (0.25, 0.5, 1.0, 2.0, 4.0)  # beta_1
 CURVATURE_RATES = (0.05, 0.1, 0.2, 0.4, 0.8)  # beta_2

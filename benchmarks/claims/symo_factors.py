@@ -113,7 +113,7 @@ def correlations(random: Random, width: int, sample: Amount) -> np.ndarray:
 
     The networks have 100 inputs, `width` hidden units and 100 outputs.
 
-    They are corrected to the values for an infinite ensemble (see `without_noise`).
+    The correlations are corrected to the values for an infinite ensemble (see `without_noise`).
     """
     widths = (100, width, 100)
     data = data_of(random, widths, sample.points)
@@ -244,7 +244,7 @@ RATE = 0.8
 # Momentum beta_h of the factors that SymO itself uses (004 App. M).
 OWN_BETA = 0.95
 BETAS = (0.0, 0.8, 0.9, 0.95, 0.98, 0.99)
-# Tolerance of a correlation that the paper gives as "about".
+# Tolerance of a correlation that the paper calls "about" a number; also the minimum rise that counts.
 ABOUT = 0.1
 # Number of timescales 1 / (1 - beta_h) after which correlations are again as without momentum.
 TIMESCALES = 10.0
@@ -253,7 +253,8 @@ MIDWAY = 0.6
 
 
 def training(random: Random, points: int, steps: int, betas: Sequence[float]) -> np.ndarray:
-    """Return the mean correlation of factors over pairs of students, (betas, steps), during gradient descent.
+    """Return the mean correlation of factors over pairs of student networks, (betas, steps), during gradient
+    descent.
 
     All factors of a student form one vector, which is averaged over steps (004 eqs. 192-194). The bias
     correction of the average is a number and does not affect correlations.

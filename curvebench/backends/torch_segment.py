@@ -151,7 +151,11 @@ class TorchOptimUpdate:
         If the carry already has optimizers for these buffers, they are used. Otherwise, optimizers are
         constructed, and resume from the carry's state if there is one.
 
-        The arguments are those of `FusedUpdate.bind`; `rotated` is not used.
+        Args:
+            program: the program of the run.
+            carry: the carry whose buffers are updated.
+            rotated: not used.
+            number: index of the group in `Update.groups`.
         """
         lay, ops = program.update.layout, program.ops
 
@@ -206,7 +210,14 @@ class RuleUpdate:
     steppers: Mapping[int, Stepper]
 
     def bind(self, program: Program, carry: Carry, rotated: bool, number: int) -> Bound:
-        """Bind the update to the buffers of a carry. The arguments are those of `FusedUpdate.bind`."""
+        """Bind the update to the buffers of a carry.
+
+        Args:
+            program: the program of the run.
+            carry: the carry whose buffers are updated.
+            rotated: not used.
+            number: index of the group in `Update.groups`.
+        """
         param, state = self.group.take(program.ops, carry.coordinates), carry.state[number]
 
         def update(context: StepContext) -> None:

@@ -87,7 +87,7 @@ class Programs:
 
 
 def shapes_of(engine: Engine, arguments: Any) -> Hashable:
-    """Return a key of compiled functions: the structure, shapes and types of their arguments."""
+    """Return the key of a compiled function: structure, shapes and types of its arguments."""
     leaves, form = engine.tree.tree_flatten(arguments)
     arrays = [(getattr(leaf, "shape", None), str(getattr(leaf, "dtype", ""))) for leaf in leaves]
     return str(form), tuple(arrays)

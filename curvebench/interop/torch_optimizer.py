@@ -31,7 +31,8 @@ Tensors = Sequence[torch.Tensor]
 
 # Keys that a parameter group may have in addition to hyperparameters. `initial_lr` is added by schedulers.
 KEYS = ("params", "param_names", "name", "kind", "initial_lr")
-# Largest number of entries of parameters that are stacked. Stacking larger parameters would take more time.
+# Only parameters with at most this number of entries are stacked.
+# Stacking larger parameters would take more time than it saves.
 MAX_STACKED_ENTRIES = 1 << 14
 
 
@@ -359,7 +360,7 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
         return self._declared_kind(group, number) or roles_of({"": shape})[""].kind
 
     def _form_of(self, kinds: tuple[str, ...], shapes: tuple[tuple[int, ...], ...]) -> Form:
-        """Return the form (bound rule) of units with parameters of these kinds and shapes; made only once."""
+        """Return the form (bound rule) of units whose parameters have these kinds and shapes."""
         if (kinds, shapes) not in self._forms:
             self._forms[kinds, shapes] = _form(self.rule, kinds, shapes)
         return self._forms[kinds, shapes]
