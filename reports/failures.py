@@ -52,7 +52,7 @@ def faults_of(study: str, runs: pl.DataFrame) -> list[dict[str, Any]]:
     """Return the workloads of a study that are at fault, as failures with `workload` and `step`.
 
     Args:
-        runs: result of `blame_workloads`.
+        runs: the table `runs`, in which `blame_workloads` has set the outcome `WORKLOAD_FAULT`.
 
     Returns:
         One failure per workload and backend. `step` is the first step at which a run failed; it is None if
@@ -77,7 +77,7 @@ def failures_of(jobs: pl.DataFrame, faults: Sequence[Mapping[str, Any]] = ()) ->
 
     Args:
         jobs: the table `jobs`.
-        faults: result of `faults_of`, for all studies.
+        faults: workloads of all studies that are at fault, as `faults_of` returns them.
     """
     listed = jobs.select(*ABOUT, "spec_hash", "failures").explode("failures").drop_nulls("failures")
     listed = listed.unnest("failures").sort("study", maintain_order=True)
@@ -155,6 +155,7 @@ def failed_check(claim: ClaimPlan, reasons: Mapping[str, str]) -> str | None:
     """Return why the property checks of a claim failed; None if the reason is unknown.
 
     Args:
-        reasons: result of `reasons_of`.
+        reasons: reasons why checks failed, by the name of a claim or of a module, as `reasons_of` returns
+            them.
     """
     return reasons.get(claim.id) or reasons.get(PurePath(claim.file).stem)

@@ -357,7 +357,7 @@ LEADERBOARD = _schema(
     workloads=pl.List(pl.Struct(BOARD_WORKLOAD)),
 )
 
-# Columns added after the first tables were published. If a file lacks one, its values are read as null.
+# Columns added after the first tables were published. If a file lacks such a column, its values are null.
 OPTIONAL = {"jobs": {*(f"{part}_seconds" for part in WITHIN), "gpu_joules"}}
 
 TABLES = {

@@ -241,7 +241,7 @@ class Workload:
             data do not fit on it. A `DataSource` is always streamed.
         separate_jobs: whether each run is a separate job. Set it for runs that take hours.
         files: `files(settings) -> paths` of the data files of the problem; their content is part of a job's
-            hash. A very large data set names one file that lists the checksums of the others.
+            hash. A very large data set names a single file, which lists the checksums of all other files.
         missing: `missing(settings)` returns which data is missing and how to get it, or None if no data are
             missing.
         check: `check(settings)` raises a ValueError if completed settings contradict each other; `complete`

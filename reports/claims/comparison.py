@@ -74,7 +74,7 @@ class ClaimComparison:
         stop: threshold that censors runs: the one at which they stop, or their target. None if there is no
             threshold, or if it censors no run of this comparison.
         treated_at_start, control_at_start: number of pairs in which this arm could take no step, because the
-            cost at which both arms are compared does not pay for one.
+            cost at which both arms are compared does not pay for a step.
         alternatives: the same comparison at all other settings that tuning may have chosen.
         tuning_outcomes: result of tuning for each arm; empty if an arm has none.
     """

@@ -60,7 +60,7 @@ def repeated(
 def repeats_of(
     plan: ReportPlan, tables: Mapping[str, Tables], compared: Sequence[ClaimComparison]
 ) -> Iterator[tuple[ClaimComparison, bool]]:
-    """Yield the result of `repeated` for every claim of a plan that a study repeats.
+    """Yield the comparisons of all claims that repeat another claim, and whether each keeps its direction.
 
     Args:
         tables: tables of each study, by the name of the study.

@@ -203,7 +203,8 @@ def repeat(study: StudyPlan, claim: Claim, comparisons: Sequence[Row]) -> dict[s
     Args:
         study: the study that repeats the claim.
         claim: the repeating claim.
-        comparisons: comparisons of the repeating claim that have pairs of runs in both studies, at least one.
+        comparisons: comparisons of the repeating claim that have pairs of runs in both studies. There must be
+            at least one.
     """
     flipped = [
         f"{row['treated']} and {row['control']}, {row['which']} {row['metric']} on {row['workload']}"

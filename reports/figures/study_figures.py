@@ -294,7 +294,7 @@ def _sensitivity(cell: FigureCell, metric: str, which: str, rates: pl.DataFrame)
 
 
 def optimizer_panels(methods: Iterable[str], log: str) -> AbstractContextManager[Grid]:
-    """Create a figure with a panel for each optimizer among the methods; see `panel_grid`."""
+    """Create a figure with a titled panel for each optimizer among the methods (`panel_grid`)."""
     return drawing.panel_grid([Method.of(method).optimizer for method in methods], log)
 
 

@@ -181,7 +181,7 @@ def _texts(matchup: Matchups, methods: Sequence[str]) -> dict[str, Any]:
     """Return the texts that readers see of a matchup, for the script of the page.
 
     To keep the page small, methods are given by their index in `methods`. The value of `pairs` maps the first
-    method, and then the second method, to the result of `cells`.
+    method, and then the second method, to the texts of their comparison (`cells`).
     """
     pairs: dict[int, dict[int, list[str]]] = {}
     for (first, second), pairing in matchup.pairings.items():

@@ -86,7 +86,7 @@ class Version:
         return failures_of(self.jobs, faults)
 
     def best(self, narrowed: ReportPlan) -> tuple[list[ShownStudy], list[ClaimVerdict]]:
-        """Return the studies and claims for which this version is the best one.
+        """Return the studies and claims for which this version is the best version.
 
         Args:
             narrowed: the version's plan, reduced to the studies and claims for which no other version is
@@ -311,7 +311,7 @@ class SiteContents:
 
     @cached_property
     def compared(self) -> ParityPlan | None:
-        """Plan of the comparison of backends, from the local runs or the last published set that has one."""
+        """Plan of the comparison of backends, from the local runs or the last set with such a plan."""
         return next((plan.parity for plan in (self.plan, *reversed(self.plan.archive)) if plan.parity), None)
 
     @cached_property

@@ -293,7 +293,7 @@ def disagreements(folder: Path) -> list[str]:
 
 
 def _first_difference(file: str, stored: list[dict[str, Any]], computed: list[dict[str, Any]]) -> str:
-    """Return a sentence about the first stored value that differs from the computed one.
+    """Return a sentence about the first stored value that differs from the computed value.
 
     The result is empty if all values are equal.
 

@@ -142,7 +142,9 @@ def score_intervals(runs: pl.DataFrame, variants: Mapping[str, str] = {}, *, pai
 
 
 def _bounds(studies: Studies, contest: _Contest, resampled: np.ndarray) -> dict[str, np.ndarray]:
-    """Return scores and ranks with their intervals, each of shape (submissions,): see `score_intervals`.
+    """Return scores and ranks with the ends of their intervals, by column, each of shape (submissions,).
+
+    The function `score_intervals` describes how they are computed.
 
     Args:
         resampled: medians of resampled studies, shape (resamples, submissions, workloads).
@@ -176,7 +178,9 @@ def _widening(studies: Studies) -> float:
 
 
 def _tiers(studies: Studies, contest: _Contest, resampled: np.ndarray) -> np.ndarray:
-    """Return the tier of every submission, from 1 on: see `score_intervals`.
+    """Return the tier of every submission, a group of submissions with indistinguishable scores.
+
+    Tier 1 has the best submission; `score_intervals` describes how tiers are formed.
 
     Args:
         resampled: medians of resampled studies, shape (resamples, submissions, workloads).

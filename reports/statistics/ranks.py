@@ -21,11 +21,11 @@ MIN_SEEDS = 5  # minimum number of seeds in each stratum (workload) for an inter
 
 
 def tied(first: ArrayLike, second: ArrayLike, negligible: float = NEGLIGIBLE) -> np.ndarray:
-    """Return whether values are equal, or finite and close: within `negligible` of the larger one.
+    """Return whether values are equal, or finite with a relative difference of at most `negligible`.
 
     Args:
         first, second: arrays that broadcast together.
-        negligible: relative difference.
+        negligible: difference up to which values tie, as a share of the larger absolute value.
     """
     first, second = np.asarray(first, dtype=float), np.asarray(second, dtype=float)
     with np.errstate(invalid="ignore", over="ignore"):

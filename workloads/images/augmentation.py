@@ -40,7 +40,7 @@ class Augmentation:
         mixup: alpha of the Beta distribution of MixUp's proportions (Zhang et al. 2018, Alg. 1); 0 for no
             MixUp.
         cutmix: alpha of the Beta distribution of CutMix's proportions (Yun et al. 2019, Alg. 1); 0 for no
-            CutMix. With both, each minibatch has one of them with probability 1/2.
+            CutMix. With MixUp and CutMix, each minibatch has either of them with probability 1/2.
         shift: largest number of pixels by which images are shifted along rows and columns; None for no
             shifts.
     """
