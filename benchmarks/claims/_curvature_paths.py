@@ -1,5 +1,5 @@
-"""Methods that learn a curvature step by step from gradients, the paths of the curvature, and distances of
-matrices.
+"""Methods that learn a curvature step by step from gradients, the paths that the learned curvature takes, and
+distances of matrices.
 
 S is the learned curvature, S_0 its initial value, H the curvature of one step (g g^T for a gradient g), and B
 diag(d) B^T an eigendecomposition of S. A law is a probability distribution.

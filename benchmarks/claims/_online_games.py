@@ -78,7 +78,7 @@ class Losses:
         return float(self.at(weights).sum()), self.gradient(weights)
 
     def steepest(self, radius: float) -> float:
-        """Return an upper bound of the gradient norm of all losses on the box of the given radius.
+        """Return an upper bound of the gradient norms of all losses on the box of the given radius.
 
         For losses that are not squared, the bound holds everywhere.
         """

@@ -29,7 +29,7 @@ GROUP_OF: Mapping[Activation, SymmetryGroup] = {
     "tanh": "signed",
     "relu": "permutations",
 }
-# Number of networks times points in one computation, whose activations fit into the CPU cache.
+# Number of networks times points in one computation, so small that its activations fit into the CPU cache.
 CACHED = 8000
 
 

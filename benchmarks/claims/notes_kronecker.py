@@ -197,7 +197,9 @@ def geometric_mean(first: np.ndarray, second: np.ndarray, share: float) -> np.nd
 
 
 def _commuting_pairs(random: Random, size: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Draw two pairs X_i <= Y_i where X_1 commutes with X_2 and Y_1 with Y_2, but X_i not with Y_i."""
+    """Draw two pairs X_i <= Y_i in the Loewner order; X_1 commutes with X_2 and Y_1 with Y_2, but X_i does
+    not commute with Y_i.
+    """
     bases = [orthonormal(random, size, size) for _ in range(2)]
     pairs = []
     for _ in range(2):

@@ -49,7 +49,7 @@ def _quadratic(random: Random, size: int) -> SmoothObjective:
 def _huber(random: Random, size: int) -> SmoothObjective:
     """Draw a sum of Huber functions: squares w_i^2 / 2 that continue linearly beyond a width.
 
-    These are the hardest case for gradient descent and for Nesterov's method.
+    Such functions are the hardest case for gradient descent and for Nesterov's method.
     """
     widths = 10 ** random.uniform(-4, 0, size)
 

@@ -408,7 +408,7 @@ def nearness(q: np.ndarray, s: np.ndarray) -> np.ndarray:
 
 
 def nearness_gradient(q: np.ndarray, s: np.ndarray, inputs: np.ndarray) -> np.ndarray:
-    """Return the gradient by S of the mean of |S Q x - x|^2 / 2 over the inputs x."""
+    """Return the gradient with respect to S of the mean of |S Q x - x|^2 / 2 over the inputs x."""
     moved = q @ inputs
     return _symmetric((s @ moved - inputs) @ moved.T) / inputs.shape[1]
 

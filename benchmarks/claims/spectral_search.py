@@ -27,7 +27,7 @@ from curvebench.optimizers.matrix_functions import SpectralMaps, Spectrum, spect
 from curvebench.property_checks.checks import Check, Measure, PropertyClaim, Series
 from curvebench.results.intervals import median_interval
 
-# Minimum ratio of decades of loss reduction, method over baseline, that counts as comparable.
+# Minimum ratio of the loss reductions of method and baseline, in decades, that counts as comparable.
 KEPT = 0.75
 # Minimum number of decades by which a baseline must reduce the loss to be worth a comparison.
 DECADES = 1.0

@@ -220,7 +220,7 @@ def _claim_8(random: Random, printed: bool) -> Iterator[Measure]:
         before = [np.log(spectrum.scale * factor.values) for factor in spectrum.factors]
         expected = [one + rate * growth for one, growth in zip(before, growths, strict=True)]
         yield vanishes("log(alpha d) less beta_2 m and that before", _farthest(found, expected), READ)
-        # The factor is 1 at the end of the printed proof, and beta_2 in the claim.
+        # The factor of the growth m is 1 at the end of the printed proof, and beta_2 in the claim.
         share = 1.0 if printed else rate
         truncated = [
             one + np.log(1 - rate * gamma + share * (growth + gamma))
@@ -419,9 +419,10 @@ def _diagonal_moves(gradients: np.ndarray, rate: float, gamma: float, **options:
 
 
 def _is_adagrad(random: Random) -> Iterator[Measure]:
-    """Check that the truncated diagonal scheme without decay is Adagrad.
+    """Check that the truncated diagonal scheme without decay is Adagrad, up to a factor of the updates.
 
-    If S starts at I, it is beta_2 (1 / beta_2 + sum g^2).
+    S starts at I and is therefore beta_2 (1 / beta_2 + sum g^2), which is Adagrad's sum with the initial
+    value 1 / beta_2.
     """
     gradients, rate = _draw_diagonal(random)
     hyper = {"initial_accumulator": 1 / rate, "epsilon": 0.0}

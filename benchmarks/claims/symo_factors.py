@@ -134,11 +134,12 @@ def correlations(random: Random, width: int, sample: Amount) -> np.ndarray:
 
 
 def without_noise(seen: np.ndarray, count: int) -> np.ndarray:
-    """Estimate correlations with the mean of all networks, from those with the mean of `count` networks.
+    """Estimate correlations with the mean of all networks from correlations `seen` with the mean of `count`
+    networks.
 
     A network's factor is the mean plus noise, and has the correlation rho with the mean. The remaining noise
-    in the mean of `count` networks lowers it to r = rho / sqrt(1 + (1 / rho^2 - 1) / count), a quadratic
-    equation for rho^2 (correction for attenuation, Spearman 1904).
+    in the mean of `count` networks lowers this correlation to r = rho / sqrt(1 + (1 / rho^2 - 1) / count), a
+    quadratic equation for rho^2 (correction for attenuation, Spearman 1904).
     """
     square = seen**2
     half = square * (1 - 1 / count) / 2

@@ -148,8 +148,8 @@ def _spectral_step(ops: Any, basis: Any, values: Any, inside: Any, *, cayley: st
 
 @cache
 def _spectral_stepped(cayley: str) -> np.ndarray:
-    """Return B Cayley(X) diag(d) for the eigenvectors B and eigenvalues d after a step, and the generator X
-    of the rotation.
+    """Return B Cayley(X) diag(d) with the eigenvectors B before the step, the generator X of their rotation,
+    and the eigenvalues d after the step.
 
     The map is computed by an inverse if it is exact, otherwise by the factors that the source prints.
     """

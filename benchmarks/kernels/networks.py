@@ -1,4 +1,4 @@
-"""K-FAC steps on a network and its data, gradients included, by this project and by curvlinops."""
+"""K-FAC steps of a network, with the computation of gradients, by this project and by curvlinops."""
 
 from __future__ import annotations
 

@@ -49,8 +49,8 @@ class TorchPeer:
         shape_for: function that returns, for a parameter's shape, the shape in which the optimizer receives
             it.
         set_count: `set_count(number, every)` is the step count that is written into the parameter groups
-            before our step `number` (from 1), so that work is amortized in the same steps of a cycle of
-            `every`. None leaves the count unchanged.
+            before our step `number` (from 1), so that the peer does its infrequent computations in the same
+            steps as we do, once in `every` steps. None leaves the count unchanged.
         context: settings inside which steps are taken.
     """
 
