@@ -140,7 +140,9 @@ def of_units(
 def draw_maps(
     random: Random, widths: Sequence[int], bias: bool, group: SymmetryGroup, count: int
 ) -> SignedIndices:
-    """Draw uniform elements of the group of permutations, or signed permutations, of the hidden units."""
+    """Draw `count` uniformly random elements of the group of permutations, or signed permutations, of the
+    hidden units.
+    """
     hidden = {layer: widths[layer] for layer in range(1, len(widths) - 1)}
     orders = {layer: np.argsort(random.random((count, width)), axis=1) for layer, width in hidden.items()}
     signs = {}

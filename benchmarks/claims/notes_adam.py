@@ -71,7 +71,7 @@ def _amsgrad_converges(random: Random, amsgrad: bool | str) -> Iterator[Measure]
     height, rate, path, regrets = _counterexample(random, amsgrad)
     bounds = (2 * height / rate + rate * float(np.sqrt(1 + height**2))) * np.sqrt(np.arange(1, STEPS + 1))
     yield at_most("regret over its bound", (regrets / bounds).max(), 1.0, 1e-9)
-    # two steps with gradient -1 move w away from -1
+    # Two steps with gradient -1 move w away from -1 by at most this length.
     away = 2 * rate * float(np.sqrt(1 + height**2)) / height**2 / float(np.sqrt(STEPS - 2))
     yield equals("final weight", path[-1], -1.0, away)
 

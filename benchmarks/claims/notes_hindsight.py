@@ -40,8 +40,9 @@ def _draw_full_rank(random: Random) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _trace_of_root(vectors: np.ndarray) -> float:
-    """Return tr(X_T^(1/2)), where X_T is the sum of x x^T over vectors x in rows (T, d), from singular
-    values.
+    """Return tr(X_T^(1/2)), where X_T is the sum of x x^T over the rows x of `vectors`, (T, d).
+
+    It is computed as the sum of the singular values of `vectors`.
 
     X_T itself would give the singular values only to half of the precision.
     """

@@ -150,7 +150,7 @@ def _classical(random: Random) -> Iterator[Measure]:
 def _changing_rate(random: Random) -> Iterator[Measure]:
     """Check the equivalence of Lemma S.10 for learning rates that change.
 
-    Then x_(t+1) also moves by (eta_t - eta_(t+1)) mu v_t.
+    The point x_(t+1) then moves by an additional (eta_t - eta_(t+1)) mu v_t.
     """
     steps = int(random.integers(10, 61))
     valley, hyper = _valley(random, steps), _draw_rates(random)

@@ -354,7 +354,11 @@ def _near_cayley(random: Random, printed: bool) -> Iterator[Measure]:
 
 
 def _step_times(random: Random, size: int, repetitions: int = REPETITIONS) -> Iterator[Measure]:
-    """Compare step times of the rule for one matrix (n, n) in float32, in turn on one CPU thread."""
+    """Compare step times of the rule with the exact and with the truncated map, for one matrix (n, n) in
+    float32.
+
+    The steps are timed in turn on one CPU thread.
+    """
     # The order of these imports is part of the hash of the claim's rule, and thus determines its instances.
     from curvebench.timing.clocks import one_thread
     from curvebench.timing.interleaving import interleaved

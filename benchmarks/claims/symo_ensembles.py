@@ -91,7 +91,7 @@ def _both(
     quick: Sizes,
     variant: Variant = "",
 ) -> Check:
-    """Return a check that is one test at each scale, with ensembles of different sizes."""
+    """Return a check that makes one test at each scale, with ensembles of different sizes."""
     return Check(
         name,
         source,

@@ -56,7 +56,8 @@ def _weights(random: Random, widths: Sequence[int]) -> dict[str, np.ndarray]:
 
 
 def gradients(data: Data, w1: np.ndarray, w2: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the gradients of the loss of a tanh network by its two weights (..., outputs, inputs).
+    """Return the gradients of the loss of a tanh network with respect to its two weights (..., outputs,
+    inputs).
 
     The loss is the mean over points of |W2 tanh(W1 x) - y|^2 / 2.
     """

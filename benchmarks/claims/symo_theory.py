@@ -337,7 +337,7 @@ def _changed(
 
 
 def _sampled(name: str, source: str, measures: Any, **case: Any) -> Check:
-    """Return a check that is one test at each scale, with fewer samples at scale `quick`."""
+    """Return a check that makes one test at each scale, with fewer samples at scale `quick`."""
     given = partial(measures, **case)
     return Check(
         name,
@@ -391,7 +391,7 @@ FOLLOWED = 1e-8
 INTEGRATED = 1e-6
 # Minimum ratio of a quantity to its closed form that counts as following it "closely": a difference of 5 %.
 CLOSE = 0.95
-# Last value of beta^t. Since the loss is quadratic, it has then decreased to 1/400.
+# Value of beta^t at which runs end. The quadratic loss has then decreased to 1/400 of its first value.
 HORIZON = 0.05
 # Range of the condition numbers of random Hessians.
 CONDITIONS = (10.0, 1000.0)
