@@ -37,7 +37,7 @@ from curvebench.timing.step_times import NULL
 
 # Steps in one call of a loop: one whole cycle of the optimizers that refresh every 10 steps.
 STEPS_PER_CALL = 10
-# Number of calls by which the plain loops are compared; the fastest of them is the peer.
+# Number of calls by which the plain loops are compared; the peer is the fastest plain loop.
 SELECTION_CALLS = 3
 # Rows of the square matrices by whose product the arithmetic rate of a precision is measured.
 RATE_MATRIX_ROWS = {"gpu": 8192, "cpu": 1024}

@@ -70,7 +70,7 @@ class TimedNetwork:
 
     @cached_property
     def workload(self) -> Workload:
-        """Workload with this network and without data, which `problem` makes."""
+        """Workload with this network and without data; `problem` draws the data."""
         return Workload(
             name=self.name,
             description="a network at speed",

@@ -148,8 +148,8 @@ def images(
 ) -> Iterator[tuple[Path, Image.Image]]:
     """Yield the images of the data set, each with its path relative to the data set's folder.
 
-    The classes of a split have equal numbers of images, up to one. An image depends only on the seed, its
-    split and its number.
+    The numbers of images of two classes in a split differ by at most one. An image depends only on the seed,
+    its split and its number.
     """
     classes = drawn_classes(sorted(packages.objects), CLASSES, generator("stamps", seed, "classes"))
     stamps = {name: _stamp(packages.objects[name], side) for name in classes}

@@ -138,15 +138,18 @@ class LoadedResults:
         The band around a line reaches from the lower to the upper quartile.
 
         Args:
-            workload, metric, backend, study, maximize: as in `best`. A backend or study must be given if the
-                tables contain several.
+            workload: name of the workload.
+            metric: name of the metric, such as `train_loss`.
+            backend: `jax` or `torch`; required if the tables contain both.
+            study: name of the study; required if the tables contain several studies.
+            maximize: whether larger values are better. Set it for accuracies.
 
         Returns:
             A matplotlib figure. A run that stopped early because it had reached its goal keeps its last
             value; a failed run counts as infinitely bad from the step at which it failed.
 
         Raises:
-            InputError: as in `best`, and when a backend or study must be given.
+            InputError: when there are no such runs, or when a backend or study must be given.
         """
         final = self._select(metric, "final", one_cell=True, study=study, workload=workload, backend=backend)
         curves = complete_curves(final, self.curves, metric, "maximize" if maximize else "minimize")
@@ -166,15 +169,20 @@ class LoadedResults:
         """Plot a metric of the tuning runs over the learning rate: median and quartiles over tuning seeds.
 
         Args:
-            workload, metric, backend, study, which, maximize: as in `best`. A backend or study must be given
-                if the tables contain several.
+            workload: name of the workload.
+            metric: name of the metric, such as `train_loss`.
+            backend: `jax` or `torch`; required if the tables contain both.
+            study: name of the study; required if the tables contain several studies.
+            which: "final" for the value at the end of a run, "best" for the best value on its curve.
+            maximize: whether larger values are better. Set it for accuracies.
 
         Returns:
             A matplotlib figure. Learning rates at which most runs failed are left out. If
             successive halving dropped a learning rate early, its values come from the longest of its runs.
 
         Raises:
-            InputError: as in `plot_curves`.
+            InputError: when there are no such runs, when `which` is unknown, or when a backend or study must
+                be given.
         """
         tuning = self._select(
             metric, "tuning", which, one_cell=True, study=study, workload=workload, backend=backend

@@ -43,7 +43,7 @@ POLICIES = {
 
 
 def policy_of(word: str) -> Policy:
-    """Return the policy with a name.
+    """Return the policy that has the name `word` in `POLICIES`.
 
     Raises:
         InputError: if the name is unknown.
@@ -62,9 +62,9 @@ def table_of_model(ops: Ops, policy: Policy) -> Ops:
 PRODUCTS = ("linear", "linear_layers", "matmul", "conv2d", "attention")
 # Names of array functions that take and return the format `Policy.computed`
 WIDE = ("softmax", "log_softmax", "logsumexp", "log_sigmoid")
-# Names of array functions that compute in the format `Policy.computed`, because XLA would sum half-precision
-# numbers in half precision, and convert the result to the format of the first argument. The batch statistics
-# that some of them also return are not converted.
+# Names of array functions that compute in the format `Policy.computed` and convert the result to the format
+# of the first argument. (XLA would sum half-precision numbers in half precision.) Batch statistics, which
+# some of them also return, are not converted.
 NORMS = ("layer_norm", "batch_norm", "batch_norm_in_training")
 NARROWED = ("gelu", "silu", "tanh", "sigmoid", "average_pool2d", *NORMS)
 

@@ -141,7 +141,7 @@ NUMBERS = {**MEANS, "epsilon": Hyperparameter("added to the root, outside it; 0 
 
 @configured_with_state("adam", ADAM_OPTIONS)
 def adam(chosen: Options) -> Rule:
-    """Return the rule for the given options, with the defaults of the others."""
+    """Return the update rule of Adam; options that are not given keep their defaults."""
     functions = _Adam(chosen)
     return Rule(
         name="adam",
@@ -155,7 +155,7 @@ def adam(chosen: Options) -> Rule:
 
 @configured_with_state("adamw", ADAMW_OPTIONS)
 def adamw(chosen: Options) -> Rule:
-    """Return the rule for the given options, with the defaults of the others.
+    """Return the update rule of AdamW; options that are not given keep their defaults.
 
     A decoupled weight decay is below 1 (002 Fig. 1); its default is from Wortsman et al. (2024).
     """

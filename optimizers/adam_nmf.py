@@ -47,8 +47,8 @@ def multiplicative_round(
     Args:
         target: C, (..., m, n), nonnegative.
         factors: A (..., m, r) and B (..., r, n), nonnegative.
-        alternating: whether B is updated with the new A, so that IDiv(C, A B) never rises, or with the old A,
-            as printed in L.2, so that it may rise.
+        alternating: whether B is updated with the new A, so that IDiv(C, A B) never rises; otherwise with the
+            old A, as 002 L.2 prints it, so that IDiv(C, A B) may rise.
     """
     left, right = factors
     ratio = safe_divide(ops, target, left @ right)
@@ -110,7 +110,7 @@ def _update_vectors(ops: Ops, grad: Array, state: Empty, param: Array, hyper: Hy
 def adam_nmf(chosen: Options) -> Rule:
     """Return the update rule of AdamNMF; options that are not given keep their defaults.
 
-    A_0 and B_0 are uniform in (0, epsilon) in L.2. With alternating steps the range has no effect: A_1 is
+    A_0 and B_0 are uniform in (0, epsilon) in 002. With alternating steps the range has no effect: A_1 is
     proportional to 1 / epsilon and B_1 to epsilon, and every later round keeps the product. With simultaneous
     steps both are proportional to 1 / epsilon, so that the range is a hyperparameter, `initialization_range`.
     The hyperparameter `epsilon` is added to g^2; without it, a row of A that has met a zero gradient stays 0.

@@ -67,7 +67,7 @@ class _KFAC:
 
     Args:
         layers: layers of the model.
-        balanced: whether damping is divided between A and G by their size, see `damped_inverses`.
+        balanced: whether damping is divided between A and G by the ratio of their mean eigenvalues.
         other: rule for the parameters that belong to no layer.
     """
 
@@ -178,7 +178,7 @@ def _rule(name: str, source: str, chosen: Options, *, balanced: bool, decay: flo
     """Return a variant of the K-FAC rule, which depends on the model by `for_model`.
 
     Args:
-        balanced: how the factors are damped, see `damped_inverses`.
+        balanced: whether damping is divided between A and G by the ratio of their mean eigenvalues.
         decay, momentum: defaults of `factor_decay` and `momentum`.
     """
     other = OTHERS[chosen["others"]]

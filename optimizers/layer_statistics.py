@@ -85,8 +85,8 @@ def patches(ops: Ops, x: Array, shape: tuple[int, ...], stride: Any, padding: An
 def second_moment_of_rows(ops: Ops, rows: Array, with_one: bool = False) -> Array:
     """Return the sum of a a^T over the rows a of a matrix (N, n).
 
-    With ones, the result is put together from four blocks, because a copy of all rows with ones would take as
-    long as the product.
+    If a 1 is appended, the result is put together from four blocks, because a copy of all rows with ones
+    would take as long as the product.
 
     Args:
         with_one: whether a 1 is appended to each row, for a bias.
@@ -247,7 +247,7 @@ def layer_statistics(at: LossAtPoint, fisher: str) -> dict[str, dict[str, Array]
 
 
 def _size(layer: Layer) -> int:
-    """Return the number of rows of a layer's A: its inputs, and 1 for a bias."""
+    """Return the number of rows of a layer's A: one per input, and one for a bias."""
     return layer.inputs + (layer.bias is not None)
 
 
@@ -288,5 +288,5 @@ def layers_need(fisher: str) -> Need:
 
 
 def fisher_of(needs: Sequence[Need]) -> str | None:
-    """Return which of FISHERS the statistics use, if they are the only need; otherwise None."""
+    """Return the element of FISHERS that the statistics of layers use; None if there are other needs."""
     return next((fisher for fisher in FISHERS if tuple(needs) == (layers_need(fisher),)), None)

@@ -1,7 +1,7 @@
 """Needs: values that a rule uses besides the gradient, such as a Hessian, and how they are computed.
 
-"At one run" means without batch axes: the engine maps a need's function over lanes, the runs of a batch,
-which are S seeds times K settings.
+A need's function computes its value for one run, without batch axes. The engine maps it over lanes, the runs
+of a batch, which are S seeds times K settings.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Need:
         evaluate: `evaluate(loss: LossAtPoint) -> value` for one run, an array or nested mappings of arrays.
             The engine maps it over the runs of a batch.
         gradient_evaluations: `gradient_evaluations(model) -> int`, the cost of one evaluation, counted in
-            gradients of the minibatch loss and added to that of the gradient itself.
+            gradients of the minibatch loss and added to the cost of the gradient itself.
         entries: `entries(model) -> int`, the number of floats in the value of one run.
         example: `example(model) -> value`, a NumPy value of the right shapes.
         change_basis: `change_basis(ops, to_coordinates, values) -> values`, which transforms the values of
@@ -132,8 +132,8 @@ class Need:
             runs in the original coordinates only.
         amortized: whether the value is computed only at the steps of the rule's `observe_every`, for
             `observe`.
-        draw: `draw(likelihood, generator, shape) -> array` draws, on the host, the random numbers from which
-            targets of this shape are sampled; None for a need without random numbers.
+        draw: `draw(likelihood, generator, shape) -> array`, which draws, on the host, the random numbers from
+            which targets of this shape are sampled; None for a need without random numbers.
         of_likelihood: the option or rule that requires the workload's likelihood, for messages; empty if the
             need does not use it.
         is_mean: whether the value on a minibatch is the mean of the values on equal parts of it. Otherwise

@@ -18,7 +18,7 @@ from curvebench.optimizers.options import Option, OptionError, Options, complete
 from curvebench.spec.values import Read, completed, interval, number
 
 PRECISIONS = ("float64", "float32", "bfloat16")  # precisions that parameters may have
-# By the name of an option, the value that allows every precision of parameters. Other values exclude some.
+# For each option, the value that allows every precision of parameters; other values exclude a precision.
 WIDEST = {"precision": "any", "state_precision": "parameters"}
 
 
@@ -97,8 +97,8 @@ class Part:
 
     Args:
         rule: the rule.
-        names: names in the whole optimizer of hyperparameters of `rule`, by their names in `rule`; only names
-            that differ.
+        names: for each hyperparameter that has another name in the whole optimizer than in `rule`, its name
+            in the whole optimizer by its name in `rule`.
     """
 
     rule: Rule

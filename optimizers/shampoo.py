@@ -75,7 +75,7 @@ class _Tensors:
         )
 
     def seen(self, ops: Ops, tensor: Array) -> Array:
-        """Return the tensors that are preconditioned: whole parameters, or the blocks of each."""
+        """Return the tensors that are preconditioned: whole parameters, or blocks of parameters."""
         return tensor if self.blocks is None else self.blocks.cut(ops, tensor)
 
     def beside_factors(self, ops: Ops, value: Array) -> Array:

@@ -180,8 +180,8 @@ def soap(chosen: Options) -> Rule:
     vectors use Adam. After a decomposition, the second moment of the i-th eigenvector continues that of the
     i-th eigenvector before.
 
-    The state has 2 m n + 2 m^2 + 2 n^2 numbers for an m x n matrix, and 2 n for a vector. The square of an
-    axis longer than `LONGEST` is left out.
+    The state has 2 m n + 2 m^2 + 2 n^2 numbers for an m x n matrix, and 2 n for a vector. An axis longer than
+    `LONGEST` is not rotated; its term (2 m^2 or 2 n^2) is then missing from this count.
     """
 
     def axes_of(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -97,8 +97,9 @@ def in_half_precision(rule: Rule, state: bool = True) -> Rule:
     def like_parameters(ops: Ops, result: Array, arguments: Any) -> Array:
         return map_arrays(ops.cast_like, result, arguments[1])
 
-    # Parts by identity, because the result must be the same object for the same part.
-    # The part itself is stored, too, so that its identity is not used again.
+    # A part is a rule for some of the parameters. The result must be the same object for the same part, and
+    # is therefore stored here by the identity of the part. The part itself is stored, too, so that no other
+    # object gets the same identity.
     parts: dict[int, tuple[Part, Part]] = {}
 
     def part(role: Any, shape: tuple[int, ...]) -> Part:

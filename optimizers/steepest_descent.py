@@ -85,7 +85,7 @@ def steepest_descent(chosen: Options) -> Rule:
 
 @configured("sign_descent", SIGN_OPTIONS)
 def sign_descent(chosen: Options) -> Rule:
-    """Return steepest descent under the max norm, as a rule with its own name."""
+    """Return the update rule of steepest descent under the max norm, named `sign_descent`."""
     return _rule("sign_descent", "max", chosen["principle"])
 
 

@@ -9,7 +9,7 @@ Words that all modules use:
 - A method is an optimizer with its options, in a basis.
 - A basis is an orthogonal change of coordinates of the parameters.
 - A problem is a workload of a study on one backend. A problem instance is a problem with one seed.
-- A cell is a workload, a method, a backend and a kind of device; its runs differ in seed and setting.
+- A group of runs has one workload, method and backend; its runs differ in seed and setting.
 - Tuning runs try settings (learning rates and other options). Final runs use the setting that tuning chose.
 - The headline metric is the metric by which a study compares methods.
 - A study joins another study if it adds methods, such as a user's submission, to the methods of that study.

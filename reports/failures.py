@@ -1,8 +1,7 @@
 """Failures of the runs and checks that a report shows, with their reasons.
 
-A job executes several runs, or the checks of several claims, and records each failure. A cell is a workload,
-a method (an optimizer in a basis) and a backend. A round is a stage of tuning. A workload is at fault if it
-fails with every method.
+A job executes several runs, or the checks of several claims, and records each failure. A method is an
+optimizer in a basis. A round is a stage of tuning. A workload is at fault if it fails with every method.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ def faults_of(study: str, runs: pl.DataFrame) -> list[dict[str, Any]]:
     """Return the workloads of a study that are at fault, as failures with `workload` and `step`.
 
     Args:
-        runs: result of `blame_workloads`.
+        runs: the table `runs`, in which `blame_workloads` has set the outcome `WORKLOAD_FAULT`.
 
     Returns:
         One failure per workload and backend. `step` is the first step at which a run failed; it is None if
@@ -71,13 +70,14 @@ def faults_of(study: str, runs: pl.DataFrame) -> list[dict[str, Any]]:
 def failures_of(jobs: pl.DataFrame, faults: Sequence[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
     """Return the failures of jobs, each with study, stage, backend, what (a description), outcome and reason.
 
-    The failures of a cell at several learning rates and in several tuning rounds are merged to one failure.
-    It has the number of runs and one of the reasons, and names the round if all of them are in one round. All
-    failures on a workload at fault are merged to one failure of the workload.
+    The failures of a method on a workload and backend, at several learning rates and in several tuning
+    rounds, are merged to one failure. It has the number of failed runs and one of the reasons, and names the
+    round if all failures are in one round. All failures on a workload at fault are merged to one failure of
+    the workload.
 
     Args:
         jobs: the table `jobs`.
-        faults: result of `faults_of`, for all studies.
+        faults: workloads of all studies that are at fault, as `faults_of` returns them.
     """
     listed = jobs.select(*ABOUT, "spec_hash", "failures").explode("failures").drop_nulls("failures")
     listed = listed.unnest("failures").sort("study", maintain_order=True)
@@ -155,6 +155,7 @@ def failed_check(claim: ClaimPlan, reasons: Mapping[str, str]) -> str | None:
     """Return why the property checks of a claim failed; None if the reason is unknown.
 
     Args:
-        reasons: result of `reasons_of`.
+        reasons: reasons why checks failed, by the name of a claim or of a module, as `reasons_of` returns
+            them.
     """
     return reasons.get(claim.id) or reasons.get(PurePath(claim.file).stem)

@@ -82,7 +82,7 @@ def ratio_writer(together: Iterable[float | None]) -> Callable[[float | None], s
 
 
 def ratios(together: Sequence[float | None]) -> list[str]:
-    """Format ratios that are shown together, as `ratio_writer` does."""
+    """Format ratios that are shown together, with more decimals if a ratio is near 1 (`ratio_writer`)."""
     return list(map(ratio_writer(together), together))
 
 

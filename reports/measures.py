@@ -3,13 +3,13 @@
 Figures, pages and boards show these frames. Functions that take `runs` expect the table `runs` with the
 column `method`, as `curvebench.reports.tables` reads it.
 
-A method is an optimizer in a basis (an orthogonal change of coordinates of the parameters). A cell,
-identified by the columns `CELL`, is a workload, a method, a backend and a kind of device of a study. Tuning
-runs try settings such as learning rates, in one or several rounds; final runs use the setting that tuning
-chose. The headline metric is the metric by which a study compares methods. A failed run diverged or raised an
-error; a missing run was planned but never computed. A cost is censored if a run ended before it met its goal,
-so that only a lower bound is known. Gradient evaluations are "charged" if they include those for estimating
-the basis.
+A method is an optimizer in a basis (an orthogonal change of coordinates of the parameters). A group of runs,
+identified by the columns `CELL`, has all runs of a study with one workload, method and backend. Tuning runs
+try settings such as learning rates, in one or several rounds; final runs use the setting that tuning chose.
+The headline metric is the metric by which a study compares methods. A failed run diverged or raised an error;
+a missing run was planned but never computed. A cost is censored if a run ended before it met its goal, so
+that only a lower bound is known. Gradient evaluations are "charged" if they include those for estimating the
+basis.
 """
 
 from __future__ import annotations
@@ -148,7 +148,8 @@ def study_values(
     Args:
         metric: metric to read; None for the headline metric. If a metric is given, even the headline metric,
             it is not clipped at the floor, because claims declare their own floors.
-        which: "final" or "best"; None for the one that the study names for its headline metric.
+        which: "final" or "best"; None for the value, final or best, that the study names for its headline
+            metric.
     """
     name = metric or study.metric
     limit = headline_limit(study) if metric is None else study.training.stop.get(name)
@@ -187,13 +188,16 @@ def steps_to_target(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
     """Return the steps until each run reached its study's target, censored for runs that did not.
 
     The step is the first evaluation at which the metric was at its target, because runs are not compared with
-    the target between evaluations. A run that never reached the target is censored as in `cost_to_stop`.
+    the target between evaluations. A run that ended without reaching the target is censored: it would have
+    taken more steps than it did. A failed run never reaches the target, so that its steps are infinite. A
+    missing run has no steps.
 
     Args:
         metric: a metric for which the study has a target.
 
     Returns:
-        The same columns as `cost_to_stop`.
+        The rows of `runs` with the lower bound of the steps as `least`, the upper bound as `most`, and the
+        lower bound again as `value`.
     """
     met = named(metric, "targets", key="metric", value="steps")
     return cost_until(runs, met, ~missing(), RUN_STEPS)
@@ -208,7 +212,8 @@ def cost_until(runs: pl.DataFrame, met: pl.Expr, is_known: pl.Expr, cost: pl.Exp
         cost: cost of a whole run.
 
     Returns:
-        The rows of `runs` with columns `least`, `most` and `value` as in `cost_to_stop`.
+        The rows of `runs` with the lower bound of the cost as `least`, the upper bound as `most`, and the
+        lower bound again as `value`.
     """
     lower, upper = (pl.when(is_known).then(end) for end in _bounds_until(met, cost + 1))
     return runs.with_columns(value=lower, least=lower, most=upper)
@@ -242,9 +247,9 @@ def best_methods(study: StudyPlan, medians_by_method: Mapping[str, float]) -> se
 
 
 def can_reject(values: pl.DataFrame) -> bool:
-    """Return whether the seeds suffice for a test to reject at `ALPHA`.
+    """Return whether there are enough seeds for a test of level `ALPHA` to find a method better.
 
-    If they do not, no method is called the best.
+    If there are too few seeds, no method is called the best.
 
     Args:
         values: columns method, seed, value. Only seeds that several methods ran count.
@@ -323,9 +328,9 @@ def outcome_counts(runs: pl.DataFrame) -> pl.DataFrame:
 def complete_curves(
     runs: pl.DataFrame, curves: pl.DataFrame, metric: str, direction: Direction
 ) -> pl.DataFrame:
-    """Return the curve of one metric for every run, with the same steps for all runs of a cell.
+    """Return the curve of one metric for every run, with the same steps for all runs of a group.
 
-    The steps are those at which the longest runs of the cell were evaluated. A run that stopped because it
+    The steps are those at which the longest runs of the group were evaluated. A run that stopped because it
     reached its goal keeps its last value. A failed run counts as the worst from its failure on, so that a
     median is never taken over survivors only. Missing runs are left out.
 
@@ -347,10 +352,10 @@ def complete_curves(
 
 
 def curve_bands(curves: pl.DataFrame) -> pl.DataFrame:
-    """Return the median and the quartiles over seeds of the curves of each cell, at every step.
+    """Return the median and the quartiles over seeds of the curves of each group, at every step.
 
     Args:
-        curves: result of `complete_curves`.
+        curves: curves with the same steps for all runs of a group, as `complete_curves` returns them.
     """
     evaluations = pl.col("gradient_evaluations").max(), pl.col("charged_evaluations").median()
     axes = curves.group_by(*CELL, "step").agg(evaluations)
@@ -365,7 +370,8 @@ def sensitivity(values: pl.DataFrame) -> pl.DataFrame:
     halving makes the runs of later rounds longer.
 
     Args:
-        values: result of `study_values`. Runs that are not tuning runs are ignored.
+        values: runs with the metric as column `value`, as `study_values` returns them. Runs that are not
+            tuning runs are ignored.
 
     Returns:
         Columns of `CELL`, learning_rate, lower_quartile, median, upper_quartile, count, failed (share of
@@ -457,7 +463,7 @@ def tuning_budgets(tuned: pl.DataFrame) -> pl.DataFrame:
     """Return the number and cost of the runs that chose each method's setting.
 
     Args:
-        tuned: result of `tuning_runs`.
+        tuned: the runs that chose each method's setting, as `tuning_runs` returns them.
 
     Returns:
         Columns method, tuner, runs, evaluations (gradient evaluations, including the basis).
@@ -481,7 +487,7 @@ def lr_robustness_decades(values: pl.DataFrame, direction: Direction) -> pl.Data
 
     Returns:
         Columns method, seed, value (decades). Seeds with a negative best loss, or with a best accuracy that
-        is not positive, are left out, because ratios to it have no meaning.
+        is not positive, are left out, because ratios to such a value have no meaning.
     """
     keys = ["method", "seed", "learning_rate"]
     values = values.with_columns(pl.col("value").fill_null(worst(direction)))

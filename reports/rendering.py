@@ -95,5 +95,11 @@ def lines(template: str, macro: str, *context: Any) -> list[str]:
 
 
 def say(template: str, macro: str, *context: Any) -> str:
-    """Call a macro as `lines` does, and join the lines of its text to one sentence, with semicolons."""
+    """Call a macro of a template, and join the lines of its text to one sentence, with semicolons.
+
+    Args:
+        template: file name of the template.
+        macro: name of the macro.
+        context: arguments of the macro.
+    """
     return "; ".join(lines(template, macro, *context))

@@ -1,8 +1,9 @@
 """Reading of a study's tables for a report.
 
-Categorical columns become text, and curves are read only at the steps that are shown. A cell, identified by
-the columns `CELL`, is a workload, a method (an optimizer in a basis), a backend and a kind of device of a
-study. Final runs use the setting that tuning chose. A study joins another one if it adds methods to it.
+Categorical columns become text, and curves are read only at the steps that are shown. A group of runs,
+identified by the columns `CELL`, has all runs of a study with one workload, method (an optimizer in a basis)
+and backend. Final runs use the setting that tuning chose. A study joins another study if it adds methods to
+that study.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ class Tables:
     Attributes:
         curves: files of the table `curves`; `final_curves` reads the curves from them.
         runs: all runs, with the column `step_evaluations`: the gradient evaluations that a step costs.
-        recorded_steps: steps of each cell at which metrics were recorded, as the function of this name reads
-            them.
+        recorded_steps: steps of each group at which metrics were recorded, as the function `recorded_steps`
+            reads them.
         timings: seconds of steps from timing jobs.
         memory: peak memory of timing jobs.
         jobs: the jobs, with their seconds and failures.
@@ -121,10 +122,10 @@ def with_step_evaluations(folder: Path, runs: pl.DataFrame) -> pl.DataFrame:
     """Add a column `step_evaluations` to the runs: the gradient evaluations that a step costs.
 
     It is the number of gradient evaluations divided by the number of steps, rounded down. A run that stopped
-    early has taken one gradient more than steps, because the last gradient showed that it should stop.
-    Rounding removes this gradient if the run has more steps than a step costs evaluations. (A step with a
-    Hessian costs one evaluation per row of the Hessian.) For final runs with fewer steps, the evaluations
-    that their curve has at the last step are divided instead.
+    early has one gradient evaluation more than its steps cost, because the last gradient showed that it
+    should stop. Rounding down removes this evaluation if the number of steps is larger than the evaluations
+    that a step costs. (A step with a Hessian costs one evaluation per row of the Hessian.) For final runs
+    with fewer steps, the evaluations that their curve has at the last step are divided instead.
 
     Args:
         folder: folder with the merged tables.
@@ -149,10 +150,10 @@ def with_step_evaluations(folder: Path, runs: pl.DataFrame) -> pl.DataFrame:
 
 
 def shown_steps(recorded: pl.DataFrame) -> pl.DataFrame:
-    """Choose at most `SHOWN_STEPS` steps of each cell, evenly spread, including the first and the last.
+    """Choose at most `SHOWN_STEPS` steps of each group, evenly spread, including the first and the last.
 
     Args:
-        recorded: result of `recorded_steps`.
+        recorded: steps of each cell at which metrics were recorded, as `recorded_steps` returns them.
 
     Returns:
         Columns of `CELL`, step.
@@ -170,7 +171,8 @@ def final_curves(tables: Tables, runs: pl.DataFrame, metric: str) -> pl.DataFram
 
     Args:
         tables: tables of the study.
-        runs: final runs of the study, with `method`.
+        runs: final runs of the study, with the column `method`.
+        metric: name of the metric.
 
     Returns:
         Columns run, step, gradient_evaluations, metric, value.

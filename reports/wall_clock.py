@@ -2,8 +2,8 @@
 
 Seconds of a run come from two sources. The jobs that made the runs record seconds by phase, such as steps,
 compilation and waiting for data. Timing jobs measure single steps of all methods alternately (interleaved),
-in several repetitions. A cell, identified by the columns `CELL`, is a workload, a method (an optimizer in a
-basis), a backend and a kind of device of a study. Final runs use the setting that tuning chose.
+in several repetitions. A group of runs, identified by the columns `CELL`, has all runs of a study with one
+workload, method (an optimizer in a basis) and backend. Final runs use the setting that tuning chose.
 """
 
 from __future__ import annotations
@@ -174,7 +174,8 @@ def step_ratios(timings: pl.DataFrame, reference: Mapping[str, str]) -> pl.DataF
     """Return for each method the median over repetitions of its step time divided by the reference's.
 
     Args:
-        timings, reference: see `step_pairs`.
+        timings: the table `timings` with `method`.
+        reference: the method with which each method is compared, by method.
 
     Returns:
         Columns of `CELL`, machine, reference, median, low, high, level, count.
@@ -214,7 +215,7 @@ def with_seconds(bands: pl.DataFrame, final: pl.DataFrame, paces: pl.DataFrame) 
     """Add seconds to the bands of curves: steps times the seconds of a step, and the seconds for the basis.
 
     Args:
-        bands: result of `curve_bands`.
+        bands: median and quartiles of the curves of each cell, as `curve_bands` returns them.
         final: final runs of the curves.
         paces: columns of `CELL`, each (seconds of a step) and compile (seconds of compilation).
 
@@ -237,8 +238,8 @@ def with_seconds(bands: pl.DataFrame, final: pl.DataFrame, paces: pl.DataFrame) 
 def optimizer_overhead_seconds(timings: pl.DataFrame) -> pl.DataFrame:
     """Return each optimizer's overhead in seconds per step: the time of its step minus that of the null step.
 
-    The null step computes the gradient and leaves the parameters unchanged. The two are subtracted repetition
-    by repetition.
+    The null step computes the gradient and leaves the parameters unchanged. The times of both steps are
+    subtracted for each repetition of the timing job.
 
     Returns:
         Columns of `CELL`, machine, median, low, high, level, count; empty where no null step was timed.

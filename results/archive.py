@@ -109,8 +109,8 @@ def _best(versions: Sequence[Sequence[tuple[str, tuple[Any, ...]]]]) -> dict[str
     return {name: index for name, (_, index) in best.items()}
 
 
-# Fields of a study plan, in addition to `training`, in which a submission must agree with the study that it
-# joins
+# Fields of a study plan that must be equal for a submission and the study that it joins, in addition to
+# `training`
 SHARED_SETTINGS = ("bases", "seeds", "tuning", "compare")
 # Key of `StudyPlan.joined` for submissions with local runs; the other keys are names of published sets
 LOCAL = "here"

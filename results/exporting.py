@@ -41,10 +41,11 @@ def export(folder: Path, out: Path) -> list[Path]:
 def flattened(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the frame without nested columns.
 
-    A column of lists of structs, in which the first field of a struct is a name that occurs once in each
-    list, becomes one column for each name and each other field, such as `final_metrics.train_loss.value`. Its
-    value is null in rows whose list lacks the name. Any other nested column becomes a column of JSON text, in
-    which NaN and infinities are written as Python's JSON module writes them.
+    A column may contain lists of structs, in which the first field of a struct is a name that occurs at most
+    once in each list. Such a column becomes one column for each name and each other field, such as
+    `final_metrics.train_loss.value`, which is null in rows whose list lacks the name. Any other nested column
+    becomes a column of JSON text, in which NaN and infinities are written as Python's JSON module writes
+    them.
     """
     return frame.select(column for name in frame.columns for column in _columns(frame[name]))
 

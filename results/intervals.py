@@ -116,7 +116,9 @@ def _inward(count: int, order: int, outer: float, level: float) -> float:
 
     Args:
         count: number of values.
-        order, outer: the k of the outer value and the coverage, as `interval_order` returns them.
+        order: rank of the outer value, counted from the nearer end of the sorted sample (see
+            `interval_order`).
+        outer: coverage of the interval between the outer values at both ends.
         level: nominal coverage.
 
     Returns:

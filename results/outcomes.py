@@ -17,19 +17,20 @@ WORKLOAD_FAULT = "workload_fault"
 
 
 def finished() -> pl.Expr:
-    """Return an expression on a table of runs: whether the run reached its full length or its goal."""
+    """Return an expression that is true for runs that reached their full length or their goal."""
     return pl.col("outcome").is_in(FINISHED)
 
 
 def failed() -> pl.Expr:
-    """Return an expression on a table of runs: whether the method diverged, raised an exception, or exceeded
-    memory or time, so that the run counts as the worst value.
+    """Return an expression that is true for failed runs, which count as the worst value.
+
+    In a failed run, the method diverged, raised an exception, or exceeded memory or time.
     """
     return pl.col("outcome").is_in(FAILED)
 
 
 def missing() -> pl.Expr:
-    """Return an expression on a table of runs: whether the run says nothing about its method.
+    """Return an expression that is true for runs that say nothing about their method.
 
     Reports give the number of such runs, and leave them out of all other results.
     """

@@ -89,7 +89,7 @@ def read(
             executed in streaming mode, so that the table may be larger than the memory. None for all rows.
 
     Raises:
-        InputError: as for `scan`, and for damage inside of a file.
+        InputError: for a file that cannot be read, is truncated, has another schema, or is damaged inside.
     """
     files = files_of(location, table)
     with naming_damage(files):

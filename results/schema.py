@@ -42,7 +42,7 @@ Target = pl.Struct(
         "metric": pl.String,
         "threshold": pl.Float64,
         "steps": pl.Int64,  # steps until the threshold was first reached; null if the run never reached it
-        "seconds": pl.Float64,  # seconds until then; null if it was never reached or the time is not known
+        "seconds": pl.Float64,  # seconds to the threshold; null if it was not reached or they are not known
         "seconds_kind": pl.String,  # "measured", or "modelled" from the number of steps and a step's time
     }
 )
@@ -341,21 +341,23 @@ LEADERBOARD = _schema(
     **_with_ends("score"),
     **_with_ends("rank"),  # rank by score; methods with equal scores have the average of their ranks
     **_with_ends("mean_rank"),  # mean over instances of the rank by the metric of the leaderboard
-    # `met` counts workloads; `reached` and `aimed` count runs. They are null if there is no target.
+    # `met` is the number of workloads that the method ran on. `reached` and `aimed` are the numbers of final
+    # runs that reached their target, and that had a target; both are null if there is no target.
     **_each(pl.Int64, "wins", "instances", "met", "reached", "aimed", "diverged", "runs"),
     # Seconds per step relative to the method `step_reference`; null for that method itself, and if steps were
     # not timed
     **_with_ends("step_ratio"),
     step_reference=pl.String,
     peak_memory_bytes=pl.Int64,
-    memory_of=pl.String,  # "device" or "host"
-    **_with_ends("nearly_best_decades"),  # mean over workloads
+    memory_of=pl.String,  # kind of the peak memory: "device" or "host"
+    # Decades of learning rates that do nearly as well as the best rate, as a mean over workloads
+    **_with_ends("nearly_best_decades"),
     **TUNED,
     tuned_equally=pl.Boolean,  # whether all methods of the leaderboard were tuned with equally many runs
     workloads=pl.List(pl.Struct(BOARD_WORKLOAD)),
 )
 
-# Columns added after the first tables were published. If a file lacks one, its values are read as null.
+# Columns added after the first tables were published. If a file lacks such a column, its values are null.
 OPTIONAL = {"jobs": {*(f"{part}_seconds" for part in WITHIN), "gpu_joules"}}
 
 TABLES = {

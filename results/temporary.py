@@ -74,7 +74,7 @@ def _remove_leftovers(folder: Path, names: str) -> None:
 
     Args:
         folder: folder to search.
-        names: glob pattern of the names that the files would have got in the end.
+        names: glob pattern of the names that the files would have got if the processes had not ended.
     """
     import psutil
 

@@ -279,7 +279,12 @@ def shares_of_choices(outcomes: Sequence[TuningOutcome], size: int | None = None
 
 
 def _shares(outcomes: Sequence[TuningOutcome], size: int | None) -> Choices:
-    """Return the result of `shares_of_choices` for methods that all have the same number of seeds."""
+    """Return how often tuning would choose each combination of settings, in resamples of the seeds.
+
+    Args:
+        outcomes: tuning outcome of each method, all with the same number of seeds.
+        size: number of seeds in a resample; None for the number of seeds of the methods.
+    """
     number = outcomes[0].seeds if size is None else size
     counts = tuple(len(outcome.settings) for outcome in outcomes)
     codes = np.ravel_multi_index([outcome.choices(number) for outcome in outcomes], counts)

@@ -42,8 +42,8 @@ def rule_hash(claim: Mapping[str, Any], at_most_partly: str) -> str:
 
     Args:
         claim: `id` and `supported_if` as the study file has them, in plain JSON types.
-        at_most_partly: reason why claims cannot be fully reproduced at the scale, or empty. The hash depends
-            only on whether there is a reason.
+        at_most_partly: reason why claims cannot be fully reproduced at the scale of the study; empty if there
+            is no reason. The hash depends only on whether there is a reason.
     """
     first = under_first_names(claim)
     rule = {
@@ -210,7 +210,7 @@ def share_of_limit(value: float, relation: Relation, limit: float, tolerance: fl
     For `<=` the share is value / (limit + tolerance), for `>=` it is (limit - tolerance) / value, if
     numerator and denominator are positive. For `==` it is the distance from the limit divided by the
     tolerance. The share is infinite for infinite and undefined values, and for a value that violates a limit
-    of 0 or of the other sign.
+    of 0 or of the opposite sign.
     """
     if not math.isfinite(value):
         return math.inf
@@ -222,7 +222,7 @@ def share_of_limit(value: float, relation: Relation, limit: float, tolerance: fl
 
 
 def _share(value: float, most: float) -> float:
-    """Return the share for the relation `value <= most`."""
+    """Return a value as a share of its largest allowed value `most`; above 1 if it is larger."""
     if most > 0:
         return max(value, 0.0) / most
     if most < 0:

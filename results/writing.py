@@ -106,7 +106,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def _fits(source: DataType, target: DataType) -> bool:
-    """Return whether converting values from one type to another keeps every value that it does not refuse."""
+    """Return whether a conversion of types never changes a value, but keeps it or raises an error."""
     if source in (target, pl.Null):
         return True
     if isinstance(source, pl.List) and isinstance(target, pl.List):

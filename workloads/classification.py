@@ -46,9 +46,9 @@ class Classifier:
     """Loss, metrics and likelihood of a workload with a network that classifies examples.
 
     Args:
-        network: computes logits and the new model state. In training, it normalizes with statistics of the
-            batch, and updates the running statistics in the state. Otherwise it normalizes with the running
-            statistics.
+        network: function that computes logits and the new model state. A network with batch norm normalizes
+            with statistics of the batch in training, and updates the running statistics in the state.
+            Otherwise it normalizes with the running statistics.
     """
 
     network: Network
@@ -184,12 +184,14 @@ MINIBATCH_METRICS = {
 
 @dataclass(frozen=True)
 class ReluNetwork(SizedNetwork):
-    """A fully connected ReLU network with parameters W1, b1, W2, b2, ...; the last weight is a head.
+    """A fully connected ReLU network with parameters W1, b1, W2, b2, ... for weights and biases.
+
+    The last weight has the role of a head.
 
     Args:
         widths: number of units of each layer, from input to output.
-        weight: draws the initial weight (outputs, inputs) of a layer.
-        bias: draws the initial bias (outputs,) of a layer.
+        weight: function that draws the initial weight (outputs, inputs) of a layer.
+        bias: function that draws the initial bias (outputs,) of a layer.
     """
 
     widths: Sequence[int]

@@ -1,7 +1,7 @@
 """Three convex objectives on random matrices with decaying singular values; full batch, float64.
 
-A (n, d) has n examples in its rows, y (n,) are the targets, theta (d,) is the parameter, and sigma the
-logistic function.
+The matrix A (n, d) has n examples a_i in its rows, and y (n,) are their targets. theta (d,) is the parameter,
+and sigma is the logistic function.
 
 In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
 Reparameterization" (docs/sources.md).
@@ -46,7 +46,7 @@ def _least_squares(ops: Ops, params: Arrays, split: Arrays) -> Array:
 
 
 def _logistic(ops: Ops, params: Arrays, split: Arrays) -> Array:
-    """Return f = -sum_i y_i log sigma(z_i) + (1 - y_i) log sigma(-z_i) with z = A theta (000 C.6)."""
+    """Return f = -sum_i [y_i log sigma(z_i) + (1 - y_i) log sigma(-z_i)] with z = A theta (000 C.6)."""
     scores, labels = ops.matmul(split["features"], params["theta"]), split["targets"]
     return -ops.sum(labels * ops.log_sigmoid(scores) + (1.0 - labels) * ops.log_sigmoid(-scores), axis=-1)
 
@@ -76,7 +76,8 @@ def _bernoulli_labels(features: np.ndarray, truth: np.ndarray, random: Random) -
 def _start(settings: Settings, generator: np.random.Generator) -> dict[str, np.ndarray]:
     """Draw theta ~ N(0, c^2 I).
 
-    In 000 C.6, c is 1 for initial parameters and for EGOP samples, in C.4 it is not.
+    c is the setting `start_scale`. In 000 C.6 it is 1, for initial parameters and for EGOP samples; in 000
+    C.4 it is not.
     """
     return {"theta": settings["start_scale"] * generator.normal(size=(settings["d"],))}
 

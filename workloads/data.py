@@ -122,8 +122,9 @@ def read_full_digits() -> tuple[np.ndarray, np.ndarray]:
 
 
 def reduced_digits_files() -> tuple[Path, ...]:
-    """Return the path of scikit-learn's digits, or nothing, without importing scikit-learn, which takes 2
-    s.
+    """Return the path of scikit-learn's file of digits, or an empty tuple if there is none.
+
+    This does not import scikit-learn, which takes 2 seconds.
     """
     package = importlib.util.find_spec("sklearn")
     if package is None or package.origin is None:

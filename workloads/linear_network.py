@@ -1,7 +1,7 @@
 """A linear network without activation functions that learns a linear map of inputs with decaying spectrum.
 
-A has one example per column, Y = M* A are the targets of the true map M*, and W1, W2, ... are the weights.
-The singular values sigma_k of A decay as k^-alpha.
+The matrix A has one example per column, and Y = M* A has the targets, where M* is the true map. W1, W2, ...
+are the weights, and n is the number of examples. The singular values sigma_k of A decay as k^-alpha.
 
 In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
 Reparameterization" (docs/sources.md).

@@ -1,7 +1,8 @@
 """Two regressions on matrices, full batch and float64: errors in variables, and low-rank factorization.
 
-In errors in variables, W (n, m) is the parameter, M a random mask, A (n, n) the features and Y the targets.
-In factorization, a matrix X* of rank r is recovered from A X* by the factors L and R of A L R^T. The singular
+In errors in variables, W (n, m) is the parameter, M (n, m) a random mask, A (n, n) the features and Y (n, m)
+the targets. M * W is the entrywise product. In factorization, a matrix X* (n, m) of rank r is recovered from
+targets Y, which are A X* with noise: the factors L and R minimize the distance of A L R^T to Y. The singular
 values sigma_k of A decay as k^-alpha.
 
 In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
@@ -29,9 +30,10 @@ FULL_BATCH = Setting(None, "full batch, the only choice", read=choice(None))
 def kronecker_residual(matrix: np.ndarray, mask: np.ndarray) -> float:
     """Return the relative distance of the Hessian of an objective to Kronecker products (000 eq. 6.3).
 
-    The objective is 1/2 ||A (M * W) - Y||_F^2. Its Hessian has a block diag(m_j) A^T A diag(m_j) for each
-    column j of W, and is 0 elsewhere. Only the rows of its rearrangement (Van Loan and Pitsianis) that belong
-    to these blocks are not 0. The best Kronecker product is the best approximation of these rows with rank 1.
+    The objective is 1/2 ||A (M * W) - Y||_F^2. Let m_j be column j of M. The Hessian has the block diag(m_j)
+    A^T A diag(m_j) for each column j of W, and is 0 elsewhere. Van Loan and Pitsianis rearrange the Hessian
+    to a matrix with a row for each block, in which only the rows of the blocks above are not 0. The best
+    Kronecker product is the best approximation of these rows with rank 1.
 
     Args:
         matrix: A (n, n).
@@ -57,7 +59,10 @@ def _zero(settings: Settings, generator: np.random.Generator) -> dict[str, np.nd
 
 
 def _errors_in_variables(settings: Settings, random: Random) -> Problem:
-    """Draw A with sigma_k = k^-alpha, M_ij ~ N(1, nu^2), W* ~ N(0, 1), and set Y = A (M * W*) (000 C.6)."""
+    """Draw A with sigma_k = k^-alpha, M_ij ~ N(1, nu^2), W*_ij ~ N(0, 1); set Y = A (M * W*) (000 C.6).
+
+    W* is the true parameter, and nu is the setting `nu`.
+    """
     generator = random("data")
     shape = (settings["n"], settings["m"])
     matrix = power_law_matrix(shape[0], shape[0], settings["alpha"], generator)
@@ -116,7 +121,10 @@ class _Instance(NamedTuple):
 
 
 def _draw(settings: Settings, generator: np.random.Generator) -> _Instance:
-    """Draw X* = U diag(1, ..., 1/kappa) V^T, A with sigma_k = k^-alpha, and Y = A X* + noise (000 C.6)."""
+    """Draw X* = U diag(1, ..., 1/kappa) V^T, A with sigma_k = k^-alpha, and Y = A X* + noise (000 C.6).
+
+    U (n, r) and V (m, r) have orthonormal columns, and the condition number kappa is the setting `condition`.
+    """
     n, m, rank = settings["n"], settings["m"], settings["rank"]
     u, v = orthonormal(n, rank, generator), orthonormal(m, rank, generator)
     truth = (u * np.linspace(1.0, 1.0 / settings["condition"], rank)) @ v.T
@@ -125,10 +133,12 @@ def _draw(settings: Settings, generator: np.random.Generator) -> _Instance:
 
 
 def _spectral_start(settings: Settings, instance: _Instance) -> dict[str, np.ndarray]:
-    """Return L_0 = U_r Sigma_r^e and R_0 = V_r Sigma_r^e from the decomposition of A^+ Y (000 C.6).
+    """Return L_0 = U_r Sigma_r^e and R_0 = V_r Sigma_r^e from the SVD of A^+ Y (000 C.6).
 
-    With e = 1/2 the product L_0 R_0^T is the best approximation of A^+ Y with rank r. The paper prints e =
-    -1/2, for which the product has the inverse singular values.
+    A^+ is the pseudoinverse of A. The columns of U_r and V_r are the singular vectors of A^+ Y for its r
+    largest singular values, which are on the diagonal of Sigma_r. With e = 1/2, the product L_0 R_0^T is the
+    best approximation of A^+ Y with rank r. The paper prints e = -1/2, for which the product has the inverse
+    singular values.
     """
     solution = np.linalg.pinv(instance.matrix) @ instance.targets
     u, values, vh = np.linalg.svd(solution, full_matrices=False)

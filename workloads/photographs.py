@@ -89,7 +89,8 @@ def _workload(
         augmentation: function from completed settings to the augmentation in training. Whether it mixes
             images must not depend on the settings.
         settings: settings that only this workload has.
-        check: raises a ValueError for settings that contradict each other, before the network is made.
+        check: function that raises a ValueError for settings that contradict each other, before the network
+            is made.
         fields: further fields of the workload.
     """
     common = {
@@ -206,7 +207,9 @@ def _vit(settings: Settings) -> PlainViT:
 
 
 def patches(ops: Ops, images: Array, inputs: int) -> Array:
-    """Divide images into square patches on the device, as `vision_transformer.patches_of` does on the host.
+    """Divide images into square patches, row by row, with the array functions of a backend.
+
+    The function `vision_transformer.patches_of` does the same for NumPy arrays with channels last.
 
     Args:
         ops: array functions.

@@ -103,7 +103,7 @@ def _outputs(ops: Ops, params: Arrays, state: Arrays, split: Arrays, noise: Arra
 
 
 def _half_squared_error(ops: Ops, params: Arrays, split: Arrays, activation: str) -> Array:
-    """Return the mean over examples of |f(x) - y|^2 / 2."""
+    """Return the mean over examples of |f(x) - y|^2 / 2: f(x) is the student's output, y the target."""
     outputs = _outputs(ops, params, {}, split, {}, activation)
     return 0.5 * ops.sum(ops.square(outputs - split["targets"])) / split["targets"].shape[0]
 

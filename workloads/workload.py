@@ -159,7 +159,8 @@ class Likelihood:
     Rules that use a Fisher matrix, such as K-FAC, need it.
 
     Args:
-        outputs: `outputs(ops, params, state, batch, noise) -> (examples, ..., C)`.
+        outputs: `outputs(ops, params, state, batch, noise) -> (examples, ..., C)`, where C is the number of
+            classes or of target components.
         family: `categorical`: the outputs are logits. `gaussian`: the outputs are means of targets with unit
             variance, and the negative log-likelihood is half the squared error.
         scale: factor of the mean negative log-likelihood in the loss.
@@ -179,7 +180,9 @@ class Likelihood:
 
 @dataclass(frozen=True)
 class Problem:
-    """One instance of a workload, drawn with one seed: NumPy arrays on the host, real ones in float64.
+    """One instance of a workload, drawn with one seed, as NumPy arrays.
+
+    Arrays of real numbers are float64.
 
     Args:
         parameters: initial parameters by name. Flattening keeps their order.
@@ -238,12 +241,13 @@ class Workload:
             data do not fit on it. A `DataSource` is always streamed.
         separate_jobs: whether each run is a separate job. Set it for runs that take hours.
         files: `files(settings) -> paths` of the data files of the problem; their content is part of a job's
-            hash. A very large data set names one file that lists the checksums of the others.
+            hash. A very large data set names a single file, which lists the checksums of all other files.
         missing: `missing(settings)` returns which data is missing and how to get it, or None if no data are
             missing.
         check: `check(settings)` raises a ValueError if completed settings contradict each other; `complete`
             calls it.
-        streams: name that seeds the random streams, if a study's label has replaced it in `name`.
+        streams: original name of the workload, from which random streams are seeded; set if a study's label
+            has replaced this name in `name`.
 
     Example:
         The mean squared distance of a vector from random points:

@@ -1,5 +1,5 @@
-"""Methods that learn a curvature step by step from gradients, the paths of the curvature, and distances of
-matrices.
+"""Methods that learn a curvature step by step from gradients, the paths that the learned curvature takes, and
+distances of matrices.
 
 S is the learned curvature, S_0 its initial value, H the curvature of one step (g g^T for a gradient g), and B
 diag(d) B^T an eigendecomposition of S. A law is a probability distribution.
@@ -17,7 +17,7 @@ from curvebench.benchmarks.claims._parts import Random
 from curvebench.optimizers import matrix_functions as mf
 from curvebench.optimizers.matrix_functions import KroneckerSpectrum, SpectralMaps, Spectrum
 
-# Condition number of starts with distinct eigenvalues, which are a geometric sequence of product 1.
+# Condition number of an S_0 with distinct eigenvalues, which are a geometric sequence of product 1.
 SPREAD = 4.0
 
 
@@ -27,7 +27,8 @@ class CurvatureMethod(NamedTuple):
 
     Args:
         begin: `begin(spectrum)` is the initial state, from the spectrum of S_0 or of its Kronecker factors.
-        step: `step(state, input, rate)` is the next state; the input is a gradient or a curvature.
+        step: `step(state, input, rate)` is the next state; the input is a gradient or a curvature, and the
+            rate is the step size of S.
         matrix: `matrix(state)` is S, (n, n).
     """
 
@@ -41,7 +42,8 @@ def path(
 ) -> np.ndarray:
     """Return S after each number of steps in `checkpoints` (ascending), with shape (checkpoints, n, n).
 
-    S is not finite if the method has diverged. `given` has the input of each step.
+    S is not finite if the method has diverged. `start` is the argument of `method.begin`, `given` has the
+    input of each step, and `rate` is the step size of S.
     """
     state, wanted, found = method.begin(start), set(checkpoints), []
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -56,7 +58,10 @@ def path(
 
 
 def spread_matrix(random: Random, size: int, condition: float) -> np.ndarray:
-    """Draw a positive definite matrix with random eigenvectors and geometric eigenvalues of product 1."""
+    """Draw a positive definite matrix with random eigenvectors and a given condition number.
+
+    Its eigenvalues are a geometric sequence of product 1.
+    """
     basis = orthonormal(random, size, size)
     return np.asarray((basis * geometric(size, condition)) @ basis.T)
 
@@ -112,11 +117,11 @@ def relative_frobenius(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
 def relative_wasserstein(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
     """Return the Wasserstein-2 distance of two centred normal laws with covariances `found` and `expected`.
 
-    It is divided by the distance of the law of `expected` from the point mass at 0.
+    The distance is divided by the distance of the law of `expected` from the point mass at 0.
 
-    The distance is the minimum of |L - M U|_F over orthogonal U, for any roots L and M of the two
-    covariances. Unlike the usual difference of traces, this formula does not suffer from cancellation. The
-    result is infinite for matrices (..., n, n) that are not positive definite.
+    The distance is the minimum of |L - M U|_F over orthogonal U, for any L and M for which L L^T and M M^T
+    are the two covariances. Unlike the usual difference of traces, this formula does not suffer from
+    cancellation. The result is infinite for matrices (..., n, n) that are not positive definite.
     """
     found, expected = np.broadcast_arrays(found, expected)
     one, other = OPS.cholesky(found), OPS.cholesky(expected)
@@ -138,7 +143,9 @@ DISTANCES: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 
 
 def nearest_product(matrix: np.ndarray, sizes: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the factors of the nearest Kronecker product in Frobenius norm (Van Loan and Pitsianis 1993)."""
+    """Return the factors of the Kronecker product that is nearest to `matrix` in Frobenius norm (Van Loan and
+    Pitsianis 1993).
+    """
     rows, columns = sizes
     blocks = matrix.reshape(rows, columns, rows, columns).swapaxes(1, 2).reshape(rows**2, columns**2)
     left, values, right = np.linalg.svd(blocks, full_matrices=False)
@@ -270,7 +277,7 @@ def _kronecker_cholesky(shares_scale: bool) -> CurvatureMethod:
 
 
 KRONECKER_CHOLESKY = _kronecker_cholesky(shares_scale=True)
-# As printed, each of the two factors is updated by the common scale, which is thus updated twice.
+# As printed, the update of each of the two factors also updates the common scale, thus twice in a step.
 KRONECKER_CHOLESKY_AS_PRINTED = _kronecker_cholesky(shares_scale=False)
 PROJECTION = CurvatureMethod(
     lambda start: tuple(matrix_of(one) for one in start),

@@ -4,8 +4,8 @@ In citations, 003 is Lin et al. (2025), "Spectral-factorized Positive-definite C
 Training" (docs/sources.md).
 
 The Gaussians are N(mu, S^-1) with S = B diag(d) B^T, where B is orthogonal and d positive, or S = alpha S_1
-(x) S_2 with two such factors of determinant 1. The local coordinates are delta (change of mu), m (of log d)
-and M (rotation of B).
+(x) S_2 with two such factors of determinant 1. The local coordinates are delta (change of mu), m (change of
+log d) and M (rotation of B).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def identity(shape: Sequence[int]) -> Any:
 
 
 def assembled(spectrum: Any, exponent: float = 1.0) -> Any:
-    """Return a power of S as a matrix (n, n): of B diag(d) B^T, or of alpha S_1 (x) S_2.
+    """Return the power S^`exponent` as a matrix (n, n), for S = B diag(d) B^T or S = alpha S_1 (x) S_2.
 
     The arrays may be NumPy arrays or torch tensors.
     """
@@ -77,7 +77,7 @@ def _kron(first: Any, second: Any) -> Any:
 
 @dataclass(frozen=True)
 class LocalCoordinates:
-    """Local coordinates eta of N(mu, S^-1), with the point itself as origin (003 eq. 9; eq. 18 for two
+    """Local coordinates eta around a Gaussian N(mu, S^-1), which is their origin (003 eq. 9; eq. 18 for two
     factors).
 
     With one factor, the coordinates are m (n,), M (n (n - 1) / 2,) and delta. With two factors, they are the
@@ -86,7 +86,7 @@ class LocalCoordinates:
 
     Args:
         origin: the spectral factorization of S.
-        printed: whether mu moves as in eq. 18 as printed, that is, without the factor alpha^(-1/2).
+        printed: whether mu moves by eq. 18 as printed, which lacks the factor alpha^(-1/2).
     """
 
     origin: Spectrum | KroneckerSpectrum
@@ -160,12 +160,14 @@ class LocalCoordinates:
         return np.asarray(torch.autograd.functional.hessian(cross_entropy, self._zero(ops)).numpy())
 
     def gradient(self, slope: np.ndarray, curvature: np.ndarray, gamma: float) -> np.ndarray:
-        """Return the gradient of E[l(w)] + gamma / 2 log det S by local coordinates, at the origin (003 eq.
-        4).
+        """Return the gradient of E[l(w)] + gamma / 2 log det S with respect to the local coordinates, at the
+        origin (003 eq. 4).
+
+        The weights w are drawn from the Gaussian; l is a quadratic loss.
 
         Args:
             slope: gradient of l at mu, (n,).
-            curvature: Hessian of l, (n, n); l is quadratic.
+            curvature: Hessian of l, (n, n).
             gamma: 1 with the entropy term, 0 without.
         """
         ops, torch = _torch()
@@ -190,7 +192,8 @@ class LocalCoordinates:
 def _skews(length: int) -> np.ndarray:
     """Return the basis E_ij - E_ji, i > j, of skew-symmetric matrices, (n (n - 1) / 2, n, n).
 
-    E_ij has a single 1. The combination with coefficients M is Skew(Tril(M)).
+    E_ij has a 1 in row i and column j, and 0 elsewhere. The linear combination with coefficients M is
+    Skew(Tril(M)).
     """
     rows, columns = np.tril_indices(length, -1)
     found = np.zeros((len(rows), length, length))

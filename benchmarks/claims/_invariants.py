@@ -50,7 +50,7 @@ class Structure:
         depth: L, the number of layers.
         bias: whether there are biases.
         group: signed permutations (with the same invariants as orthogonal maps), or permutations.
-        printed: misprinted equations that are used as printed.
+        printed: numbers of the misprinted equations that are used as printed; all others are corrected.
     """
 
     depth: int
@@ -103,7 +103,7 @@ class Structure:
         return found
 
     def projected(self, matrix: np.ndarray, widths: Sequence[int]) -> np.ndarray:
-        """Return the nearest matrix of this structure, in Frobenius norm."""
+        """Return the matrix of this structure that is nearest to `matrix` in Frobenius norm."""
         return self.built(self.factors(matrix, widths), widths)
 
 
@@ -176,8 +176,8 @@ def _term(
     Args:
         first, second: the tensors of the block.
         widths: d_0 ... d_L.
-        matrices: by hidden layer that both tensors touch, I or the multiple of 1 1^T. The other hidden layers
-            get 1 / sqrt(d).
+        matrices: for each hidden layer that is an axis of both tensors, I or a multiple of 1 1^T. A hidden
+            layer that is an axis of only one tensor gets 1 / sqrt(d).
     """
     letters = iter(ascii_lowercase)
     axes = [(side, axis, next(letters)) for side, one in enumerate((first, second)) for axis in one.axes]
@@ -202,8 +202,8 @@ def _term(
 
 
 def count_invariants(structure: Structure, widths: Sequence[int]) -> dict[Pair, int]:
-    """Count the dimensions of each block that the group leaves invariant, from its generators, without the
-    equations.
+    """Return the dimension of the space of invariant matrices of each block, computed from the group's
+    generators and not from the equations of 004.
 
     Entries that a generator exchanges are equal up to a sign. Entries that a generator maps to their
     negatives are 0.

@@ -15,7 +15,8 @@ from curvebench.benchmarks.claims._parts import Random
 
 # Array functions of NumPy, which the project's own matrix functions take as an argument.
 OPS = numpy_ops("float64")
-# Tolerance of matrix roots, for matrices whose nonzero singular values span 3 orders of magnitude.
+# Relative tolerance of results that use roots of matrices.
+# The nonzero singular values of a matrix span 3 orders of magnitude.
 ROUNDING = 1e-9
 
 

@@ -35,12 +35,16 @@ def equals(
 
 
 def vanishes(quantity: str, value: SupportsFloat, tolerance: SupportsFloat = 0.0) -> Measure:
-    """Return the measure that `value`, an error or an excess over a bound, is at most 0."""
+    """Return the measure that `value`, an error or an excess over a bound, is at most 0.
+
+    The tolerance is the largest value that counts as 0.
+
+    """
     return at_most(quantity, value, 0.0, tolerance)
 
 
 def agrees(quantity: str, found: np.ndarray, expected: np.ndarray, tolerance: SupportsFloat = 0.0) -> Measure:
-    """Return the measure that the relative error of an array, in Frobenius norms, is at most the
-    tolerance.
+    """Return the measure that the relative error of `found`, |found - expected| / |expected| in Frobenius
+    norms, is at most the tolerance.
     """
     return vanishes(quantity, relative_error(found, expected), tolerance)

@@ -19,11 +19,11 @@ def path(
     schedule: Sequence[float] | np.ndarray | None = None,
     basis: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Return the weights w_1 ... w_(T+1) of a rule, shape (T + 1, ...).
+    """Return the weights w_1 ... w_(T+1) of a rule for T gradients, shape (T + 1, ...).
 
     Args:
         optimizer, hyper, options: name of the rule, its hyperparameters and options.
-        basis: V of a change of basis of all entries, or None.
+        basis: orthogonal matrix V of a change of basis of all entries; None for no change of basis.
         start: w_1, a vector or a matrix.
         gradients: for each step a gradient, or a function that returns the gradient at given weights.
         schedule: factor of the learning rate at each step, (T,); None for a constant rate.

@@ -22,7 +22,8 @@ Kind = Literal["linear", "squared", "logistic", "adversarial"]
 KINDS: tuple[Kind, ...] = ("linear", "squared", "logistic", "adversarial")
 # Kinds of losses that do not depend on the player's weights.
 OBLIVIOUS = KINDS[:3]
-# Tolerance of ratios of regrets, which are sums of some hundred products and a numerical minimum.
+# Tolerance of the ratio of a regret to its bound.
+# A regret is a sum of some hundred products less a minimum that is found numerically.
 ROUNDING = 1e-9
 
 # `projection(weights (d,), gradients so far (t, d))` returns weights in the domain.
@@ -77,7 +78,7 @@ class Losses:
         return float(self.at(weights).sum()), self.gradient(weights)
 
     def steepest(self, radius: float) -> float:
-        """Return an upper bound of the gradient norm of all losses on the box of the given radius.
+        """Return an upper bound of the gradient norms of all losses on the box of the given radius.
 
         For losses that are not squared, the bound holds everywhere.
         """

@@ -35,16 +35,17 @@ def part(
 
 
 def bounds(*checks: Check) -> tuple[Check, ...]:
-    """Return checks that are marked as upper bounds, for which a search also tries to find a
-    counterexample.
+    """Return the same checks with `bound` set, which says that the claimed statements are upper bounds.
+
+    For such checks, a search also tries to find a counterexample.
     """
     return tuple(replace(check, bound=True) for check in checks)
 
 
 def estimates(*checks: Check) -> tuple[Check, ...]:
-    """Return checks that are marked as estimates.
+    """Return the same checks with `sampled` set, which says that the measured values are estimates.
 
-    Their values are confidence intervals. If an interval contains the limit of an inequality, the check is
+    The values are then confidence intervals. If an interval contains the limit of an inequality, the check is
     undecided.
     """
     return tuple(replace(check, sampled=True) for check in checks)
@@ -58,7 +59,8 @@ def parts_for(
     Args:
         name: name of the checks, in which {} stands for the label of the value.
         source, measures, quick: as in `part`.
-        cases: one keyword, the name of the argument, with its values by label.
+        cases: one keyword argument. Its name is the argument of `measures`; it maps labels to values of that
+            argument.
     """
     ((argument, by_label),) = cases.items()
     return tuple(
@@ -74,7 +76,8 @@ def printed_and_corrected(
 
     Args:
         name, source, quick, case: as in `part`.
-        measures: `measures(random, printed, **case)` returns the measures of one instance.
+        measures: `measures(random, printed, **case)` returns the measures of one instance; `printed` is true
+            for the statement as printed.
     """
     return (
         part(name, source, measures, quick, PRINTED, printed=True, **case),

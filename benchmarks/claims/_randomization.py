@@ -34,7 +34,8 @@ from curvebench.benchmarks.claims._symmetries import (
 )
 
 Curvature = Literal["gradients", "hessians"]
-# Number of networks times points in one computation of Hessians, which need (d, d) numbers for each point.
+# Number of networks times points in one computation of Hessians.
+# Each point needs arrays with as many rows and columns as a layer has units.
 HESSIANS_CACHED = 2000
 
 
@@ -91,7 +92,7 @@ class UnitChange:
 
     Args:
         scale: factor of the unit's incoming and outgoing weights, and of its bias.
-        shift: number of standard deviations that are added to them.
+        shift: number of standard deviations that are added to these parameters.
     """
 
     scale: float = 1.0
@@ -171,8 +172,9 @@ def ensemble(
 def deviations_of_matrices(
     structure: Structure, widths: Sequence[int]
 ) -> list[tuple[str, slice, slice, np.ndarray]]:
-    """Return, for each block that the symmetry restricts, name, rows, columns and an orthonormal basis (size,
-    forms).
+    """Return name, rows, columns and an orthonormal basis of each block that the symmetry restricts.
+
+    The basis (size, forms) spans the invariant matrices of the block, flattened to `size` entries.
     """
     where, found = places(widths, structure.bias), []
     for first, second in structure.pairs:
@@ -193,12 +195,14 @@ def _rest(blocks: np.ndarray, basis: np.ndarray) -> np.ndarray:
 def matrix_statistics(
     random: Random, lesson: Lesson, moments: EnsembleMoments, curvature: Curvature, draws: int
 ) -> dict[str, np.ndarray]:
-    """Return, by block, the squared distances from the invariant matrices, of the ensemble and mapped copies.
+    """Return for each block the squared distances of a matrix from the invariant matrices.
 
-    The shape is (1 + draws, 2), with the times before and after training.
+    The matrix is the covariance of the gradients or the mean Hessian, of the ensemble and of mapped copies.
 
-    The first entry is the ensemble itself. For each further entry, a random map is applied to each team of
-    models, the same before and after training.
+    The shape is (1 + draws, 2); the last axis has the times before and after training.
+
+    The first row belongs to the ensemble itself. For each further row, a random map is applied to each team
+    of models, the same map before and after training.
     """
     network, teams = lesson.network, moments.first.shape[1]
     means, matrices = [moments.first.mean(1)], [moments.second.mean(1)]
@@ -259,9 +263,10 @@ def adjusted(statistics: Sequence[dict[str, np.ndarray]]) -> dict[str, float]:
     """Return the p-value of each block over all problems and times, adjusted for the number of tests.
 
     This is the single-step maxT procedure of Westfall and Young (1993). The statistics (1 + draws, times) are
-    standardized with mean and deviation over all draws and the ensemble itself, and each is compared with the
-    maximum of each draw. Under the null hypothesis the ensemble is exchangeable with its mapped copies. The
-    probability that any block is rejected is therefore at most the level, whatever the law of the gradients.
+    standardized with their mean and standard deviation over the ensemble and all draws. Each statistic of the
+    ensemble is then compared with the maximum over blocks of each draw. Under the null hypothesis the
+    ensemble is exchangeable with its mapped copies. The probability that any block is rejected is therefore
+    at most the level, whatever the law of the gradients.
     """
     columns: list[np.ndarray] = []
     names: list[str] = []
@@ -283,11 +288,12 @@ def adjusted(statistics: Sequence[dict[str, np.ndarray]]) -> dict[str, float]:
 def excluded_p_value(
     lesson: Lesson, moments: EnsembleMoments, curvature: Curvature, printed: Structure
 ) -> float:
-    """Return the p-value of a test that components are 0 which the group permits and the printed equations
-    exclude.
+    """Test whether the components that the group permits and the printed equations exclude are 0, and return
+    the p-value.
 
-    The test is Hotelling's T^2 over teams, for the components of each block outside of the printed forms and
-    both times. The smallest p-value is multiplied by the number of tests.
+    There is one test, Hotelling's T^2 over teams, for each block and each of the two times. Its components
+    are those outside of the span of the printed forms. The smallest p-value is multiplied by the number of
+    tests.
     """
     from scipy.stats import f as fisher
 

@@ -57,8 +57,8 @@ class Quadratic:
         return self.curvature
 
     def sphere(self, dimension: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return points (M, d) of the unit sphere and weights (M,), exact for means of products of two
-        gradients.
+        """Return points (M, d) of the unit sphere and weights (M,), for which means of products of two
+        gradients are exact.
         """
         points = np.concatenate([np.eye(dimension), -np.eye(dimension)])
         return points, np.full(len(points), 1 / len(points))
@@ -84,7 +84,9 @@ class Logistic:
 
     @property
     def hessian_lipschitz(self) -> float:
-        """Lipschitz constant of the Hessian, by |s''(x) - s''(z)| <= |x - z| / (6 sqrt 3)."""
+        """Lipschitz constant of the Hessian, from |s''(x) - s''(z)| <= |x - z| / (6 sqrt 3), where s(x) =
+        log(1 + e^x).
+        """
         lengths = np.linalg.norm(self.features, axis=1)
         return float(STEEPEST_CURVATURE * np.linalg.norm((self.features.T * lengths) @ self.features, 2))
 
@@ -149,13 +151,14 @@ def sphere_rule(dimension: int, fineness: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def outer_product(objective: Objective, points: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return the EGOP (d, d) over points (M, d) with weights (M,), by the project's own sum of g g^T."""
+    """Return the EGOP (d, d) over points (M, d) with weights (M,), computed by the project's own function."""
     return egop_matrix(objective.gradients(points) * np.sqrt(len(weights) * weights)[:, None])
 
 
 @dataclass(frozen=True)
 class Ball:
-    """Objective in a ball that contains its minimum. Points are sampled uniformly on the surface of the ball.
+    """Objective on a ball that contains its minimizer. Points are sampled uniformly on the surface of the
+    ball.
 
     This distribution is isotropic, with covariance c^2 I (000 Assumption 1).
 
@@ -181,7 +184,9 @@ class Ball:
 
     @property
     def nodes(self) -> tuple[np.ndarray, np.ndarray]:
-        """Points (M, d) and weights (M,) of the quadrature that computes expectations."""
+        """Points (M, d) and weights (M,) of the quadrature that computes expectations over the ball's
+        surface.
+        """
         points, weights = self.objective.sphere(self.dimension)
         return self.centre + self.radius * points, weights
 
@@ -233,12 +238,14 @@ class Ball:
 
 
 def least_sum(hessian: np.ndarray) -> tuple[float, float]:
-    """Return a lower and an upper bound of the smallest sum of L subject to `hessian` <= diag(L).
+    """Return a lower and an upper bound of the smallest sum of the entries of L for which diag(L) - `hessian`
+    is positive semi-definite.
 
     Their relative difference is at most 1e-9.
 
-    This is a semidefinite program, solved by Newton's method along its central path. The matrix mu (diag(L) -
-    hessian)^-1, scaled to a diagonal of ones, is feasible in the dual problem and yields the lower bound.
+    This is a semidefinite program, solved by Newton's method along its central path. With the path's
+    parameter mu, the matrix mu (diag(L) - hessian)^-1, scaled to a diagonal of ones, is feasible in the dual
+    problem and yields the lower bound.
 
     Args:
         hessian: (d, d), symmetric and positive semi-definite.
@@ -344,7 +351,8 @@ def draw_logistic_ball(random: Random, nearness: tuple[float, float]) -> Ball:
 
     Args:
         random: generator of the instance.
-        nearness: bounds of log10 of c H d^(3/2) / lambda_max.
+        nearness: lower and upper bound of log10(c H d^(3/2) / lambda_max), which is small if the Hessian is
+            nearly constant in the ball. lambda_max is the Hessian's largest eigenvalue.
     """
     objective = draw_logistic(random)
     size = len(objective.minimizer)

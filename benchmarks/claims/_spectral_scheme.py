@@ -33,7 +33,7 @@ PLAIN_ROTATION: Mapping[str, Any] = {"normalized": False, "tie_tolerance": 0.0, 
 RULES = {"the rule spectral_full": "spectral_full", "the rule spectral": "spectral"}
 # The smallest positive floating-point number with full precision.
 POSITIVE = float(np.finfo(np.float64).tiny)
-# Tolerance of preconditioners that are reconstructed from the weights of a rule.
+# Relative tolerance of the curvature S and its factors, reconstructed from the weights of a rule.
 READ = 1e-8
 
 
@@ -45,7 +45,8 @@ def lengths_of(random: Random, count: int, least: int = 1, greatest: int = 5) ->
 def axes_curvatures(spectrum: KroneckerSpectrum, gradient: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the curvatures of the rows and of the columns of G, W^(l) / (alpha k^(l)) (003 Fig. 6, caption).
 
-    They are computed by explicit inverses.
+    They are in the coordinates of the eigenvectors and are computed by explicit inverses. k^(l) is the length
+    of the other axis of G.
     """
     first, second = spectrum.factors
     rows = gradient @ np.linalg.inv(assembled(second)) @ gradient.T / gradient.shape[1]
@@ -73,7 +74,7 @@ def stepped(
         rate: beta, the step size of the curvature.
         gamma: 1 with the entropy term of 003 eq. 4, 0 without.
         maps: the maps of eigenvalues and eigenvectors.
-        damping: added to the curvature.
+        damping: lambda, which is added to the diagonal of the curvature in the eigenvectors' coordinates.
         turn: Frobenius norm of a normalized rotation's generator; None if rotations are not normalized.
     """
     if isinstance(spectrum, Spectrum):

@@ -29,7 +29,7 @@ GROUP_OF: Mapping[Activation, SymmetryGroup] = {
     "tanh": "signed",
     "relu": "permutations",
 }
-# Number of networks times points in one computation, whose activations fit into the CPU cache.
+# Number of networks times points in one computation, so small that its activations fit into the CPU cache.
 CACHED = 8000
 
 
@@ -86,15 +86,17 @@ class SignedIndices:
     signs: np.ndarray
 
     def vectors(self, given: np.ndarray) -> np.ndarray:
-        """Return G theta for theta (count, p) or (count, n, p); entry i of the first axis has map i."""
+        """Return G theta for theta (count, p) or (count, n, p); map i is applied to entry i of the first
+        axis.
+        """
         indices, signs = self.indices, self.signs
         if given.ndim == 3:
             indices, signs = indices[:, None], signs[:, None]
         return np.asarray(np.take_along_axis(given, indices, -1) * signs)
 
     def matrices(self, given: np.ndarray) -> np.ndarray:
-        """Return G M G^T for matrices M (count, p, p) or (count, p, p, n); entry i of the first axis has map
-        i.
+        """Return G M G^T for matrices M (count, p, p) or (count, p, p, n); map i is applied to entry i of the
+        first axis.
         """
         size, rest = given.shape[1], given.shape[3:]
         starts = size * size * np.arange(len(given))[:, None, None]
@@ -138,7 +140,9 @@ def of_units(
 def draw_maps(
     random: Random, widths: Sequence[int], bias: bool, group: SymmetryGroup, count: int
 ) -> SignedIndices:
-    """Draw uniform elements of the group of permutations, or signed permutations, of the hidden units."""
+    """Draw `count` uniformly random elements of the group of permutations, or signed permutations, of the
+    hidden units.
+    """
     hidden = {layer: widths[layer] for layer in range(1, len(widths) - 1)}
     orders = {layer: np.argsort(random.random((count, width)), axis=1) for layer, width in hidden.items()}
     signs = {}
@@ -314,10 +318,11 @@ class Perceptron:
         return found
 
     def hessians(self, parameters: np.ndarray, inputs: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """Return the Hessians of the losses, (N, p, p); for ReLU, almost everywhere. N should be small.
+        """Return the Hessians of the losses, (N, p, p); for ReLU, they exist almost everywhere. N should be
+        small, since memory grows as N p^2.
 
         With g_l = dloss / dz_l, Q_lk = dg_l / dz_k and R_lk = da_l / dz_k, k < l, the block of W_k and W_l is
-        the sum over points of a_(k-1) x (Q_lk x a_(l-1) + g_l x R_(l-1)k).
+        the sum over points of a_(k-1) x (Q_lk x a_(l-1) + g_l x R_(l-1)k), where x is the outer product.
         """
         count, points = len(parameters), len(inputs)
         layers, weights = self._forward(parameters, inputs), self.weights(parameters)
@@ -377,14 +382,14 @@ class Perceptron:
             ones = np.ones((count, 1, points))
             before_low = np.concatenate([before_low, ones], 1)
             before_high = np.concatenate([before_high, ones], 1)
-        # products of two inputs of the layers, (N, j, j', P)
+        # products of an input j of the lower layer and an input j' of the higher layer, (N, j, j', P)
         products = before_low[:, :, None] * before_high[:, None]
-        # block of two weights with outputs i', i and inputs j, j', (N, i', i, j, j')
+        # block of the two weights; outputs are i in the lower and i' in the higher layer, (N, i', i, j, j')
         block = _sum_points(both, products)
         if reach is not None:
-            # products of an output's gradient and an input, (N, i', j, P)
+            # products of the gradient of an output i' and an input j, (N, i', j, P)
             left = gradient[:, :, None] * before_low[:, None]
-            # sum of these over points with the derivatives `reach`, (N, i', j, r, i)
+            # sum over points of these products times the derivatives `reach`, (N, i', j, r, i)
             more = _sum_points(left, reach)
             block[..., : more.shape[3]] += more.transpose(0, 1, 4, 2, 3)
         rows, columns = self._layer_places(low), self._layer_places(high)

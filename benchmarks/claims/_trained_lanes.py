@@ -1,4 +1,4 @@
-"""Training of a small network in any precision, many seeds at once. Gradients are computed in float32.
+"""Training of a small network in any precision, for many seeds at once. Gradients are computed in float32.
 
 A lane is one training run; all lanes (seeds) are computed together. B has the eigenvectors, and d the
 eigenvalues, of the curvature that the rule `spectral` learns.
@@ -32,7 +32,7 @@ class SeedProblems:
     Args:
         inputs: (seeds, examples, WIDTH).
         labels: (seeds, examples).
-        start: initial weights, (seeds, 2, WIDTH, WIDTH), representable in bfloat16.
+        start: initial weights, (seeds, 2, WIDTH, WIDTH), whose values bfloat16 represents exactly.
         order: indices of the examples in each step, (steps, seeds, batch).
     """
 

@@ -4,8 +4,8 @@ In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected 
 Reparameterization", and 004 is Bernacchia (2025), "Global curvature for second-order optimization of neural
 networks" (docs/sources.md).
 
-V is the orthogonal matrix of a change of basis, theta = V theta~. A rule is equivariant if running it in a
-basis and changing the basis afterwards commute.
+V is the orthogonal matrix of a change of basis, theta = V theta~. A rule is equivariant if its run in a
+basis, converted to the original coordinates, is equal to its run without a change of basis.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from curvebench.benchmarks.claims._parts import Random, part
 from curvebench.benchmarks.claims._spectra import kronecker_residual
 from curvebench.property_checks.checks import Measure, PropertyClaim
 
-# Tolerance of products of a few orthogonal matrices.
+# Relative tolerance of products of a few orthogonal matrices.
 EXACT = 1e-12
-# Tolerance of paths of iterates: rounding errors change later gradients and grow along a path.
+# Maximum relative distance of two paths of iterates that count as equal.
+# It is large because rounding errors change later gradients and grow along a path.
 FOLLOWED = 1e-9
 # Minimum relative distance of two paths that count as different; typical distances are above 0.1.
 APART = 1e-3
@@ -98,7 +99,9 @@ def draw_ridges(random: Random) -> Ridges:
 
 
 def signed_permutation(random: Random, size: int, signed: bool = True) -> np.ndarray:
-    """Draw a matrix (d, d) with one nonzero entry in each row and column: 1, or with `signed` 1 or -1."""
+    """Draw a matrix (d, d) with one nonzero entry in each row and column, which is 1. With `signed`, it is 1
+    or -1.
+    """
     signs = random.choice([-1.0, 1.0], size) if signed else np.ones(size)
     return np.asarray(np.eye(size)[random.permutation(size)] * signs)
 
@@ -113,7 +116,9 @@ def _path(optimizer: str, function: Ridges, rate: float, basis: np.ndarray | Non
 
 
 def path_error(path: np.ndarray, other: np.ndarray) -> float:
-    """Return the maximum distance of two paths (T, d), relative to the maximum distance from the start."""
+    """Return the maximum distance of two paths (T, d), divided by the maximum distance of `path` from its
+    start.
+    """
     farthest = np.linalg.norm(path - path[0], axis=1).max()
     return float(np.linalg.norm(path - other, axis=1).max() / farthest)
 
@@ -129,8 +134,8 @@ def _rate(random: Random, optimizer: str, function: Ridges) -> float:
 
 
 def _distance(random: Random, optimizer: str, drawn: Callable[[Random, int], np.ndarray]) -> float:
-    """Return the relative distance between the path of a rule without a basis and its path in a random
-    basis.
+    """Return the relative distance between the path of a rule without a basis and its path in the basis
+    `drawn(random, d)`.
     """
     function = draw_ridges(random)
     rate = _rate(random, optimizer, function)
@@ -220,7 +225,8 @@ def _two_sided(random: Random) -> Iterator[Measure]:
 
 
 def proof_basis(random: Random, outer: int, inner: int) -> np.ndarray:
-    """Draw an orthogonal matrix whose first two columns have entries of equal size (000 l. 1815).
+    """Draw an orthogonal matrix whose first two columns have entries of equal magnitude (line 1815 of the
+    source of 000).
 
     All entries of the first column are positive; the second half of the second column is negative.
     """
@@ -236,7 +242,8 @@ def _not_kronecker(random: Random) -> Iterator[Measure]:
     inner += outer * inner % 2
     basis = proof_basis(random, outer, inner)
     residual = kronecker_residual(basis, outer, inner) * np.sqrt(outer * inner)
-    # The two columns of A (x) B share a column of A, so that at least 0.86 of their two unit vectors remains.
+    # The first two columns of A (x) B use the same column of A, but those of V are not of this form.
+    # The squared distance of these two columns from a product is at least 0.86, the distance at least 0.92.
     yield at_least("Kronecker residual of V times sqrt(n_in n_out)", residual, 0.92)
 
 

@@ -29,7 +29,8 @@ from curvebench.benchmarks.claims._smooth_objectives import (
 from curvebench.benchmarks.claims._spectra import density, stable_rank
 from curvebench.property_checks.checks import Measure, PropertyClaim
 
-# Relative tolerance of smallest smoothness sums; the semidefinite programs are solved to 1e-9.
+# Tolerance of ratios with the smallest sum of smoothness constants.
+# The relative error of this sum, the value of a semidefinite program, is at most 1e-9.
 SUMS = 1e-6
 
 
@@ -54,7 +55,7 @@ def _quadratics(random: Random) -> Iterator[Measure]:
 
 
 def _in_general(random: Random) -> Iterator[Measure]:
-    # The ball is so small and close to the minimum that delta <= 0.07 < 1 / d^2 <= beta_1^2.
+    # The ball is so small and close to the minimum that in 000 eq. A.1 delta <= 0.07 < 1 / d^2 <= beta_1^2.
     ball = draw_logistic_ball(random, (-4, -2.4))
     (leading, *_), vectors = values, _ = ball.spectrum
     beta, gamma, size, diameter = density(vectors[:, 0]), ball.gamma, ball.dimension, 2 * ball.radius
@@ -129,7 +130,7 @@ class Descent:
         ball: the objective f and the ball Theta.
         start: theta_0, (d,), in the ball.
         rate: learning rate eta.
-        epsilon: initial value of the root of the sum of squares.
+        epsilon: initial value of the root of the sum of squared gradients.
         steps: number of steps T.
     """
 

@@ -29,11 +29,13 @@ from curvebench.benchmarks.claims._smooth_objectives import (
 from curvebench.benchmarks.claims._spectra import density
 from curvebench.property_checks.checks import Measure, PropertyClaim
 
-# Tolerance of the Loewner order of squared Hessians, whose eigenvalues span 4 orders of magnitude.
+# Tolerance of the smallest r with X <= r Y in the Loewner order.
+# X or Y are squared Hessians, whose eigenvalues span 4 orders of magnitude.
 ROUNDING = 1e-8
-# Relative error of EGOPs that are computed by quadrature.
+# Relative tolerance of EGOPs that are computed by quadrature.
 QUADRATURE = 1e-10
-# Relative tolerance of smallest smoothness sums; the semidefinite programs are solved to 1e-9.
+# Tolerance of ratios with the smallest sum of smoothness constants.
+# The relative error of this sum, the value of a semidefinite program, is at most 1e-9.
 SUMS = 1e-6
 
 
@@ -52,8 +54,10 @@ def _drawn(random: Random) -> Ball:
 
 
 def sandwiched(ball: Ball) -> np.ndarray:
-    """Return the matrix between the bounds, H (c^2 I + (theta_c - theta*) (theta_c - theta*)^T) H (000 Lemma
-    A.6).
+    """Return the matrix between the two bounds of 000 Lemma A.6, H (c^2 I + (theta_c - theta*) (theta_c -
+    theta*)^T) H.
+
+    H is the Hessian at the minimum; the bounds are multiples of c^2 H^2.
     """
     away = ball.centre - ball.objective.minimizer
     inner = ball.scale**2 * np.eye(ball.dimension) + np.outer(away, away)
@@ -249,7 +253,7 @@ def _form(random: Random) -> Iterator[Measure]:
 
 
 def lipschitz_constant(function: Factorization, radius: float) -> float:
-    """Return the Lipschitz constant of the Hessian in a ball of radius B, 12 B sum |A_i|_F^2 (000 Lemma
+    """Return the Lipschitz constant of the Hessian in a ball, 12 B sum |A_i|_F^2 with the radius B (000 Lemma
     E.3).
     """
     return 12 * radius * float(np.sum(function.maps**2))
@@ -262,7 +266,7 @@ def _lipschitz(random: Random) -> Iterator[Measure]:
     ends[0, :10] = np.abs(ends[0, :10])
     # When all factors are 1 x 1, the Hessian changes fastest at this point.
     ends[0, 0] = 1.0
-    # end points on the line to 0
+    # Put the second end points of these pairs on the line from the first ones to 0.
     ends[1, :20] = ends[0, :20] * (1 - 10.0 ** random.uniform(-4, 0, (20, 1)))
     ends[1, 20:30] = ends[0, 20:30] + 1e-3 * ends[1, 20:30]
     lengths = np.linalg.norm(ends, axis=2, keepdims=True)

@@ -4,8 +4,8 @@ coordinates.
 In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
 Reparameterization" (docs/sources.md).
 
-A (n, 2) are the features, y the targets, and theta* the minimizer of the loss; V has the EGOP's eigenvectors
-in columns.
+The matrix A (n, 2) has the features, y are the targets, and theta* is the minimizer of the loss; V has the
+EGOP's eigenvectors in columns.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from curvebench.registry import find_workload
 WORKLOAD, SETTINGS = "log_sum_exp", {"n": 100, "d": 2, "alpha": 1.5}
 # Number of gradients in an EGOP estimate, 5 for each of 2 dimensions.
 SAMPLES = 10
-# Number of problems behind each median.
+# Number of random problems over which each median is taken.
 PROBLEMS = 50
 FIGURE = "000 Fig. 1 left"
 AXES = ("first coordinate", "second coordinate")
 # Learning rate and number of steps of Adagrad in 000 C.4.
 RATE, STEPS = 30.0, 1000
 ADAGRAD = {"learning_rate": RATE, "initial_accumulator": 0.1, "epsilon": 1e-7}
-# Minimum angle between leading direction and axes, in degrees, of the problem that the figure shows.
+# Minimum angle in degrees between leading direction and axes, for the problem that the figure shows.
 UNALIGNED = 30.0
 # Distance of the start from the minimum, longer than one step at the learning rate.
 START = 45.0
-# Heights of the level sets above the minimum, relative to the height of the start.
+# Losses of the level sets above the minimum, divided by the loss of the start above the minimum.
 LEVELS = (0.0025, 0.01, 0.04, 0.16)
 
 
@@ -114,9 +114,9 @@ def angle(direction: np.ndarray) -> float:
 
 
 def _angles(random: Random) -> tuple[LogSumExp, np.ndarray, float, float]:
-    """Draw a problem; return it, its EGOP basis, and two angles of its leading direction.
+    """Draw a problem; return the problem, its EGOP basis, and two angles of its leading direction.
 
-    The angles are those with the nearest axis in original coordinates and in the EGOP basis.
+    They are the angles with the nearest coordinate axis, in original coordinates and in the EGOP basis.
     """
     problem = draw_problem(random)
     basis, direction = egop_basis(random, problem), problem.leading_direction()

@@ -1,5 +1,5 @@
-"""Bases of a single layer: rotated data, auxiliary variables, and one V for all filters, with equivalent
-forms.
+"""Changes of basis of a single layer: rotated data, auxiliary variables, and one V for all filters, each in
+two equivalent forms.
 
 In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
 Reparameterization" (docs/sources.md).
@@ -25,9 +25,10 @@ from curvebench.optimizers.bases import CHANGES
 from curvebench.optimizers.bases.estimators import eigenbasis
 from curvebench.property_checks.checks import Measure, PropertyClaim
 
-# Tolerance of products of a few orthogonal matrices.
+# Relative tolerance of products of a few orthogonal matrices.
 EXACT = 1e-12
-# Tolerance of paths of iterates: rounding errors change later gradients and grow along a path.
+# Maximum relative distance of two paths of iterates that count as equal.
+# It is large because rounding errors change later gradients and grow along a path.
 FOLLOWED = 1e-9
 # Minimum relative distance of two paths that count as different; typical distances are above 0.1.
 APART = 1e-3
@@ -77,8 +78,8 @@ class TwoLayers:
 
 
 def nearest_rotation(basis: np.ndarray, inputs: int, hidden: int) -> np.ndarray:
-    """Return the orthogonal Q (n_in, n_in) for which Q (x) I is nearest to V (n_in n_hidden, n_in
-    n_hidden).
+    """Return the orthogonal Q (n_in, n_in) for which Q (x) I is nearest to `basis`, the matrix V (n_in
+    n_hidden, n_in n_hidden).
     """
     blocks = basis.reshape(inputs, hidden, inputs, hidden)
     left, _, right = np.linalg.svd(np.einsum("iojo->ij", blocks))
@@ -164,8 +165,8 @@ class LinearLayer:
 
 
 def in_parameters(change: str, matrix: np.ndarray, coordinates: np.ndarray) -> np.ndarray:
-    """Convert coordinates c to parameters J c, (d,), where `change` names a change of coordinates and
-    `matrix` is V.
+    """Convert coordinates c to parameters J c, (d,), where J is the linear map of the change of coordinates
+    that `change` names, and `matrix` is V.
     """
     return np.asarray(CHANGES[change].to_parameters(OPS, matrix[None], coordinates[None, None])[0, 0])
 
@@ -219,7 +220,8 @@ def _reduced(random: Random) -> Iterator[Measure]:
 
 
 def _descends(random: Random) -> Iterator[Measure]:
-    """Compare SGD on the auxiliary coordinates theta_r and theta_d with SGD on theta.
+    """Compare SGD on the auxiliary coordinates theta_r and theta_d with SGD on theta = V_r theta_r + (I - V_r
+    V_r^T) theta_d.
 
     Gradients of the coordinates are computed by the change of coordinates.
     """
@@ -329,8 +331,8 @@ def draw_convolutions(random: Random) -> Convolutions:
 
 
 def shared_basis(gradients: np.ndarray) -> np.ndarray:
-    """Return V (n, n) for gradients of all filters, (K, filters, channels, k, k) (000 Alg. D.2 lines
-    14-21).
+    """Return V (n, n) for K gradients of all filters, (K, filters, channels, k, k), with n = channels k^2
+    (000 Alg. D.2 lines 14-21).
     """
     return eigenbasis(gradients.reshape(-1, int(np.prod(gradients.shape[2:]))))[0]
 
@@ -369,8 +371,8 @@ def _one_for_all(random: Random) -> Iterator[Measure]:
 
 
 def _at_once(gradients: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-    """Return the weights (entries,) after Adam from 0 on gradients (T, filters, ...), in one basis of all
-    entries.
+    """Return the weights (entries,) that Adam reaches from 0 with gradients (T, filters, ...), in one basis
+    `matrix` of all entries.
     """
     given = [gradient.ravel() for gradient in gradients]
     return stepped("adam", np.zeros(len(matrix)), given, {"learning_rate": 0.1}, basis=matrix)

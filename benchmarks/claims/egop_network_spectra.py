@@ -40,12 +40,12 @@ INITIAL = "the initial parameters"
 # Number of examples in a minibatch (000 C.5).
 MINIBATCH = 300
 
-# Minimum R^2 for which a law counts as fitting. The paper gives no limit.
+# Minimum R^2 for which a law of decay counts as fitting the eigenvalues. The paper gives no limit.
 EXPLAINED = 0.9
 # Number of leading eigenvectors whose density is measured (000 Fig. 12).
 LEADING = 100
 SEVERAL = 3
-# Minimum ratio of a density to its minimum 1 / d that counts as far above.
+# Minimum ratio of a density to 1 / d, the smallest possible density, that counts as "far above".
 FAR_ABOVE = 10.0
 DENSITY_AXES = ("eigenvector index k", "density βₖ")
 
@@ -66,7 +66,7 @@ def gradients(
         samples: M divided by the number of parameters of the network.
         normal_scale: standard deviation of all parameters; None for the distribution of initial parameters.
         batch_size: examples per gradient; None for all examples.
-        of: names of the parameters to return; empty for all.
+        of: names of the parameters to return; an empty tuple stands for all parameters.
     """
     from curvebench.basis_estimation.gradients import GradientSampling, sampler
     from curvebench.stages.job import instance
@@ -88,7 +88,9 @@ def gradients(
 
 
 def _digits_gradients(random: Random, samples: float, normal_scale: float | None) -> np.ndarray:
-    """Return full-batch gradients of the digits network with respect to all of its parameters, (M, d)."""
+    """Return full-batch gradients of the digits network with respect to all d parameters, (M, d); `samples`
+    is M / d.
+    """
     return np.concatenate(list(gradients(random, DIGITS, samples, normal_scale).values()), axis=1)
 
 
@@ -101,8 +103,8 @@ def _sampled_part(
     instances: int = 3,
     **case: Any,
 ) -> Check:
-    """Return a check with `samples` gradients per parameter; at scale `quick`, it has one instance and fewer
-    samples.
+    """Return a check with `samples` gradients per parameter; at scale `quick`, it has one instance with
+    `quick_samples` gradients per parameter.
     """
     return Check(
         name,

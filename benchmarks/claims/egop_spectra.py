@@ -21,7 +21,7 @@ from curvebench.benchmarks.claims._spectra import densities
 from curvebench.optimizers.bases.estimators import egop_matrix
 from curvebench.property_checks.checks import Check, Measure, PropertyClaim
 
-# Tolerance of ratios of eigenvalues that span 6 orders of magnitude.
+# Tolerance of the ratio of an eigenvalue to its bound; the eigenvalues span 6 orders of magnitude.
 ROUNDING = 1e-8
 
 
@@ -49,8 +49,8 @@ def least_squares_egop(matrix: np.ndarray, targets: np.ndarray) -> np.ndarray:
 
 
 def _draw_least_squares(random: Random) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Draw A (d, n), y (d,) and the n singular values of A. The targets y are noisy measurements or a worst
-    case.
+    """Draw A (d, n), y (d,) and the n singular values of A. The targets y are noisy measurements, or make
+    lambda_3 as large as sigma_2^4.
     """
     count = int(random.integers(3, 11))
     rows = count + int(random.integers(0, 5))
@@ -167,7 +167,7 @@ def _attained(random: Random) -> Iterator[Measure]:
     """Check a case where the bound is an equality: h(z) = |z|^2 / 2 at points theta for which A theta has
     covariance I.
 
-    Then M = I and EGOP = A^T A.
+    The EGOP of theta is A^T M A, where M is the EGOP of z = A theta. Here M = I, so that it is A^T A.
     """
     size = int(random.integers(2, 9))
     values = decaying(random, size)

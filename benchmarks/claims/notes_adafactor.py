@@ -26,11 +26,11 @@ from curvebench.property_checks.checks import CORRECTED, PRINTED, Measure, Prope
 from curvebench.steps.layout import layout
 from curvebench.workloads.workload import Role
 
-# Entry that replaces a zero gradient.
+# Number that stands for zero in a gradient.
 # Its square is lost to rounding in every sum, but the step that it causes still reveals V.
 NOTHING = 1e-75
 ROUNDING = 1e-12
-# Minimum difference of quantities that the notes call unequal without saying by how much.
+# Minimum relative difference of quantities that the notes call unequal without saying by how much.
 BEYOND_ROUNDING = 1e-9
 ROUNDS = 10
 
@@ -39,8 +39,9 @@ ROUNDS = 10
 
 
 def _gradient(random: Random, rows: int, columns: int) -> np.ndarray:
-    """Draw a gradient with normal entries: plain, over 6 orders of magnitude, of rank one, or with empty
-    entries or rows.
+    """Draw a gradient with normal entries, with entries that span 6 orders of magnitude, or of rank one.
+
+    In some cases, random entries or one row are replaced by NOTHING, which stands for zero.
     """
     gradient = random.standard_normal((rows, columns))
     kind = random.integers(5)
@@ -260,7 +261,7 @@ def _relative_changes(
 ) -> list[float]:
     """Return the relative change RMS(W_{t+1} - W_t) / (eta_t RMS(W_t)) of each step.
 
-    The floor of the parameter scale is 0.
+    The rule is Adafactor. The lower limit of its parameter scale is set to 0.
     """
     rate = 0.05
     values = {"learning_rate": rate, "parameter_scale_floor": 0.0, **hyper}
@@ -292,7 +293,7 @@ def _clipped(random: Random) -> Iterator[Measure]:
 def _reached(random: Random) -> Iterator[Measure]:
     shape = _tensor_shape(random)
     start, gradient = random.standard_normal((2, *shape))
-    # In the first step, beta_2 is 0: without factoring, each entry moves by its sign.
+    # In the first step, beta_2 is 0: without factoring, each entry moves by the sign of its gradient.
     (ratio,) = _relative_changes(start, [gradient], np.ones(1), {}, {"factored": False})
     yield equals("RMS of the first change over eta RMS(W), V not factored", ratio, 1.0, ROUNDING)
 

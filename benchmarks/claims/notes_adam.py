@@ -49,7 +49,7 @@ def _adam_fails(random: Random) -> Iterator[Measure]:
     """Check that Adam ends at 1 and that its regret grows by 2 (C - 2) in every cycle of three steps."""
     height, rate, path, regrets = _counterexample(random, False)
     # Since v_t >= (1 - beta_2) g_t^2, a step is at most eta / sqrt((1 - beta_2) t).
-    # Two of three steps begin at most that far from 1.
+    # Two of three steps therefore begin at a distance from 1 that is at most this length.
     step = rate * float(np.sqrt(1 + height**2)) / height
     slack = 2 * step / float(np.sqrt(STEPS))
     yield equals(
@@ -71,7 +71,7 @@ def _amsgrad_converges(random: Random, amsgrad: bool | str) -> Iterator[Measure]
     height, rate, path, regrets = _counterexample(random, amsgrad)
     bounds = (2 * height / rate + rate * float(np.sqrt(1 + height**2))) * np.sqrt(np.arange(1, STEPS + 1))
     yield at_most("regret over its bound", (regrets / bounds).max(), 1.0, 1e-9)
-    # two steps with gradient -1 move w away from -1
+    # Two steps with gradient -1 move w away from -1 by at most this length.
     away = 2 * rate * float(np.sqrt(1 + height**2)) / height**2 / float(np.sqrt(STEPS - 2))
     yield equals("final weight", path[-1], -1.0, away)
 
@@ -127,7 +127,7 @@ def _order_on_noise(random: Random) -> Iterator[Measure]:
 def _order_on_growth(random: Random) -> Iterator[Measure]:
     """Compare the two orders of AMSGrad after 500 steps on gradients that grow tenfold.
 
-    Their second moments exceed all early maxima.
+    The second moments of such gradients exceed the maxima of all early steps.
     """
     growth = 10 ** (np.arange(LATE + 100) / (LATE + 100))[:, None]
     differences = _differences(random.normal(size=(LATE + 100, 500)) * growth, 0.99)
@@ -314,8 +314,8 @@ def _spike(random: Random) -> Iterator[Measure]:
 
 
 def _bounded(random: Random) -> Iterator[Measure]:
-    """Check the bound on Adam-atan2's updates for any gradients, and that entries without gradients do not
-    move.
+    """Check that Adam-atan2's updates are at most eta pi / 2 for any gradients, and that entries whose
+    gradients are 0 do not move.
     """
     gradients, betas = _gradients(random), _betas(random)
     gradients[:, 0] = 0.0

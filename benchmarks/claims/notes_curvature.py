@@ -2,7 +2,8 @@
 denominators.
 
 Equations are those of 002, Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md). N
-is the number of inputs, K of labels and d of weights.
+is the number of inputs, K the number of labels, d the number of weights, and g the gradient at one input and
+label.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from curvebench.benchmarks.claims._parts import Random, part
 from curvebench.property_checks.checks import Measure, PropertyClaim
 
 ROUNDING = 1e-10
-# Minimum difference of quantities that the notes call unequal without saying by how much.
+# Minimum relative difference of quantities that the notes call unequal without saying by how much.
 BEYOND_ROUNDING = 1e-6
 
 
@@ -70,8 +71,8 @@ class PopulationDerivatives:
 
 
 def _classifier(random: Random, linear: bool, labels_of_model: bool = False) -> PopulationDerivatives:
-    """Draw a classifier with 2 or 3 classes and inputs, and logits W x or W_2 tanh(W_1 x). Some labels are
-    certain.
+    """Draw a classifier with 2 or 3 classes and inputs, and logits W x or W_2 tanh(W_1 x). Some labels have
+    probability 1.
     """
     import torch
     from torch.func import hessian, jacrev, vmap
@@ -138,7 +139,7 @@ def _hessian(random: Random) -> Iterator[Measure]:
     error = relative_error(model.gauss_newton(0), model.hessian)
     yield vanishes("Gauss-Newton less Hessian, relative, logits linear in w", error, ROUNDING)
     model = _classifier(random, linear=False)
-    # E[p - e_y], where p are predicted probabilities and e_y is the label's unit vector
+    # This is E[p - e_y], where p are predicted probabilities and e_y is the label's unit vector.
     slopes = model.predicted - model.labels
     rest = np.einsum("x,xk,xkde->de", model.inputs, slopes, model.logit_hessians)
     scale = float(np.linalg.norm(model.gauss_newton(0)) + np.linalg.norm(rest))

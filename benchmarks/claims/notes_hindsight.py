@@ -19,7 +19,7 @@ from curvebench.benchmarks.claims._online_games import draw_features
 from curvebench.benchmarks.claims._parts import Random, bounds, part, printed_and_corrected
 from curvebench.property_checks.checks import Measure, PropertyClaim
 
-# Tolerance of ratios with roots of matrices whose condition numbers reach 1e6.
+# Tolerance of the ratio of two bounds, computed with roots of matrices of condition numbers up to 1e6.
 ROUNDING = 1e-9
 COMPETITORS = 50
 
@@ -40,8 +40,9 @@ def _draw_full_rank(random: Random) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _trace_of_root(vectors: np.ndarray) -> float:
-    """Return tr(X_T^(1/2)), where X_T is the sum of x x^T over vectors x in rows (T, d), from singular
-    values.
+    """Return tr(X_T^(1/2)), where X_T is the sum of x x^T over the rows x of `vectors`, (T, d).
+
+    It is computed as the sum of the singular values of `vectors`.
 
     X_T itself would give the singular values only to half of the precision.
     """
@@ -95,7 +96,10 @@ def _proof_step(random: Random, printed: bool) -> Iterator[Measure]:
 
 
 def _best_diagonal(squares: np.ndarray, distances: np.ndarray) -> np.ndarray:
-    """Return the best diagonal preconditioner in hindsight (eq. 37)."""
+    """Return the best diagonal preconditioner in hindsight, sqrt(s_i) / |delta_i| (eq. 37).
+
+    `squares` has the sums s_i of squared gradients, `distances` the |delta_i|.
+    """
     return np.sqrt(squares) / np.abs(distances)
 
 
@@ -105,7 +109,7 @@ def _best_rate(squares: np.ndarray, distances: np.ndarray) -> float:
 
 
 def _bound(diagonal: np.ndarray, squares: np.ndarray, distances: np.ndarray) -> float:
-    """Return the regret bound of eq. 20 with A = diag(a) and eta = 1.
+    """Return the regret bound of eq. 20 with A = diag(a) and eta = 1, where `diagonal` is a.
 
     A coordinate without gradients has a = 0 and contributes nothing.
     """
@@ -166,10 +170,11 @@ def _diagonal_below_norm(random: Random) -> Iterator[Measure]:
 
 
 def _diagonal_equal_norm(random: Random) -> Iterator[Measure]:
-    """Check that the bounds of eqs. 38 and 32 are equal only if distances are proportional to gradients.
+    """Check that the bounds of eqs. 38 and 32 are equal only if |delta_i| is proportional to sqrt(sum_t
+    g_ti^2).
 
-    If one distance is off by a factor e^s and another by e^-s, s from 0.3 to 1, the ratio is below 0.9988 for
-    roots from 0.5 to 2 in at most 6 dimensions.
+    If one |delta_i| is multiplied by e^s and another by e^-s, s from 0.3 to 1, the ratio of the two bounds is
+    below 0.9988 for square roots from 0.5 to 2 in at most 6 dimensions.
     """
     size = int(random.integers(2, 7))
     roots = random.uniform(0.5, 2, size)
@@ -184,7 +189,9 @@ def _diagonal_equal_norm(random: Random) -> Iterator[Measure]:
 
 
 def _full_optimum(random: Random) -> Iterator[Measure]:
-    """Check that A = c O^(1/2) / tr(O^(1/2)) minimizes tr(A^(-1) O) subject to tr(A) <= c (eq. 40)."""
+    """Check that A = c O^(1/2) / tr(O^(1/2)) minimizes tr(A^(-1) O) subject to tr(A) <= c, for O = O_T (eq.
+    40).
+    """
     _, outer = _draw_full_rank(random)
     size, budget = len(outer), float(10 ** random.uniform(-1, 1))
 
@@ -218,7 +225,7 @@ def _full_below_diagonal(random: Random) -> Iterator[Measure]:
 def _full_equal_diagonal(random: Random) -> Iterator[Measure]:
     """Check a lower bound of the gap between the diagonal and the full bound (eqs. 41 and 42).
 
-    It is |off-diagonal entries of O^(1/2)|^2 / (2 max_i sqrt(O_ii)).
+    The lower bound is |off-diagonal entries of O^(1/2)|^2 / (2 max_i sqrt(O_ii)) with O = O_T.
     """
     _, outer = _draw_full_rank(random)
     roots = np.sqrt(np.diag(outer))
@@ -255,14 +262,14 @@ def _within(ratio: float) -> Iterator[Measure]:
 def _norm_factor(random: Random) -> Iterator[Measure]:
     """Compare the bound of norm AdaGrad with the bound of the best rate in hindsight (eq. 32).
 
-    The bound is D^2 / (2 eta_T) + sum_t eta_t |g_t|^2 / 2, with the rates of eq. 33, and with sqrt(1/2) of
-    these.
+    The bound is D^2 / (2 eta_T) + sum_t eta_t |g_t|^2 / 2. It is computed with the rates eta_t of eq. 33, and
+    with these rates times sqrt(1/2).
     """
     gradients = _draw(random)
     steps = -moves("adagrad_norm", gradients, {"epsilon": 0.0})
     known = float(np.linalg.norm(gradients))
     last = len(gradients) - 1 - int((np.linalg.norm(gradients, axis=1)[::-1] > 0).argmax())
-    # The rate is eta_T / D, read from the last step of the rule.
+    # This is eta_T / D, computed from the last step of the rule.
     rate = float(gradients[last] @ steps[last] / (gradients[last] @ gradients[last]))
     # These are the two terms of the bound, divided by D.
     first, second = 1 / (2 * rate), float((gradients * steps).sum()) / 2
@@ -274,8 +281,8 @@ def _norm_factor(random: Random) -> Iterator[Measure]:
 def _diagonal_factor(random: Random) -> Iterator[Measure]:
     """Compare the bound of diagonal AdaGrad (eq. 39) with the best diagonal in hindsight (eq. 38).
 
-    The bound is sum_i delta_i (sqrt(s_i) / 2 + sum_t g_ti^2 / sqrt(s_ti) / 2) with sums s of squared
-    gradients.
+    The bound is sum_i delta_i (sqrt(s_i) / 2 + sum_t g_ti^2 / sqrt(s_ti) / 2), where s_ti is the sum of
+    squared gradients up to step t, and s_i the sum over all steps.
     """
     gradients = _draw(random)
     distances = np.abs(random.normal(size=gradients.shape[1])) + 1e-3

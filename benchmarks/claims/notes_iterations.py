@@ -63,7 +63,7 @@ def _power_iteration(random: Random) -> Iterator[Measure]:
     matrix, start = (vectors * values) @ vectors.T, orthonormal(random, size, 1)[:, 0]
     found = matrix_functions.power_iteration(OPS, matrix, start, steps)
     shares = vectors.T @ start
-    # This is eq. 141, divided by the power of lambda_1 to keep it in range.
+    # This is eq. 141, divided by the power of lambda_1 to avoid overflow.
     expected = vectors @ ((values / values[0]) ** steps * shares)
     expected /= np.linalg.norm(expected)
     yield agrees("q_k less eq. 141's direction", found, expected, ROUNDING)
@@ -202,7 +202,7 @@ def _tracking(random: Random) -> Iterator[Measure]:
         "angle of a leading span over atan(ratio tan(angle before + drift))", drifted, 1.0, ROUNDING
     )
     # The error of a span is at most drift r / (1 - r), where r is the ratio of eigenvalues.
-    # A column is the difference of two spans.
+    # The error of a column is at most the sum of the errors of the spans with and without this column.
     greatest = float(ratios.max())
     bound = 2 * drift * greatest / (1 - greatest)
     quantity = "greatest error of a column over 2 drift r / (1 - r), r the greatest ratio"
@@ -220,7 +220,8 @@ def _crossing(random: Random) -> Iterator[Measure]:
         order = random.permutation(size)
     start = np.cumprod([1.0, *random.uniform(0.7, 0.9, size - 1)])
     basis = plain = vectors
-    # In so few steps rounding errors, which grow by the ratio in each step, cannot correct the old order.
+    # The eigenvalues change their order, but the columns of the plain iteration keep the initial order.
+    # Rounding errors, which grow in each step, would exchange the columns only after more steps than these.
     steps = 30
     for step in range(steps + 1):
         share = step / steps

@@ -23,9 +23,10 @@ from curvebench.benchmarks.claims._measures import agrees, at_least, at_most, va
 from curvebench.benchmarks.claims._parts import Random, part, printed_and_corrected
 from curvebench.property_checks.checks import Measure, PropertyClaim
 
-# Tolerance of sums of some dozen products.
+# Relative tolerance of sums of some dozen products.
 EXACT = 1e-13
-# Tolerance of inverse roots of matrices whose eigenvalues span up to 6 orders of magnitude.
+# Relative tolerance of results that use inverse roots or the Loewner order.
+# The eigenvalues of a matrix span up to 6 orders of magnitude.
 ROUNDING = 1e-8
 
 
@@ -34,7 +35,9 @@ def _sizes(random: Random, count: int, greatest: int = 4) -> list[int]:
 
 
 def _drawn(random: Random, *sizes: int) -> np.ndarray:
-    """Draw matrices with normal entries, entries that span 4 orders of magnitude, or small integers."""
+    """Draw an array of shape `sizes` with normal entries, entries that span 4 orders of magnitude, or small
+    integers.
+    """
     kind = random.integers(3)
     if kind == 0:
         return np.asarray(random.integers(-2, 3, sizes), np.float64)
@@ -61,8 +64,9 @@ def _definition(random: Random) -> Iterator[Measure]:
 
 
 def _against(found: np.ndarray, expected: np.ndarray, *factors: np.ndarray) -> float:
-    """Return the error divided by the product of the factors' Frobenius norms, which cancellation cannot
-    reduce.
+    """Return |found - expected|_F divided by the product of the factors' Frobenius norms.
+
+    Unlike |expected|_F, this product is not small if terms of `expected` cancel.
     """
     size = float(np.prod([np.linalg.norm(factor) for factor in factors]))
     return float(np.linalg.norm(found - expected)) / (size or 1.0)
@@ -193,12 +197,14 @@ def geometric_mean(first: np.ndarray, second: np.ndarray, share: float) -> np.nd
 
 
 def _commuting_pairs(random: Random, size: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Draw two pairs X_i <= Y_i where X_1 commutes with X_2 and Y_1 with Y_2, but X_i not with Y_i."""
+    """Draw two pairs X_i <= Y_i in the Loewner order; X_1 commutes with X_2 and Y_1 with Y_2, but X_i does
+    not commute with Y_i.
+    """
     bases = [orthonormal(random, size, size) for _ in range(2)]
     pairs = []
     for _ in range(2):
         lower, upper = ((basis * 10.0 ** random.uniform(-1, 1, size)) @ basis.T for basis in bases)
-        # smallest multiple of `upper` that is at least `lower`
+        # Scale `upper` to its smallest multiple that is at least `lower` in the Loewner order.
         pairs.append((lower, loewner_ratio(lower, upper) * upper))
     return pairs
 

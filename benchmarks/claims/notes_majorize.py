@@ -3,8 +3,8 @@ smoothness.
 
 In citations, 002 is Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md).
 
-A function is L-smooth in a norm if its gradient changes by at most L times the change of its argument,
-measured by dual norm and norm. eta is the learning rate, and W the matrix of weights.
+A function is L-smooth in a norm |.| if its gradient changes, in the dual norm |.|_*, by at most L times the
+change of its argument. eta is the learning rate, and W the matrix of weights.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from curvebench.benchmarks.claims._measures import at_most, equals, vanishes
 from curvebench.benchmarks.claims._parts import Random, bounds, part
 from curvebench.property_checks.checks import Measure, PropertyClaim
 
-# Tolerance of sums of some dozen products.
+# Tolerance of excesses of a loss, relative to its size; a loss is a sum of some dozen products.
 EXACT = 1e-13
 ROUNDING = 1e-10
 STEPS = 15
@@ -70,7 +70,7 @@ class Smooth:
 
 
 def _ridges(random: Random, shape: tuple[int, int]) -> Smooth:
-    """Draw a nonconvex sum of c_k cos(<A_k, W> + b_k), with the constant L <= sum |c_k| |A_k|_*^2."""
+    """Draw a nonconvex sum of c_k cos(<A_k, W> + b_k), with the upper bound sum |c_k| |A_k|_*^2 of L."""
     matrices = random.standard_normal((int(random.integers(1, 5)), *shape))
     shifts, factors = random.uniform(0, 2 * np.pi, len(matrices)), random.standard_normal(len(matrices))
 
@@ -104,7 +104,7 @@ def _quadratic(random: Random, shape: tuple[int, int]) -> Smooth:
         gradient=lambda weight: p @ weight @ q + offset,
         constants={
             "frobenius": float(values[0][0] * values[1][0]),
-            # The maximum of |H X|_1 over |X|_max <= 1 is attained at sign matrices.
+            # For the Hessian H, the maximum of |H X|_1 over |X|_max <= 1 is attained at sign matrices.
             # For a semi-definite H, it is the maximum of x^T H x over sign vectors x.
             "max": float(np.einsum("si,ij,sj->s", signs, np.kron(p, q), signs).max()),
             # By von Neumann's trace inequality, this is the maximum of |P X Q|_nuc over |X|_2 <= 1.

@@ -21,9 +21,9 @@ from curvebench.optimizers import matrix_functions, stiefel
 from curvebench.property_checks.checks import Measure, PropertyClaim
 
 ROUNDING = 1e-12
-# Tolerance of a step that is reconstructed from the retracted point.
+# Relative tolerance of paths, and of steps that are reconstructed from the retracted point.
 READ = 1e-9
-# Relative tolerance of the iteration for the tangential direction.
+# Relative tolerance of steps whose tangential direction is found by an iteration.
 TANGENT = 1e-3
 STEPS = 12
 # Maximum number of iterations for the tangential direction.
@@ -168,7 +168,7 @@ def _draw_path(random: Random) -> tuple[np.ndarray, list[np.ndarray], float]:
 def _squared_lengths(path: list[np.ndarray], gradients: list[np.ndarray], rate: float) -> list[float]:
     """Return the squared length of weight normalization's direction v before each step (002 eq. 74).
 
-    v starts as the weight, and its gradient s / |v| g_perp is orthogonal to v.
+    v starts as the weight. With the scale s, its gradient is s / |v| g_perp, which is orthogonal to v.
     """
     squares = [float(path[0] @ path[0])]
     for weight, gradient in zip(path[:-1], gradients, strict=True):

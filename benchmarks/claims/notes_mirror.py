@@ -144,7 +144,7 @@ def _simplex_game(random: Random) -> Game:
 
 
 def _worst_ratio(played: Play, comparators: np.ndarray, bounds: np.ndarray) -> Measure:
-    """Yield the measure that the ratio of regret to bound is at most 1, at its maximum over comparators
+    """Return the measure that the ratio of regret to bound is at most 1, at its maximum over comparators
     (number, d).
     """
     regrets = np.array([played.regret_against(one) for one in comparators])

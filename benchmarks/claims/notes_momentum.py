@@ -1,5 +1,5 @@
-"""Claims of the adaptive-methods notes on Polyak's, Nesterov's and double momentum, and Nesterov's in
-Adam.
+"""Claims of the adaptive-methods notes on Polyak's, Nesterov's and double momentum, and on Nesterov's
+momentum in Adam.
 
 Equations, sections and lemmas are those of 002, Stratos (2026), "Adaptive Learning Methods", a set of notes
 (docs/sources.md). w_t are weights, g_t gradients, v_t velocities, x_t look-ahead points, and mu is the
@@ -150,7 +150,7 @@ def _classical(random: Random) -> Iterator[Measure]:
 def _changing_rate(random: Random) -> Iterator[Measure]:
     """Check the equivalence of Lemma S.10 for learning rates that change.
 
-    Then x_(t+1) also moves by (eta_t - eta_(t+1)) mu v_t.
+    The point x_(t+1) then moves by an additional (eta_t - eta_(t+1)) mu v_t.
     """
     steps = int(random.integers(10, 61))
     valley, hyper = _valley(random, steps), _draw_rates(random)
@@ -208,7 +208,8 @@ def _lagging(random: Random) -> Iterator[Measure]:
 def _update_descent(random: Random) -> Iterator[Measure]:
     """Check that regularized update descent (eq. 97) is Polyak's or Nesterov's momentum (App. F).
 
-    It is Polyak's with the gradient at theta, and Nesterov's with the gradient at theta + mu v.
+    It is Polyak's momentum if the gradient is taken at the weights theta, and Nesterov's momentum if it is
+    taken at theta + mu v.
     """
     valley, hyper, start = _draw(random)
     rate = hyper["learning_rate"]
@@ -221,7 +222,9 @@ def _update_descent(random: Random) -> Iterator[Measure]:
 
 
 def _update_descent_minimum(random: Random) -> Iterator[Measure]:
-    """Check that exact regularized update descent converges to v = 0 and the minimum of J (App. F)."""
+    """Check that exact regularized update descent converges to v = 0 and the minimum of the objective J (App.
+    F).
+    """
     size = int(random.integers(1, 7))
     turn = np.linalg.qr(random.normal(size=(size, size)))[0]
     curvature = (turn * random.uniform(0.3, 1, size)) @ turn.T
@@ -282,8 +285,8 @@ def _led_by_velocity(hyper: Mapping[str, float]) -> Callable[[Weights, list[np.n
 
 
 def _led_by_mean(hyper: Mapping[str, float]) -> Callable[[Weights, list[np.ndarray]], Weights]:
-    """Return a function that computes w_t - eta beta_1 m, with the corrected mean m of past gradients (Sec.
-    4.3).
+    """Return a function that computes w_t - eta beta_1 m, where m is the bias-corrected mean of past
+    gradients (Sec. 4.3).
     """
     beta = hyper["beta1"]
 
@@ -297,7 +300,9 @@ def _led_by_mean(hyper: Mapping[str, float]) -> Callable[[Weights, list[np.ndarr
 
 
 def _without_transform(random: Random) -> Iterator[Measure]:
-    """Check that without a transform, gradients at the look-ahead point give double momentum (Sec. 2.3.2)."""
+    """Check that gradients at the look-ahead point give double momentum if gradients are not transformed
+    (Sec. 2.3.2).
+    """
     valley, hyper, start = _draw(random, least=20)
     lookahead = _run("momentum", valley.gradient, start, valley.steps, hyper, point=_led_by_velocity(hyper))
     double = _run("nesterov", valley.gradient, start, valley.steps, hyper)

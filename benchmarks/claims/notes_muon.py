@@ -27,7 +27,7 @@ from curvebench.optimizers.matrix_functions import COEFFICIENTS, newton_schulz, 
 from curvebench.property_checks.checks import Check, Measure, PropertyClaim
 
 ROUNDING = 1e-12
-# Tolerance of an iteration that has converged.
+# Maximum error of a converged iteration: relative error of a matrix, or distance of singular values from 1.
 REACHED = 1e-9
 # The smallest normalized singular value that 5 steps of Jordan's polynomial move close to 1.
 THRESHOLD = 1.5e-3

@@ -3,7 +3,7 @@
 Equations, sections and appendices are those of 002, Stratos (2026), "Adaptive Learning Methods", a set of
 notes (docs/sources.md). A check of a regret bound plays random games (`_online_games`) and compares the
 regret with the bound in its docstring. D is the maximum distance of the weights from the best weights u, D_1
-that of the first weights, L a Lipschitz constant, g_t the gradients and T the number of steps.
+the distance of the first weights from u, L a Lipschitz constant, g_t the gradients and T the number of steps.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _under(regret: float, bound: float, quantity: str = REGRET) -> Measure:
 
 
 def _descent(random: Random, game: Game, learning_rate: float, schedule: np.ndarray | None = None) -> Play:
-    """Play a game by gradient descent, at random on all weights or projected onto the box."""
+    """Play a game by gradient descent. It is random whether weights are projected onto the box."""
     options, hyper = {"domain": "space"}, {"learning_rate": learning_rate}
     if random.random() < 0.5:
         options, hyper = {"domain": "box"}, {**hyper, "radius": game.radius}
@@ -103,7 +103,7 @@ def _adagrad_norm(random: Random) -> Iterator[Measure]:
     played = play(game, "adagrad_norm", hyper, projection=clipping(game.radius))
     total = float(np.sqrt(played.squares.sum()))
     yield _under(played.regret, 1.5 * rate * total)
-    # This is eq. 19 with the distance D of this run, before the rate is replaced by its value.
+    # This is the bound of eq. 19 with the distance D of this run, before the rate is replaced by its value.
     own = played.distance**2 / (2 * rate) + rate
     yield _under(played.regret, own * total, OWN)
 
@@ -188,7 +188,7 @@ def _shampoo(random: Random) -> Iterator[Measure]:
     left, right = statistics(played.gradients)
     traces = float(np.trace(left) * np.trace(right))
     yield _under(played.regret, game.diameter * float(np.sqrt(2 * rank)) * traces)
-    # This is eq. 18 with the distance D of this run.
+    # This is the bound of eq. 18 with the distance D of this run.
     own = played.distance**2 / (2 * rate) + rate * rank
     yield _under(played.regret, own * traces, OWN)
 
@@ -377,8 +377,10 @@ def all_sequences(examples: int) -> np.ndarray:
 
 
 def _online_to_batch(random: Random, learner: Learner) -> Iterator[Measure]:
-    """Check that the expected gap of the mean iterate is at most the expected regret against w*, divided by T
-    (eq. 82).
+    """Check that the expected gap J(w) - J(w*) of the mean iterate w is at most the expected regret against
+    w*, divided by T (eq. 82).
+
+    J is the expected loss, and w* are fixed weights.
     """
     size = int(random.integers(1, 4)) * 2
     features = random.normal(size=(int(random.integers(2, 7)), size)) * 10 ** random.uniform(-0.5, 0.5)

@@ -1,7 +1,7 @@
 """Claims of the adaptive-methods notes on convergence rates: gradient descent, Nesterov, Newton.
 
 Equations, lemmas and theorems are those of 002, Stratos (2026), "Adaptive Learning Methods", a set of notes
-(docs/sources.md). J is the objective with minimum J* at w*, L its smoothness, and the gap is J - J*.
+(docs/sources.md). J is the objective with minimum J* at w*, L its smoothness constant, and the gap is J - J*.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _quadratic(random: Random, size: int) -> SmoothObjective:
 def _huber(random: Random, size: int) -> SmoothObjective:
     """Draw a sum of Huber functions: squares w_i^2 / 2 that continue linearly beyond a width.
 
-    These are the hardest case for gradient descent and for Nesterov's method.
+    Such functions are the hardest case for gradient descent and for Nesterov's method.
     """
     widths = 10 ** random.uniform(-4, 0, size)
 

@@ -34,7 +34,8 @@ from curvebench.benchmarks.claims._online_games import (
 from curvebench.benchmarks.claims._parts import Random, bounds, part, printed_and_corrected
 from curvebench.property_checks.checks import Measure, PropertyClaim
 
-# Tolerance of fourth and square roots of statistics whose eigenvalues span 6 orders of magnitude.
+# Relative tolerance of steps and bounds that use fourth or square roots of statistics.
+# The eigenvalues of the statistics span 6 orders of magnitude.
 ROUNDING = 1e-8
 
 
@@ -92,7 +93,7 @@ def running_mean_weights(steps: int, beta2: float) -> np.ndarray:
 def _last_step(
     optimizer: str, matrices: list[np.ndarray], options: dict[str, Any], **hyper: float
 ) -> np.ndarray:
-    """Return the last step of a rule with negative sign, divided by its learning rate, (m, n)."""
+    """Return minus the last update of a rule, divided by its learning rate, (m, n)."""
     return -moves(optimizer, np.array(matrices), {"epsilon": 0.0, **hyper}, options)[-1]
 
 
@@ -141,8 +142,8 @@ def _power_iteration(random: Random) -> Iterator[Measure]:
 def _separated(random: Random) -> list[np.ndarray]:
     """Draw gradients that have a large leading singular value.
 
-    One has a single nonzero entry; smaller ones have one nonzero entry each in other rows and columns. All
-    are rotated.
+    Each gradient has a single nonzero entry before all are multiplied by the same orthogonal matrices. The
+    entry of the first gradient is large; the entries of all other gradients are 1, in other rows and columns.
     """
     m, n = (int(length) for length in random.integers(2, 5, 2))
     single = np.zeros((m, n))
@@ -166,8 +167,8 @@ def _decomposed(matrices: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.
 def _with_a_gap(
     random: Random, matrices: list[np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Decompose the gradients; if sigma_1 = sigma_2, decompose new random ones instead until v_1 is
-    determined.
+    """Decompose the gradients as `_decomposed` does; while sigma_1 = sigma_2, so that v_1 is not determined,
+    decompose new random gradients instead.
     """
     found = _decomposed(matrices)
     while len(found[2]) > 1 and found[2][1] > (1 - 1e-6) * found[2][0]:

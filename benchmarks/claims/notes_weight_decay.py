@@ -72,7 +72,9 @@ def _decoupled(random: Random) -> Iterator[Measure]:
 
 
 def _penalty(random: Random, printed: bool) -> Iterator[Measure]:
-    """Check that SGD on l + lambda |w|^2 / 2 shrinks w by 1 - eta lambda; printed is l - lambda |w|^2 / 2."""
+    """Check that SGD on l + lambda |w|^2 / 2 for a loss l multiplies w by 1 - eta lambda. The notes print l -
+    lambda |w|^2 / 2.
+    """
     weights, gradient, rate, decay = _draw(random)
     sign = -1 if printed else 1
     found = stepped("sgd", weights, [gradient + sign * decay * weights], {"learning_rate": rate})
@@ -104,7 +106,7 @@ def _sizes(
 ) -> list[np.ndarray]:
     """Return the stationary weights (ENTRIES,) of each setting, for gradients with random signs.
 
-    They are stationary when less than 1e-6 of the variance is missing.
+    They count as stationary when their variance is less than a share of 1e-6 below its limit.
 
     Args:
         random: generator of the instance.
@@ -130,7 +132,7 @@ def _sizes(
 
 
 def _size(weights: np.ndarray) -> tuple[float, float]:
-    """Return the root mean square of weights, and 4 of its standard errors divided by it."""
+    """Return the root mean square of weights, and 4 of its standard errors relative to it."""
     squares = weights**2
     mean = float(squares.mean())
     return float(np.sqrt(mean)), 4 * float(squares.std()) / float(np.sqrt(len(squares))) / (2 * mean)
@@ -147,8 +149,8 @@ def _decoupled_size(random: Random) -> Iterator[Measure]:
 
 
 def _approximate_size(random: Random) -> Iterator[Measure]:
-    """Check that the stationary size with decoupled decay is about eta sigma / sqrt(2 lambda), lambda <= 0.01
-    (eq. 48).
+    """Check that the stationary size with decoupled decay is about eta sigma / sqrt(2 lambda) if lambda <=
+    0.01 (eq. 48).
     """
     rate, decay = float(10 ** random.uniform(-3, 0)), float(10 ** random.uniform(-2.3, -2))
     size, error = _size(_sizes(random, [(rate, decay)], DECOUPLED)[0])
@@ -157,8 +159,8 @@ def _approximate_size(random: Random) -> Iterator[Measure]:
 
 
 def _coupled_size(random: Random) -> Iterator[Measure]:
-    """Check that the stationary size with coupled decay is sqrt(eta / (2 lambda)) sigma, eta lambda <= 0.03
-    (eq. 49).
+    """Check that the stationary size with coupled decay is about sqrt(eta / (2 lambda)) sigma if eta lambda
+    <= 0.03 (eq. 49).
     """
     rate, share = float(10 ** random.uniform(-3, 0)), float(10 ** random.uniform(-2.3, -1.5))
     size, error = _size(_sizes(random, [(rate, share)])[0])
@@ -167,7 +169,7 @@ def _coupled_size(random: Random) -> Iterator[Measure]:
 
 
 def _scaling(random: Random) -> Iterator[Measure]:
-    """Check that the stationary size stays if eta is multiplied by c, and lambda by c^2.
+    """Check that the stationary size does not change if eta is multiplied by c, and lambda by c^2.
 
     This is exact up to the factor sqrt((2 - lambda) / (2 - c^2 lambda)).
     """
@@ -187,7 +189,7 @@ REDUCED = (
 # Number of steps in 40 epochs with minibatches of 300.
 DIGITS_STEPS = 160
 TUNING_SEEDS, FINAL_SEEDS = 3, 10
-# Number of independent draws of a decay and a set of seeds.
+# Number of independent draws, each with its own weight decay and its own seeds.
 DRAWS = 10
 COARSE = 10.0 ** np.arange(-3, 0.01, 0.5)
 AROUND = 10.0 ** np.arange(-1.5, 1.51, 0.5)
@@ -196,7 +198,7 @@ AROUND = 10.0 ** np.arange(-1.5, 1.51, 0.5)
 def _digits(
     seeds: Sequence[int], rates: np.ndarray, decays: np.ndarray, options: Mapping[str, Any]
 ) -> np.ndarray:
-    """Return final training losses of the digits network under AdamW, clipped at the initial ones, (seeds,
+    """Return final training losses of the digits network under AdamW, clipped at the initial losses, (seeds,
     rates).
     """
     settings = DIGITS_MLP.complete({})

@@ -48,9 +48,9 @@ from curvebench.results.verdicts import Variant
 TIMES = np.array([0.25, 0.5, 1.0, 2.0, 4.0])
 # Maximum ratio of the error to the error of a baseline, at every time, that counts as equally fast.
 AS_FAST = 1.1
-# Maximum distance to the default update, divided by the Cholesky step's distance to the default update.
+# Maximum distance of S from the default update's S, divided by the same distance of the Cholesky step's S.
 AS_NEAR = 1.5
-# Maximum distance to the default update, divided by the default update's distance to the covariance.
+# Maximum distance of S from the default update's S, divided by the latter's distance from the covariance.
 CLOSE = 0.5
 # Maximum ratio of two losses, larger over smaller, that count as matching.
 MATCHES = 1.5
@@ -77,10 +77,10 @@ TOLERANCES: tuple[tuple[Variant, float], ...] = ((PRINTED, 0.0), (CORRECTED, TIE
 def _by_ties(source: str, cases: Cases, **quick: Any) -> tuple[Check, ...]:
     """Return the checks of several cases in two variants, without and with a tie tolerance.
 
-    As printed, only equal values are tied. Both variants use the same instances.
+    In 003 as printed, only equal eigenvalues are tied. Both variants use the same instances.
 
     Args:
-        source: file and place.
+        source: number and place of the source, such as 003 Fig. 2.
         cases: name and `measures(random, tie_tolerance)` of each case.
         quick: arguments of `measures` at scale `quick`.
     """
@@ -103,8 +103,8 @@ def _maps(exponential: str, tie_tolerance: float) -> SpectralMaps:
 
 
 def _ratios(found: np.ndarray, baseline: np.ndarray) -> np.ndarray:
-    """Divide errors by a baseline's errors; infinity if the method diverged, otherwise 0 if the baseline
-    diverged.
+    """Divide a method's errors by a baseline's errors. The ratio is infinity if the method diverged, and 0 if
+    only the baseline diverged.
     """
     found, baseline = (np.where(np.isfinite(one), one, np.inf) for one in (found, baseline))
     # The quotient of two infinities is NaN; `where` does not use it.
@@ -113,8 +113,8 @@ def _ratios(found: np.ndarray, baseline: np.ndarray) -> np.ndarray:
 
 
 def _as_fast(found: np.ndarray, other: np.ndarray, what: str, over: str) -> Iterator[Measure]:
-    """Yield measures that distances (times,) are at most AS_FAST times another method's, at all times and at
-    the end.
+    """Yield the measures that the errors of a method, (times,), are at most AS_FAST times the errors of
+    another method: the largest ratio before the last time, and the ratio at the last time.
     """
     ratios = _ratios(found, other)
     yield at_most(f"{what} on the way over {over}", ratios[:-1].max(), AS_FAST)
@@ -135,12 +135,14 @@ def _lines(
 
 @dataclass(frozen=True)
 class Learned:
-    """Covariance (n, n), and S at the times, (times, n, n), for each method on the same gradients."""
+    """Covariance (n, n) of the gradients, and S of each method at the times TIMES, (times, n, n), learned
+    from the same gradients.
+    """
 
     covariance: np.ndarray
     default: np.ndarray
     cholesky: np.ndarray
-    # by kind of the exponential map, `exact` or truncated
+    # S for each exponential map, `exact` or truncated
     spectral: Mapping[str, np.ndarray]
 
 
@@ -406,7 +408,7 @@ def nearness(q: np.ndarray, s: np.ndarray) -> np.ndarray:
 
 
 def nearness_gradient(q: np.ndarray, s: np.ndarray, inputs: np.ndarray) -> np.ndarray:
-    """Return the gradient by S of the mean of |S Q x - x|^2 / 2 over the inputs x."""
+    """Return the gradient with respect to S of the mean of |S Q x - x|^2 / 2 over the inputs x."""
     moved = q @ inputs
     return _symmetric((s @ moved - inputs) @ moved.T) / inputs.shape[1]
 

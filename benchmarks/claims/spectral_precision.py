@@ -46,7 +46,8 @@ from curvebench.results.verdicts import Variant
 
 TIES: tuple[tuple[Variant, float], ...] = ((PRINTED, 0.0), (CORRECTED, 1e-2))
 SEEDS, STEPS = 24, 1000
-# Maximum increase of the logarithm of the loss by half precision, and maximum difference of it between maps.
+# Maximum increase of log(loss) by half precision,
+# and maximum difference of log(loss) between the exact and the truncated map.
 WORSE = 0.05
 # Best learning rate for each power p, among 0.003, 0.01, ... 0.3, in float32 with 300 steps and other seeds.
 RATES = {1.0: 0.03, 2.0: 0.03, 4.0: 0.3}
@@ -61,7 +62,7 @@ def _by_ties(
 ) -> list[Check]:
     """Return two checks on the same seeds, without and with a tie tolerance.
 
-    As printed, only equal values are tied.
+    In 003 as printed, only equal eigenvalues are tied.
     """
     return [
         Check(
@@ -78,8 +79,9 @@ def _by_ties(
 
 
 def _interval(values: np.ndarray, intervals: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return means over seeds (the last axis) and half-widths of t intervals with 95 % simultaneous
-    coverage.
+    """Return means over seeds (the last axis), and half-widths of their t intervals.
+
+    The simultaneous coverage of `intervals` such intervals is 95 %.
     """
     from scipy.stats import t
 
@@ -132,7 +134,8 @@ EVERY = 10
 def inverse_of(ops: Any, skew: Any) -> Any:
     """Return the inverse of I - X, for a skew-symmetric matrix X.
 
-    No library solves linear systems in bfloat16; there, it is computed in float32 and rounded.
+    No library solves linear systems in bfloat16. In this precision, the inverse is computed in float32 and
+    rounded.
     """
     table = torch_ops_of("float32") if ops.dtype == "bfloat16" else ops
     matrix = ops.cast(ops.eye(skew.shape[-1]) - skew, table.dtype)
@@ -280,7 +283,7 @@ HALF_PRECISION = PropertyClaim(
 
 # --- the truncated Cayley map (003 Sec. 3.4, Fig. 10) ---------------------------------------------
 
-# Values of bar beta_2. The generator's Frobenius norm |b N|_F is half of it, and thus below 1.
+# Values of bar beta_2. The Frobenius norm of the rotation's generator is half of it, and thus below 1.
 TURNS = (0.05, 0.5, 1.5)
 # Number of times at which losses are compared.
 TIMES = 5
@@ -351,7 +354,11 @@ def _near_cayley(random: Random, printed: bool) -> Iterator[Measure]:
 
 
 def _step_times(random: Random, size: int, repetitions: int = REPETITIONS) -> Iterator[Measure]:
-    """Compare step times of the rule for one matrix (n, n) in float32, in turn on one CPU thread."""
+    """Compare step times of the rule with the exact and with the truncated map, for one matrix (n, n) in
+    float32.
+
+    The steps are timed in turn on one CPU thread.
+    """
     # The order of these imports is part of the hash of the claim's rule, and thus determines its instances.
     from curvebench.timing.clocks import one_thread
     from curvebench.timing.interleaving import interleaved

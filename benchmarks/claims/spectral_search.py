@@ -27,20 +27,23 @@ from curvebench.optimizers.matrix_functions import SpectralMaps, Spectrum, spect
 from curvebench.property_checks.checks import Check, Measure, PropertyClaim, Series
 from curvebench.results.intervals import median_interval
 
-# Minimum ratio of decades of loss reduction, method over baseline, that counts as comparable.
+# Minimum ratio of the loss reductions of method and baseline, in decades, that counts as comparable.
 KEPT = 0.75
 # Minimum number of decades by which a baseline must reduce the loss to be worth a comparison.
 DECADES = 1.0
 # Number of evenly spaced generations at which the loss at the mean is recorded.
 RECORDS = 20
 JUDGED = {"half-way": RECORDS // 2, "at the end": RECORDS}
-# Losses below this count as this: a hundred times the rounding error of the terms of size 20 in `ackley`.
+# Lower limit to which losses are clipped.
+# It is a hundred times the rounding error of the terms of size 20 in `ackley`.
 FLOOR = 1e-12
 # Number of measures: 10 subclaims with 6 each, of which 4 have the limit 0.
 MEASURES = 60
-# Level of the interval whose lower end decides support: 5 % for each measure, since all must be satisfied.
+# Level of the interval whose lower end decides support.
+# A measure has an error probability of 5 %, which suffices since all measures must be satisfied.
 SUPPORT = 1 - 2 * 0.05
-# Level of the interval whose upper end decides refutation: 5 % for all measures together.
+# Level of the interval whose upper end decides refutation.
+# All measures together have an error probability of 5 %, since one failed measure refutes.
 REFUTATION = 1 - 2 * 0.05 / MEASURES
 MEAN_RATES = (0.25, 0.5, 1.0, 2.0, 4.0)  # beta_1
 CURVATURE_RATES = (0.05, 0.1, 0.2, 0.4, 0.8)  # beta_2
@@ -211,8 +214,8 @@ def search(
     samples: int,
     generations: int,
 ) -> np.ndarray:
-    """Return losses at the mean, before the first generation and evenly spaced, (RECORDS + 1, settings,
-    seeds).
+    """Return losses at the mean before the first generation and at evenly spaced generations, (RECORDS + 1,
+    settings, seeds).
 
     The mean moves with the covariance of the current samples, as in 003 eqs. 9-11 and in both baselines.
 

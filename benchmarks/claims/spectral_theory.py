@@ -61,7 +61,7 @@ from curvebench.property_checks.checks import Measure, PropertyClaim
 
 # Number of steps of gradient descent.
 DESCENT = 20
-# Tolerance after DESCENT steps, with metrics of condition numbers up to about 1e4.
+# Relative tolerance of parameters after DESCENT steps, with metrics of condition numbers up to about 1e4.
 FOLLOWED = 1e-8
 
 
@@ -109,7 +109,7 @@ class LogCosh:
 
 
 def moore_penrose(metric: np.ndarray) -> np.ndarray:
-    """Return the pseudo-inverse of a metric, by the project's own matrix root."""
+    """Return the pseudo-inverse of a metric, computed with the project's own matrix root."""
     # The factor 100 covers the rounding error of U^T F U.
     cutoff = 100 * rank_cutoff(OPS, len(metric))
     return np.asarray(inverse_root(OPS, metric, 1.0, cutoff=cutoff))
@@ -148,7 +148,7 @@ def _pseudo_inverse(random: Random, printed: bool) -> Iterator[Measure]:
     size, more = int(random.integers(1, 6)), int(random.integers(0, 4))
     coordinates = draw_coordinates(random, size, more)
     metric = assembled(Spectrum(orthonormal(random, size, size), 10.0 ** random.uniform(-1, 1, size)))
-    # The two factors are D = L^T U and C = D^T.
+    # U^T F U = C D with the factors D = L^T U and C = D^T, where F = L L^T.
     right = np.linalg.cholesky(metric).T @ coordinates
     left = right.T
     inner = left @ left.T if printed else left.T @ left
@@ -188,7 +188,8 @@ LINEAR_INVARIANCE = PropertyClaim(
 
 # Tolerance of second derivatives of cross-entropies, relative to the metric's largest entry.
 DIFFERENTIATED = 1e-9
-# Tolerance of steps with the inverse of a metric whose entries span 4 orders of magnitude.
+# Relative tolerance of d, B, alpha and mu after steps with the inverse of a metric.
+# The entries of the metric span 4 orders of magnitude.
 SOLVED = 1e-7
 # Largest eigenvalue that counts as 0, relative to the metric's largest entry.
 # Two values of d that differ by 5 % cause an eigenvalue of about 1e-5.
@@ -245,7 +246,8 @@ def stated_block(coordinates: LocalCoordinates, name: str, inverse: bool) -> np.
     misprints.
 
     For m, only the inverse is stated. The corrected constants are n m / 2 for alpha instead of 1 / 2; for M
-    and m the other factor's length instead of 1; and off the diagonal of m's inverse -1 / l instead of 1 / l.
+    and m the other factor's length instead of 1; and off the diagonal of m's inverse -1 / l instead of 1 / l,
+    where l is the length of the factor.
     """
     printed, lengths = coordinates.printed, coordinates.lengths
     size = int(np.prod(lengths))
@@ -337,8 +339,8 @@ def _natural_kronecker(random: Random, printed: bool) -> Iterator[Measure]:
 
 
 def _rule_steps(random: Random, optimizer: str) -> Iterator[Measure]:
-    """Check that a rule's second step, with the S after the first, agrees with natural-gradient steps from S
-    = I.
+    """Check that a rule's second step, which uses the S that its first step has learned, agrees with
+    natural-gradient steps from S = I.
     """
     shape = lengths_of(random, 2, 2, 3) if optimizer == "spectral" else lengths_of(random, 1, 2, 4)
     rate, gamma = float(random.uniform(0.02, 0.3)), float(random.integers(2))
@@ -396,17 +398,21 @@ METRIC = PropertyClaim(
 
 # --- constraints (003 Claims 3, 5 and 9, Sec. 3.3) ----------------------------------------------------------
 
-# Tolerance of constraints after 20 steps, whose rotations have generators of norms up to 100.
+# Largest entry of B^T B - I, or difference of a determinant from 1, that counts as 0.
+# It is measured after 20 steps, whose rotations have generators of norms up to 100.
 KEPT = 1e-11
 STEPS = 20
-# Tolerance of Cayley maps with generators of norms up to 100.
+# Relative tolerance of Cayley maps, and of generators that are computed back from them.
+# The generators have norms up to 100.
 INVERTED = 1e-9
 # Range of the Frobenius norms of normalized rotations' generators.
 ROTATION_RATES = (1e-3, 1.9)
 
 
 def draw_maps(random: Random) -> tuple[SpectralMaps, float]:
-    """Draw the exact maps, with or without normalized rotations, and the length of normalized rotations."""
+    """Draw the exact maps, with or without normalized rotations, and the Frobenius norm of a normalized
+    rotation's generator.
+    """
     normalized = bool(random.integers(2))
     return SpectralMaps("exact", "exact", normalized), float(random.uniform(*ROTATION_RATES))
 
@@ -456,7 +462,8 @@ def _kronecker_constraints(random: Random) -> Iterator[Measure]:
 
 
 def decomposed(matrix: np.ndarray, shape: Sequence[int]) -> tuple[float, np.ndarray, np.ndarray, float]:
-    """Return alpha, S_1, S_2 and the relative residual of the nearest product alpha S_1 x S_2 to a matrix S.
+    """Return alpha, S_1, S_2 and the relative residual of the product alpha S_1 (x) S_2 that is nearest to a
+    matrix S.
 
     The factors have determinant 1. The rearranged matrix of a Kronecker product has rank one, and its
     singular vectors are the factors up to scale.
@@ -485,9 +492,9 @@ def _unique(random: Random) -> Iterator[Measure]:
 
 
 def _rule_constraints(random: Random, optimizer: str) -> Iterator[Measure]:
-    """Check that the preconditioner S^(-1) of a rule is positive definite.
+    """Check that the preconditioner S^-1 of a rule is symmetric and positive definite.
 
-    With Kronecker factors, it must also be the product of the scheme's factors.
+    With Kronecker factors, S must also be the product of alpha, S_1 and S_2 that the scheme computes.
     """
     kronecker = optimizer == "spectral"
     shape = lengths_of(random, 2, 2, 3) if kronecker else lengths_of(random, 1, 2, 5)

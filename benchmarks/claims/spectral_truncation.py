@@ -43,7 +43,7 @@ from curvebench.property_checks.checks import Measure, PropertyClaim
 
 # --- the truncated exponential map (003 Figs. 5 and 6, App. A.2 and A.3, Claims 7 and 8) --------------------
 
-# Tolerance of a measured order of convergence, at rates that change log d by at most 0.01.
+# Tolerance of a measured order of convergence, which should be 2, at rates that change log d by at most 0.01.
 SECOND_ORDER = 0.05
 # The truncated exponential map and the exact Cayley map, as in 003 Figs. 5 and 6.
 TRUNCATED_MAPS = SpectralMaps("first_order", "exact")
@@ -55,8 +55,9 @@ FORMS = {"full": "full", "Kronecker": "kronecker"}
 
 
 def draw_state(random: Random, form: str) -> tuple[Any, np.ndarray]:
-    """Draw a spectrum and a gradient of matching magnitude: N(0, S), with each entry multiplied by 1/3 to
-    3.
+    """Draw the spectrum of a matrix S, and a gradient S^(1/2) z of matching magnitude.
+
+    The entries of z are normal with standard deviations from 1/3 to 3.
     """
     if form == "full":
         shape: tuple[int, ...] = lengths_of(random, 1)
@@ -72,6 +73,8 @@ def draw_state(random: Random, form: str) -> tuple[Any, np.ndarray]:
 def growths_of(spectrum: Any, gradient: np.ndarray, gamma: float) -> list[np.ndarray]:
     """Return the growth m of each factor's log d: d^-1 diag(B^T g g^T B) - gamma, or d^-1 diag(W) / (alpha k)
     - gamma (003 Fig. 1).
+
+    W / (alpha k) is the curvature of a Kronecker factor, as in `axes_curvatures`.
     """
     if isinstance(spectrum, Spectrum):
         return [(spectrum.basis.T @ gradient) ** 2 / spectrum.values - gamma]
@@ -122,8 +125,10 @@ def _log_determinant(random: Random) -> Iterator[Measure]:
 def boxes(
     spectrum: Any, gradient: np.ndarray, rate: float, gamma: float, damping: Sequence[float]
 ) -> list[Any]:
-    """Return the new eigenvalues n of each factor: (1 - gamma beta_2) d + beta_2 (diag W + Lambda) / (alpha
-    k) (003 Figs. 5, 6).
+    """Return the new eigenvalues of each factor: (1 - gamma beta_2) d + beta_2 (diag W + Lambda) / (alpha k)
+    (boxes of 003 Figs. 5, 6).
+
+    Lambda is the damping; W and k belong to a factor, as in `axes_curvatures`. One matrix S has alpha k = 1.
     """
     if isinstance(spectrum, Spectrum):
         inside = np.diag(spectrum.basis.T @ np.outer(gradient, gradient) @ spectrum.basis)
@@ -204,7 +209,7 @@ def _figure_6(random: Random, printed: bool) -> Iterator[Measure]:
 def _claim_8(random: Random, printed: bool) -> Iterator[Measure]:
     """Check that the exact step multiplies the eigenvalues alpha d by exp(beta_2 m) (003 Claim 8).
 
-    The truncated step must differ by the second order in beta_2.
+    The truncated step must differ from it by terms of second order in beta_2; m is the growth of log d.
     """
     spectrum, gradient = draw_state(random, "kronecker")
     gamma = float(random.integers(2))
@@ -215,7 +220,7 @@ def _claim_8(random: Random, printed: bool) -> Iterator[Measure]:
         before = [np.log(spectrum.scale * factor.values) for factor in spectrum.factors]
         expected = [one + rate * growth for one, growth in zip(before, growths, strict=True)]
         yield vanishes("log(alpha d) less beta_2 m and that before", _farthest(found, expected), READ)
-        # The factor is 1 at the end of the printed proof, and beta_2 in the claim.
+        # The factor of the growth m is 1 at the end of the printed proof, and beta_2 in the claim.
         share = 1.0 if printed else rate
         truncated = [
             one + np.log(1 - rate * gamma + share * (growth + gamma))
@@ -237,7 +242,7 @@ def _farthest(found: list[np.ndarray], expected: list[np.ndarray]) -> float:
 
 
 def _second_order(random: Random, form: str) -> Iterator[Measure]:
-    """Check that from equal states, exact and truncated steps differ by the second order in beta_2."""
+    """Check that from equal states, exact and truncated steps differ by terms of second order in beta_2."""
     spectrum, gradient = draw_state(random, form)
     gamma, gaps = float(random.integers(2)), []
     for rate in _small_rates(growths_of(spectrum, gradient, gamma)):
@@ -255,7 +260,9 @@ def _draw_growing(random: Random, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _rule_second_order(random: Random, optimizer: str) -> Iterator[Measure]:
-    """Check that a rule's first exact and truncated steps from S = I differ by the second order in beta_2."""
+    """Check that a rule's first exact and truncated steps from S = I differ by terms of second order in
+    beta_2.
+    """
     shape = lengths_of(random, 2, 2, 3) if optimizer == "spectral" else lengths_of(random, 1, 1, 5)
     gamma, gradients, gaps = float(random.integers(2)), [_draw_growing(random, shape)], []
     largest = float(np.square(gradients[0]).sum()) + 1
@@ -272,10 +279,11 @@ def _rule_second_order(random: Random, optimizer: str) -> Iterator[Measure]:
 
 
 def _between(growths: list[np.ndarray], rate: float) -> np.ndarray:
-    """Return a bound of the difference between the maps in the logarithms of S's eigenvalues, (n,) or (n, m).
+    """Return a bound of the absolute difference that the two exponential maps make to the logarithms of S's
+    eigenvalues, (n,) or (n, m).
 
-    It uses 0 <= x - log(1 + x) <= x^2 / (2 min(1, 1 + x)). With Kronecker factors, half of both means is
-    subtracted.
+    It uses 0 <= x - log(1 + x) <= x^2 / (2 min(1, 1 + x)), where x is the rate times a growth. With Kronecker
+    factors, half of the sum of the two factors' means is subtracted from the sum of two such terms.
     """
     least = [(rate * one) ** 2 / (2 * np.minimum(1, 1 + rate * one)) for one in growths]
     if len(least) == 1:
@@ -339,8 +347,8 @@ def _positive_values(random: Random) -> Iterator[Measure]:
 
 
 def _positive_rule(random: Random, optimizer: str) -> Iterator[Measure]:
-    """Check that all steps of a rule are finite, which implies that d stays positive: other roots are not
-    finite.
+    """Check that all steps of a rule are finite. This implies that d stays positive, since its roots would
+    otherwise not be finite.
     """
     shape = lengths_of(random, 2, 2, 4) if optimizer == "spectral" else lengths_of(random, 1)
     rate, gamma, damping = _draw_damped(random)
@@ -391,7 +399,7 @@ TRUNCATED_EXPONENTIAL = PropertyClaim(
 # Number of steps of the paths that are compared.
 PATH = 30
 ROOTS = (1.0, 2.0, 4.0)
-# Tolerance of updates, which are differences of weights.
+# Relative tolerance of updates, which are computed as differences of weights.
 FOLLOWED_DIAGONAL = 1e-10
 DIAGONAL_OPTIONS: Mapping[str, Any] = {"exponential": "first_order", "start": "identity", "velocity": False}
 
@@ -411,9 +419,10 @@ def _diagonal_moves(gradients: np.ndarray, rate: float, gamma: float, **options:
 
 
 def _is_adagrad(random: Random) -> Iterator[Measure]:
-    """Check that the truncated diagonal scheme without decay is Adagrad.
+    """Check that the truncated diagonal scheme without decay is Adagrad, up to a factor of the updates.
 
-    If S starts at I, it is beta_2 (1 / beta_2 + sum g^2).
+    S starts at I and is therefore beta_2 (1 / beta_2 + sum g^2), which is Adagrad's sum with the initial
+    value 1 / beta_2.
     """
     gradients, rate = _draw_diagonal(random)
     hyper = {"initial_accumulator": 1 / rate, "epsilon": 0.0}
@@ -438,7 +447,7 @@ def _is_rmsprop(random: Random) -> Iterator[Measure]:
 def _default_moves(gradients: np.ndarray, rate: float, gamma: float, power: float) -> np.ndarray:
     """Return the updates -S^(-1/p) g of the default scheme for a diagonal S that starts at 1 (003 eq. 2).
 
-    S <- (1 - beta_2 gamma) S + beta_2 g^2.
+    Its step is S <- (1 - beta_2 gamma) S + beta_2 g^2.
     """
     diagonal, found = np.ones(gradients.shape[1:]), []
     for gradient in gradients:

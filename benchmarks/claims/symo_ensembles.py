@@ -41,7 +41,7 @@ from curvebench.results.verdicts import Variant
 # Significance level of each subclaim's test.
 # A claim has at most five subclaims, so that the level of all tests together is 0.05.
 LEVEL = 0.01
-# Tolerance of products of orthogonal matrices, and of projections.
+# Relative tolerance of products of orthogonal matrices, and of projections.
 EXACT = 1e-11
 
 TANH_2 = Lesson(Perceptron((5, 5, 5), "tanh", True), (0.0, -5.0), 0.5, 1 / 3, 0.2, 20, 500)
@@ -91,7 +91,7 @@ def _both(
     quick: Sizes,
     variant: Variant = "",
 ) -> Check:
-    """Return a check that is one test at each scale, with ensembles of different sizes."""
+    """Return a check that makes one test at each scale, with ensembles of different sizes."""
     return Check(
         name,
         source,

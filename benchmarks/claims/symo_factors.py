@@ -56,7 +56,8 @@ def _weights(random: Random, widths: Sequence[int]) -> dict[str, np.ndarray]:
 
 
 def gradients(data: Data, w1: np.ndarray, w2: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the gradients of the loss of a tanh network by its two weights (..., outputs, inputs).
+    """Return the gradients of the loss of a tanh network with respect to its two weights (..., outputs,
+    inputs).
 
     The loss is the mean over points of |W2 tanh(W1 x) - y|^2 / 2.
     """
@@ -98,7 +99,7 @@ class Amount:
     """Sample sizes.
 
     Args:
-        points: number of points behind each gradient.
+        points: number of points from which each gradient is computed.
         reference: number of networks whose factors are averaged.
         single: number of further networks, each compared with the average.
     """
@@ -113,7 +114,7 @@ def correlations(random: Random, width: int, sample: Amount) -> np.ndarray:
 
     The networks have 100 inputs, `width` hidden units and 100 outputs.
 
-    They are corrected to the values for an infinite ensemble (see `without_noise`).
+    The correlations are corrected to the values for an infinite ensemble (see `without_noise`).
     """
     widths = (100, width, 100)
     data = data_of(random, widths, sample.points)
@@ -134,11 +135,12 @@ def correlations(random: Random, width: int, sample: Amount) -> np.ndarray:
 
 
 def without_noise(seen: np.ndarray, count: int) -> np.ndarray:
-    """Estimate correlations with the mean of all networks, from those with the mean of `count` networks.
+    """Estimate correlations with the mean of all networks from correlations `seen` with the mean of `count`
+    networks.
 
     A network's factor is the mean plus noise, and has the correlation rho with the mean. The remaining noise
-    in the mean of `count` networks lowers it to r = rho / sqrt(1 + (1 / rho^2 - 1) / count), a quadratic
-    equation for rho^2 (correction for attenuation, Spearman 1904).
+    in the mean of `count` networks lowers this correlation to r = rho / sqrt(1 + (1 / rho^2 - 1) / count), a
+    quadratic equation for rho^2 (correction for attenuation, Spearman 1904).
     """
     square = seen**2
     half = square * (1 - 1 / count) / 2
@@ -244,7 +246,7 @@ RATE = 0.8
 # Momentum beta_h of the factors that SymO itself uses (004 App. M).
 OWN_BETA = 0.95
 BETAS = (0.0, 0.8, 0.9, 0.95, 0.98, 0.99)
-# Tolerance of a correlation that the paper gives as "about".
+# Tolerance of a correlation that the paper calls "about" a number; also the minimum rise that counts.
 ABOUT = 0.1
 # Number of timescales 1 / (1 - beta_h) after which correlations are again as without momentum.
 TIMESCALES = 10.0
@@ -253,7 +255,8 @@ MIDWAY = 0.6
 
 
 def training(random: Random, points: int, steps: int, betas: Sequence[float]) -> np.ndarray:
-    """Return the mean correlation of factors over pairs of students, (betas, steps), during gradient descent.
+    """Return the mean correlation of factors over pairs of student networks, (betas, steps), during gradient
+    descent.
 
     All factors of a student form one vector, which is averaged over steps (004 eqs. 192-194). The bias
     correction of the average is a number and does not affect correlations.

@@ -32,10 +32,12 @@ from curvebench.benchmarks.claims._symmetries import (
 )
 from curvebench.property_checks.checks import Measure, PropertyClaim
 
-# Tolerance of inverse roots of matrices whose nonzero eigenvalues have a ratio of up to CONDITION.
+# Relative tolerance of updates that use inverse roots of matrices.
+# The nonzero eigenvalues of a matrix have a ratio of up to CONDITION.
 EXACT = 1e-11
 CONDITION = 1e3
-# Tolerance of runs: rounding errors change later gradients and grow along a run.
+# Maximum relative distance of two runs that count as equal.
+# It is large because rounding errors change later gradients and grow along a run.
 FOLLOWED = 1e-7
 # Minimum relative distance of two runs that count as different.
 APART = 1e-3
@@ -142,7 +144,8 @@ def _general(random: Random, depth: int, group: SymmetryGroup) -> Iterator[Measu
 def _polar(random: Random) -> Iterator[Measure]:
     """Check that with two signed layers without biases, the first step is sqrt(d_1) times a polar factor.
 
-    It is the polar factor of [G_1 G_2^T].
+    The polar factor is that of the block matrix [G_1 G_2^T], where G_1 and G_2 are the gradients of the two
+    weights.
     """
     widths = _draw_network(random, 2, bias=False)
     gradient = _draw_gradient(random, widths, False, "signed")

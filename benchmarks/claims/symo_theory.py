@@ -24,7 +24,7 @@ from curvebench.benchmarks.claims._parts import Random, part, printed_and_correc
 from curvebench.benchmarks.claims._symmetries import SymmetryGroup, draw_matrix, tensors_of
 from curvebench.property_checks.checks import Check, Measure, PropertyClaim
 
-# Tolerance of roots of matrices with condition numbers below 100.
+# Relative tolerance of eigenvalues, and of inverse roots of matrices with condition numbers below 100.
 EXACT = 1e-11
 # Minimum eigenvalue of the random matrices.
 LEAST = 0.2
@@ -49,7 +49,7 @@ def draw_widths(random: Random, depth: int) -> Widths:
 def positive_factors(random: Random, structure: Structure, among: Sequence[Widths]) -> dict[Any, np.ndarray]:
     """Draw factors whose matrices are positive definite at all widths in `among`.
 
-    They are the factors of I + t B, with the largest t for which no eigenvalue is below 0.2.
+    They are the factors of I + t B for a random B, with the largest t for which no eigenvalue is below 0.2.
     """
     small = surrogate(structure, among[0])
     drawn = random.standard_normal((structure.size(small),) * 2)
@@ -337,7 +337,7 @@ def _changed(
 
 
 def _sampled(name: str, source: str, measures: Any, **case: Any) -> Check:
-    """Return a check that is one test at each scale, with fewer samples at scale `quick`."""
+    """Return a check that makes one test at each scale, with fewer samples at scale `quick`."""
     given = partial(measures, **case)
     return Check(
         name,
@@ -385,13 +385,13 @@ INIT = PropertyClaim(
 
 # --- a quadratic loss (004 App. B) --------------------------------------------------------------------------
 
-# Tolerance of paths of some hundred steps, each of which computes the inverse root of a covariance.
+# Relative tolerance of paths of some hundred steps, each of which computes the inverse root of a covariance.
 FOLLOWED = 1e-8
-# Tolerance of Runge-Kutta steps.
+# Relative tolerance of the mean's offset and the covariance after Runge-Kutta steps.
 INTEGRATED = 1e-6
-# Minimum ratio that counts as "closely", a difference of 5 %.
+# Minimum ratio of a quantity to its closed form that counts as following it "closely": a difference of 5 %.
 CLOSE = 0.95
-# Last value of beta^t. Since the loss is quadratic, it has then decreased to 1/400.
+# Value of beta^t at which runs end. The quadratic loss has then decreased to 1/400 of its first value.
 HORIZON = 0.05
 # Range of the condition numbers of random Hessians.
 CONDITIONS = (10.0, 1000.0)
@@ -440,7 +440,7 @@ def follow(
 def off_line(path: np.ndarray) -> float:
     """Return the maximum distance of points (T, p) from the line through 0 and the first point.
 
-    It is divided by the length of the first point.
+    The distance is divided by the norm of the first point.
     """
     direction = path[0] / np.linalg.norm(path[0])
     rest = path - (path @ direction)[:, None] * direction
@@ -484,8 +484,8 @@ def _straight(random: Random) -> Iterator[Measure]:
 
 
 def _draw_rates(random: Random, first: float) -> np.ndarray:
-    """Draw 40 rates of 0.01 to 1 that keep sqrt(s) above 1/50 of the first, since rounding is relative to the
-    first.
+    """Draw 40 rates of 0.01 to 1 that keep sqrt(s) above 1/50 of its first value, since rounding errors are
+    relative to that value.
     """
     root, rates = first, list[float]()
     while len(rates) < 40:

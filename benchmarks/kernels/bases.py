@@ -1,7 +1,7 @@
 """Kernels of a change of basis: the EGOP matrix, its eigendecomposition, and the rotation of lanes.
 
-EGOP is the expected gradient outer product, the mean of g g^T over gradients g. A basis V has its
-eigenvectors in columns. Lanes are the runs of a batch, seeds times settings.
+EGOP is the expected gradient outer product, the mean of g g^T over gradients g. A basis V has the
+eigenvectors of the EGOP matrix in columns. Lanes are the runs of a batch, seeds times settings.
 """
 
 from __future__ import annotations

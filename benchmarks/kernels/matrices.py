@@ -40,7 +40,7 @@ def _weight(rows: int, columns: int) -> Arrays:
 
 @cache
 def _orthogonalized(rows: int, columns: int) -> np.ndarray:
-    """Return U p(S) V^T, where p is the composition of the polynomials of all steps."""
+    """Return U p(S) V^T for the weight U S V^T, where p composes the polynomials of all steps."""
     u, values, vh = np.linalg.svd(_weight(rows, columns)[0], full_matrices=False)
     values /= np.linalg.norm(values)
     ((a, b, c),) = matrix_functions.COEFFICIENTS["jordan"]
@@ -148,7 +148,11 @@ def _spectral_step(ops: Any, basis: Any, values: Any, inside: Any, *, cayley: st
 
 @cache
 def _spectral_stepped(cayley: str) -> np.ndarray:
-    """Return B Cayley(X) diag(d) by the printed factors of the map, or by an inverse if the map is exact."""
+    """Return B Cayley(X) diag(d) with the eigenvectors B before the step, the generator X of their rotation,
+    and the eigenvalues d after the step.
+
+    The map is computed by an inverse if it is exact, otherwise by the factors that the source prints.
+    """
     basis, values, inside = _spectral()
     larger = np.maximum(values[..., :, None], values[..., None, :])
     gaps = values[..., :, None] - values[..., None, :]

@@ -1,4 +1,4 @@
-"""K-FAC steps on a network and its data, gradients included, by this project and by curvlinops."""
+"""K-FAC steps of a network, with the computation of gradients, by this project and by curvlinops."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BATCH = 300
 HYPERPARAMETERS = {
     "learning_rate": 0.01,
     "damping": 1e-2,
-    # decay 0 uses the factors of the last minibatch only, as curvlinops does
+    # With decay 0, a step uses the factors of its own minibatch only, as curvlinops does.
     "factor_decay": 0.0,
     "momentum": 0.0,
     "weight_decay": 0.0,
@@ -139,7 +139,9 @@ def curvlinops_steps(dtype: str) -> ReadyCase:
 
 
 def kfac_contest() -> Contest:
-    """Return the contest of a K-FAC run on torch against the same run with curvlinops."""
+    """Return the contest of a K-FAC run on torch against the same run with curvlinops; their step times are
+    compared.
+    """
     name, dtype = f"step.kfac.{WORKLOAD}", "float32"
     ours, theirs = partial(kfac_steps, dtype), partial(curvlinops_steps, dtype)
     return Contest(name, "torch", dtype, "curvlinops", ours, theirs, steps=STEPS_A_CALL)

@@ -10,9 +10,9 @@ The peers of Muon, SOAP and Shampoo need settings with which they compute the sa
   momentum.
 - `pytorch_optimizer.SOAP` adds epsilon before the bias correction, and rounds to float32 before QR: its step
   is equal to ours if epsilon is small.
-- `pytorch_optimizer.ScalableShampoo` without momentum, grafting and blocks, with sums as statistics. It would
-  use gradient descent for vectors; as a column with only the left preconditioner, a vector gets our update.
-  Its root is computed from singular values, as ours.
+- `pytorch_optimizer.ScalableShampoo` is used without momentum, grafting and blocks, and with sums as
+  statistics. It would use gradient descent for vectors. A vector is therefore passed as a column with only
+  the left preconditioner, which gives our update. Its root, like ours, is computed from singular values.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class TorchPeer:
         shape_for: function that returns, for a parameter's shape, the shape in which the optimizer receives
             it.
         set_count: `set_count(number, every)` is the step count that is written into the parameter groups
-            before our step `number` (from 1), so that work is amortized in the same steps of a cycle of
-            `every`. None leaves the count unchanged.
+            before our step `number` (from 1), so that the peer does its infrequent computations in the same
+            steps as we do, once in `every` steps. None leaves the count unchanged.
         context: settings inside which steps are taken.
     """
 
@@ -176,7 +176,7 @@ def _with_columns(shape: Shape) -> Shape:
 TORCH_MATRIX_PEERS: Mapping[str, tuple[str, TorchPeer]] = {
     "muon": ("torch.optim.Muon in float32", TorchPeer(_muon, _as_matrix, context=without_bfloat16)),
     "soap": ("pytorch_optimizer SOAP", TorchPeer(_soap, set_count=lambda number, every: number - 1)),
-    # ScalableShampoo computes roots when its step count is a multiple of the cadence.
+    # ScalableShampoo computes roots when its step count is a multiple of its refresh period.
     # The count is shifted so that this happens in our first step.
     "shampoo": (
         "ScalableShampoo, SVD",
@@ -304,7 +304,7 @@ def peers(optimizer: str, backend: str, options: Options | None = None) -> dict[
     Args:
         optimizer: name of a rule.
         backend: jax or torch. On jax, a step that no JAX library has is compared with a PyTorch library.
-        options: options of the rule, from which the peers get the cadence.
+        options: options of the rule, from which the peers get the number of steps between two refreshes.
 
     Returns:
         `prepare(shapes, dtype) -> ReadyCase` by label. The hyperparameters are as in `optimizer_step`,

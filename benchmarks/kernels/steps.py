@@ -73,7 +73,7 @@ SHAPE_SETS: Mapping[str, Shapes] = {
 }
 
 
-# Large enough that the update is not lost to rounding when it is added to the parameter.
+# The rate is so large that the update is not lost to rounding when it is added to the parameter.
 LEARNING_RATE = 0.1
 # Number of steps after which the result of a rule is compared with its reference.
 STEPS = 3
@@ -191,7 +191,7 @@ def _reference(rule: Rule, shapes: Shapes) -> np.ndarray:
 
 
 def step_case(rule: Rule, kind: str) -> KernelCase:
-    """Return the case of a rule on one of the shape sets."""
+    """Return the case of a rule on the shape set `kind`."""
     shapes = {**SHAPE_SETS, **NETWORKS}[kind]
     return KernelCase(
         name=f"step.{rule.name}.{kind}",

@@ -1,7 +1,7 @@
 """The engine of JAX: a segment (a stretch of steps) is a compiled loop that reuses the buffers of its input.
 
-Lanes are the runs that are computed together. The amortized work of a step are expensive computations of an
-update rule that only some steps do, such as an eigendecomposition.
+Lanes are the runs that are computed together. The amortized work of a step consists of expensive computations
+of an update rule that only some steps do, such as an eigendecomposition.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ IN_PLACE = {"xla_cpu_copy_insertion_use_region_analysis": True}
 MULTIPLICATIONS_WORTH_OPTIMIZING = 5e9
 QUICK: Options = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
 # Number of multiplications below which a program is not optimized at all, which halves the time again.
-# Programs of steps are always optimized: others round differently, so chaotic runs would have other curves.
+# Programs of steps are always optimized. Otherwise they would round differently, and change chaotic runs.
 MULTIPLICATIONS_WORTH_MORE = 3e8
 UNOPTIMIZED: Options = QUICK | {"xla_backend_optimization_level": 0}
 # Number of examples from which the lanes are evaluated one after another on a CPU.

@@ -39,7 +39,7 @@ class SavedOptimizers:
     steps: int
 
     def to_bytes(self) -> np.ndarray:
-        """Return the state as the bytes of a file that `torch.save` writes."""
+        """Return the state in the file format of `torch.save`, as an array of bytes."""
         file = io.BytesIO()
         torch.save(vars(self), file)
         return np.frombuffer(file.getbuffer(), np.uint8)
@@ -50,7 +50,7 @@ class SavedOptimizers:
         return SavedOptimizers(**torch.load(io.BytesIO(content.tobytes()), weights_only=True))
 
     def saved(self) -> SavedOptimizers:
-        """Return this state: like `LaneOptimizers.saved`, so that callers need not distinguish the two."""
+        """Return this state. `LaneOptimizers` has the same method, so that callers may have either object."""
         return self
 
 
@@ -146,7 +146,7 @@ class LaneOptimizers:
 
     @property
     def has_modes(self) -> bool:
-        """Whether an optimizer has an evaluation mode, in which parameters have values of their own."""
+        """Whether an optimizer has an evaluation mode, with other parameter values than in training."""
         return any(map(_has_modes, self.optimizers))
 
     def evaluated(self) -> Tensors:

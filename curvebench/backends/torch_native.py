@@ -18,7 +18,7 @@ Hyper = Mapping[str, float]
 Tensors = list[torch.Tensor]
 Step = Callable[[Tensors, Tensors, Any, Hyper, torch.Tensor], None]
 Lists = Callable[[tuple[Tensors, ...]], tuple[Tensors, ...]]
-# Hyperparameters of a rule by the arguments of kernels to which they are passed, for all kernels.
+# For each argument that all kernels have, the name of the hyperparameter that is passed.
 COMMON_ARGUMENTS = {"lr": "learning_rate", "weight_decay": "weight_decay"}
 
 

@@ -124,7 +124,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch has no types 
 
 
 def _kind(arrays: Mapping[str, torch.Tensor]) -> tuple[Any, ...]:
-    """Return names, shapes, strides and types of arrays. A record is valid for arrays that agree in these."""
+    """Return names, shapes, strides and types of arrays. A record is valid if all four are equal."""
     return tuple((name, array.shape, array.stride(), array.dtype) for name, array in arrays.items())
 
 

@@ -105,7 +105,7 @@ class FusedUpdate:
             program: the program of the run.
             carry: the carry whose buffers are updated.
             rotated: whether the parameters are in a basis.
-            number: number of the group.
+            number: index of the group in `Update.groups`.
         """
         lay, stack = program.update.layout, self.group.stack
         large_leaves = lay.total >= MIN_MEAN_LEAF_ENTRIES * len(lay.shapes)
@@ -151,7 +151,11 @@ class TorchOptimUpdate:
         If the carry already has optimizers for these buffers, they are used. Otherwise, optimizers are
         constructed, and resume from the carry's state if there is one.
 
-        The arguments are those of `FusedUpdate.bind`; `rotated` is not used.
+        Args:
+            program: the program of the run.
+            carry: the carry whose buffers are updated.
+            rotated: not used.
+            number: index of the group in `Update.groups`.
         """
         lay, ops = program.update.layout, program.ops
 
@@ -206,7 +210,14 @@ class RuleUpdate:
     steppers: Mapping[int, Stepper]
 
     def bind(self, program: Program, carry: Carry, rotated: bool, number: int) -> Bound:
-        """Bind the update to the buffers of a carry. The arguments are those of `FusedUpdate.bind`."""
+        """Bind the update to the buffers of a carry.
+
+        Args:
+            program: the program of the run.
+            carry: the carry whose buffers are updated.
+            rotated: not used.
+            number: index of the group in `Update.groups`.
+        """
         param, state = self.group.take(program.ops, carry.coordinates), carry.state[number]
 
         def update(context: StepContext) -> None:
@@ -226,8 +237,8 @@ def warm(loaded: Loaded, inputs: Inputs, number: int, steppers: Mapping[int, Ste
     Args:
         loaded: the program and the first carry and constants.
         inputs: inputs of the first segment.
-        number: number of the group.
-        steppers: its updates by amortized work.
+        number: index of the group in `Update.groups`.
+        steppers: updates of the group by the amortized work of a step.
 
     Raises:
         NoCompiler: when the compiler fails.

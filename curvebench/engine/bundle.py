@@ -1,9 +1,9 @@
 """The bundle, a set of runs (lanes) that advance together in one program, and the results of its lanes.
 
 S is the number of seeds and K the number of settings of a bundle, which has S x K lanes. A basis is a change
-of coordinates in which the optimizer works, computed from a matrix V of shape (n, r). The needs of an update
-rule are values that it uses in addition to the gradient; amortized needs are evaluated only at the steps that
-observe.
+of coordinates in which the optimizer works, computed from a matrix V with n rows and r columns. The needs of
+an update rule are values that it uses in addition to the gradient. Amortized needs are evaluated only at some
+steps, which are said to observe.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class Bundle:
             evaluated before the first step and after each interval.
         matrices: matrices V of a basis, of shape (S, n, r), by the names of the parameters that each matrix
             transforms together. Empty without a basis.
-        changes: form of the change of coordinates by the same names; parameters that are not named here are
-            rotated by V.
+        changes: the change of coordinates that is made from each V, by the same names; parameters that are
+            not named here are rotated by V.
         protocol: keys of the training protocol that steps execute: gradient clipping and accumulation, and
             stopping.
         settings: values of all settings of the workload.

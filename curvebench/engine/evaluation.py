@@ -1,8 +1,8 @@
 """Evaluation of a bundle during its run: the metrics of its workload, and mean losses of minibatches.
 
 A bundle is a set of runs (lanes) that are computed together, S seeds x K settings. Its carry is the state
-that steps change (parameters, optimizer and model), and its constants are the arrays that steps only read. A
-cell is a method on a workload; its rounds, of tuning runs and of final runs, share compiled functions.
+that steps change (parameters, optimizer and model), and its constants are the arrays that steps only read.
+The full name of a metric consists of a split and a quantity, such as `validation_loss`.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def evaluator(bundle: Bundle, engine: Engine, loaded: Loaded, programs: Programs
 
     Args:
         loaded: the bundle on its device.
-        programs: stores the compiled functions, which contain no data, for other bundles of the cell; None to
-            compile for this bundle only.
+        programs: stores the compiled functions, which contain no data, for other bundles of the same method
+            on the same workload, such as those of other rounds; None to compile for this bundle only.
 
     Returns:
         A function whose result has float64 arrays (seeds, settings) by full name of the metric.

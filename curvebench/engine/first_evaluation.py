@@ -80,7 +80,7 @@ def _first(split: workloads.Split, examples: int | None, random: Random | None =
 
 
 def _evaluated(name: str, call: Callable[[int | None], Any], in_runs: int | None) -> Any:
-    """Call a function of a workload with few examples. If that fails, call it with the number of a run.
+    """Call a function of a workload with few examples. If that fails, call it as in a run.
 
     Args:
         name: name of the function in the message.

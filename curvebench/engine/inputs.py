@@ -27,8 +27,8 @@ MIN_SEGMENTS = 1000
 # Number of multiplications (steps x examples x parameters) below which a segment is not divided.
 # These multiplications take about a second with dense layers on a CPU, and minutes with convolutions.
 MIN_SEGMENT_PRODUCTS = 10**10
-# Smallest number of multiplications that a step counts as, because each step has an overhead.
-# A segment therefore has at most 10,000 steps, or a thousandth of the run.
+# A step counts as at least this many multiplications, because each step has an overhead. A segment therefore
+# has at most 10,000 steps, or a thousandth of the run.
 MIN_STEP_PRODUCTS = 10**6
 
 
@@ -164,7 +164,7 @@ def prefetch_inputs(
         lengths: number of steps of each segment. A length is read only when its inputs are made, so that it
             can depend on the duration of earlier segments (`execution.Pace`).
         start: number of steps before the first segment.
-        room: as in `segment_inputs`.
+        room: number of steps to which the arrays of each segment are padded; 0 not to pad them.
     """
 
     def make(segment: tuple[int, int]) -> Inputs:

@@ -97,7 +97,8 @@ def load(
             method on a workload; None to compile for this bundle only.
 
     Raises:
-        OptionError: for the same reasons as `program_of`.
+        OptionError: if the rule does not support the precision of parameters, or if gradients are accumulated
+            and a need of the rule is not the mean over microbatches.
     """
     ops, workload, problems = engine.ops, bundle.workload, bundle.problems
     programs = programs or Programs()

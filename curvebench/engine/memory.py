@@ -1,9 +1,9 @@
 """Estimation of the memory of runs on a device, and from it the number of runs that are computed together.
 
-A bundle has one run, called a lane, for each of its seeds and settings. A cell is a method on a workload; its
-rounds, of tuning runs and of final runs, are bundles with different numbers of lanes. A tile is a shape
-(slots, width) to which the lanes of all rounds are padded, so that they share compiled programs. A basis is a
-change of coordinates given by a matrix V.
+A bundle has one run, called a lane, for each of its seeds and settings. The tuning rounds and the final round
+of a method on a workload are bundles with different numbers of lanes. A tile is a shape (slots, width) to
+which the lanes of all rounds are padded, so that they share compiled programs. A basis is a change of
+coordinates given by a matrix V.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from curvebench.steps.torch_rule import TorchRule
 from curvebench.steps.update import Update
 from curvebench.workloads.workload import Split, Workload, examples_in
 
-# Largest number of multiplications in all rounds of a cell for which the rounds share a tile.
-# Counted are products of a parameter and an example, and of an entry of a basis and a gradient.
-# With more multiplications, it is faster to compile each round for its own number of lanes.
-# The settings of a seed then share the products with the basis of the seed (docs/performance.md).
+# Largest number of multiplications in all rounds together for which the rounds share a tile. The number
+# counts the products of parameters and examples, and of entries of V and gradients. With more
+# multiplications, it is faster to compile each round for its own number of lanes. The settings of a seed then
+# share the products with the basis of the seed (docs/performance.md).
 MAX_TILED_PRODUCTS = 10**10
 
 
@@ -37,8 +37,8 @@ def lanes_per_bundle(bundle: Bundle, itemsize: int, memory_limit_bytes: int) -> 
     """Return the numbers of seeds and of settings that are computed together within the memory limit.
 
     The result depends only on shapes, precision and the limit, so that it is the same on every machine. A
-    second seed is added only if all settings of the first fit. If lanes are computed one after another, they
-    take less memory than this function assumes.
+    second seed is added only if all settings of the first seed fit. If lanes are computed one after another,
+    they take less memory than this function assumes.
 
     Args:
         bundle: all lanes.
@@ -66,8 +66,8 @@ def runs_singly(bundle: Bundle) -> bool:
 def bytes_of(bundle: Bundle, itemsize: int) -> tuple[int, int]:
     """Estimate the memory on the device: bytes that the lanes of a seed share, and bytes of each lane.
 
-    The lanes of a seed share its basis, which counts twice if V^T may be stored next to V, and its data, if
-    they are on the device and not shared by all seeds. Each lane has
+    The lanes of a seed share the basis of the seed, which counts twice if V^T may be stored next to V, and
+    the data of the seed, if these are on the device and differ between seeds. Each lane has
 
     - four copies of its parameters, two of the state of the rule, and the needs of the rule;
     - more copies of gradient and needs for accumulation and clipping (`StepProtocol.gradient_copies`);
@@ -100,13 +100,13 @@ def bytes_of(bundle: Bundle, itemsize: int) -> tuple[int, int]:
 def tile_of(
     bundle: Bundle, rounds: Sequence[tuple[int, int]], engine: Engine, memory_limit_bytes: int
 ) -> Tile | None:
-    """Choose the tile to which the lanes of all rounds of a cell are padded, to share compiled programs.
+    """Choose the tile to which the lanes of all rounds are padded, so that they share compiled programs.
 
     The tile with the fewest computed lanes is chosen, and the widest of these, because the settings of a seed
     share its minibatch and its basis. Like `lanes_per_bundle`, the choice does not depend on the machine.
 
     Args:
-        bundle: lanes of the cell with the schedule of its longest round.
+        bundle: lanes of one round, with the schedule of the longest round.
         rounds: numbers of seeds and settings of each round.
         engine: the backend.
         memory_limit_bytes: memory limit of a bundle.

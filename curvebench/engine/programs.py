@@ -1,8 +1,8 @@
-"""Compiled programs that the rounds of a cell share.
+"""Compiled programs that all rounds of a method on a workload share.
 
-A cell is a method on a workload. Its rounds, of tuning runs and of final runs, are bundles with different
-numbers of runs (lanes): S seeds x K settings. A segment is a stretch of steps that one compiled function
-takes. A tile (`engine.tiles`) is a shape to which the lanes of all rounds are padded.
+A method is an optimizer in a basis. Its tuning rounds and its final round are bundles with different numbers
+of runs (lanes): S seeds x K settings. A segment is a stretch of steps that one compiled function takes. A
+tile (`engine.tiles`) is a shape to which the lanes of all rounds are padded.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ Result = TypeVar("Result")
 
 @dataclass
 class Programs:
-    """Compiled programs of a cell, shared by its rounds.
+    """Compiled programs of a method on a workload, shared by all rounds.
 
-    The rounds of a cell have the same workload, rule, basis and training protocol, but different numbers of
-    lanes and of steps. A program is looked up by the shapes of its arguments.
+    The rounds have the same workload, rule, basis and training protocol, but different numbers of lanes and
+    of steps. A program is looked up by the shapes of its arguments.
 
     Args:
         tile: shape to which the lanes of each round are padded; None if each round keeps its own shape.
-        room: number of steps for which segments are compiled, the largest in any segment so far. If a bundle
-            has longer segments, it grows, and segments are compiled again; `of_rounds` avoids this by
-            starting with the longest round.
+        room: number of steps for which segments are compiled: the number of steps in the longest segment so
+            far. If a bundle has longer segments, `room` is increased, and segments are compiled again;
+            `of_rounds` avoids this by starting with the longest round.
         steps, evaluations: numbers of steps and evaluations of the longest round, by which the engine decides
             whether compilation is worth its time. A job that resumes in a later round makes the same choice.
         compiled: the programs, and other objects that they need, by key.
@@ -50,9 +50,13 @@ class Programs:
     def of_rounds(
         cls, bundle: Bundle, rounds: Sequence[tuple[int, int]], engine: Engine, memory_limit_bytes: int
     ) -> Programs:
-        """Choose a tile and a segment length for all rounds of a cell. No program is compiled yet.
+        """Choose a tile and a segment length for all rounds. No program is compiled yet.
 
-        The arguments are those of `memory.tile_of`.
+        Args:
+            bundle: lanes of one round, with the schedule of the longest round.
+            rounds: numbers of seeds and settings of each round.
+            engine: the backend.
+            memory_limit_bytes: memory limit of a bundle.
         """
         tile = tile_of(bundle, rounds, engine, memory_limit_bytes)
         room = max(segment_lengths(replace(bundle, tile=tile)))
@@ -83,7 +87,7 @@ class Programs:
 
 
 def shapes_of(engine: Engine, arguments: Any) -> Hashable:
-    """Return a key of compiled functions: the structure, shapes and types of their arguments."""
+    """Return the key of a compiled function: structure, shapes and types of its arguments."""
     leaves, form = engine.tree.tree_flatten(arguments)
     arrays = [(getattr(leaf, "shape", None), str(getattr(leaf, "dtype", ""))) for leaf in leaves]
     return str(form), tuple(arrays)

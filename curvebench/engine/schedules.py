@@ -18,8 +18,9 @@ from curvebench.optimizers.rule import Hyperparameter, ParameterRole, Part, Rule
 EXPONENTIAL = "exponential"
 RATE_DECAY = "rate_decay"
 
-# For each schedule, the function by which the multiplier decays from 1 to 0.
-# Its arguments are two arrays: the steps since the decay began, and the share of the decay that is over.
+# For each schedule, the function by which the multiplier decays from 1 towards 0. Its arguments are two
+# arrays with an entry per step: the number of steps since the decay began, and the share of the decay that is
+# over, from 0 to 1.
 SHAPES: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "constant": lambda since, progress: 1.0 - progress,
     "cosine": lambda since, progress: 0.5 * (1.0 + np.cos(math.pi * progress)),
@@ -93,8 +94,11 @@ def scheduled(rule: Rule, schedule: str) -> Rule:
     if schedule != EXPONENTIAL:
         return rule
     for_model, part = rule.for_model, rule.part
-    # Wrapped parts by the identity of the original part: a rule returns one object for equal parameters.
-    # Each wrapped part is stored with its original, so that no other object can get the same identity.
+    # A part is a rule for some of the parameters, such as AdamW for biases. `Rule.part` must return the same
+    # object for all parameters with the same rule, since the object's identity decides which parameters are
+    # updated together. The wrapped part of each original part is therefore stored here, by the identity of
+    # the original part, and returned again. The original part is stored as well, so that no other object can
+    # get the same identity.
     parts: dict[int, tuple[Part, Part]] = {}
 
     def decaying_part(role: ParameterRole, shape: tuple[int, ...]) -> Part:

@@ -1,11 +1,10 @@
-"""Tiles: one shape of computed lanes for all rounds of a cell, to which the lanes of each round are padded.
+"""Tiles: a tile is a shape to which the lanes of all rounds of a method on a workload are padded.
 
-Lanes are the runs that one program computes together, one for each seed and setting. A cell is a method on a
-workload; its rounds, of tuning runs and of final runs, have different numbers of lanes, for example 2 seeds x
-9 settings and 2 x 6 in tuning rounds and 10 x 1 in the final round. A program is compiled for one number of
-seeds and settings, so each round would compile the same step again. A tile has `slots` x `width` lanes: a
-slot contains one seed with up to `width` of its settings. Lanes that are not needed repeat other lanes, and
-their results are dropped.
+Lanes are the runs that one program computes together, one for each seed and setting. Tuning rounds and the
+final round have different numbers of lanes, for example 2 seeds x 9 settings and 2 x 6 in tuning rounds and
+10 x 1 in the final round. A program is compiled for one number of seeds and settings, so each round would
+compile the same step again. A tile has `slots` x `width` lanes: a slot contains one seed with up to `width`
+of its settings. Lanes that are not needed repeat other lanes, and their results are dropped.
 """
 
 from __future__ import annotations

@@ -257,8 +257,8 @@ class _BoundRule:
             return [update for update, _ in pairs], [state for _, state in pairs]
 
         every = self.whole.rule.refresh_every or 1
-        # Amortized work of step 1, which may differ from all others, and of one refresh period after it.
-        # Later refresh periods repeat this period.
+        # Amortized work of step 1, which may differ from the work of all later steps, and of the refresh
+        # period after step 1. All later refresh periods repeat this period.
         works = [self.whole.work_of(step) for step in range(1, every + 2)]
         distinct = sorted(set(works))
         with jax.default_matmul_precision("highest"):
@@ -275,7 +275,7 @@ def _bound(rule: Rule, kinds: Any, params: Any) -> _BoundRule:
 
     Args:
         rule: the rule.
-        kinds: kinds of the parameters, as in `as_optax`.
+        kinds: kind of each parameter, as a tree or as a function of its path; None if no kind is given.
         params: the parameters.
 
     Raises:

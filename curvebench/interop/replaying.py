@@ -3,8 +3,8 @@
 Rules can be executed with JAX, PyTorch or NumPy. Tests with reference implementations, property claims and
 the comparison of backends use this module. The update is the code that runs execute (`Program.apply`). A
 basis is a change of coordinates in which a rule works, given by an orthogonal matrix V. The needs of a rule
-are values that it uses in addition to the gradient; amortized needs are required only at steps that observe.
-Source 000 is the EGOP paper (docs/sources.md).
+are values that it uses in addition to the gradient. Amortized needs are used only at some steps, which are
+said to observe. Source 000 is the EGOP paper (docs/sources.md).
 """
 
 from __future__ import annotations
@@ -86,7 +86,18 @@ def _checked(grads: Mapping[str, Any], params: Mapping[str, Any], number: int) -
 class Online:
     """An optimizer that receives one gradient at a time. The gradient may depend on the latest parameters.
 
-    The update is the code that runs execute, compiled in the same way. For the arguments, see `replay`.
+    The update is the code that runs execute, compiled in the same way.
+
+    Args:
+        optimizer: name of an update rule.
+        params: initial parameters by name.
+        hyper: hyperparameters by full name. Hyperparameters with a default may be omitted.
+        backend: `jax`, `torch` or `numpy`.
+        dtype: precision, `float64` or `float32`.
+        basis: orthogonal matrix V for all parameters, or matrices by parameter name (see `replay`); None for
+            no basis.
+        options: options of the optimizer by name. Omitted options have their defaults.
+        kinds: kinds or roles of parameters by name. For other parameters, the number of axes decides.
 
     Raises:
         InputError: when a name is unknown, an option, value or shape is wrong, or a matrix is not orthogonal.

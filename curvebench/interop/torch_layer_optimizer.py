@@ -331,7 +331,7 @@ class LayerRuleOptimizer(RuleOptimizer):
         return {need.name: statistics}
 
     def _unobserved(self, layer: ModuleLayer) -> str:
-        """Return the message for a step that needs statistics of a layer that has none."""
+        """Return the message for a step that needs statistics of a layer, although none were computed."""
         where = "inside `with optimizer.observing():`" if self._samples else "before the step"
         of = "targets that are sampled from the model" if self._samples else "the data"
         return (
@@ -351,7 +351,7 @@ def _is_weight(role: Role, shape: Sequence[int]) -> bool:
 
 
 def _how_to_leave_out(layer: ModuleLayer) -> str:
-    """Return the sentence of a message that says how to leave a layer without statistics to another rule."""
+    """Return the sentence of a message that says how another rule can update a layer without statistics."""
     return (
         f"leave it to the rule's others by another kind, such as kinds={{{layer.weight!r}: 'embedding'}}, "
         "or freeze it"

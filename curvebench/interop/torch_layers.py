@@ -101,7 +101,7 @@ class LayerSums(NamedTuple):
     rows: int  # number of rows of the inputs
 
     def added(self, sums: LayerSums) -> LayerSums:
-        """Return the sums over the rows of these and of other sums."""
+        """Return the sums over the rows of this object and of the other object `sums` together."""
         return LayerSums(*(first + second for first, second in zip(self, sums, strict=True)))
 
     def statistics(self, layer: Layer, fisher: str, examples: int) -> dict[str, torch.Tensor]:

@@ -31,7 +31,8 @@ Tensors = Sequence[torch.Tensor]
 
 # Keys that a parameter group may have in addition to hyperparameters. `initial_lr` is added by schedulers.
 KEYS = ("params", "param_names", "name", "kind", "initial_lr")
-# Largest number of entries with which parameters are stacked. To stack larger ones costs more than it saves.
+# Only parameters with at most this number of entries are stacked.
+# Stacking larger parameters would take more time than it saves.
 MAX_STACKED_ENTRIES = 1 << 14
 
 
@@ -241,7 +242,8 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
                 otherwise are those of the optimizer, and the `kind` of the parameters.
 
         Raises:
-            InputError: for the same reasons as in `as_torch`. The group is then not added.
+            InputError: when a name or value is wrong, or when the rule cannot update a parameter. The group
+                is then not added.
         """
         if not isinstance(param_group, Mapping):
             raise TypeError(f"a parameter group is a dict, and not {type(param_group).__name__}")
@@ -358,7 +360,7 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
         return self._declared_kind(group, number) or roles_of({"": shape})[""].kind
 
     def _form_of(self, kinds: tuple[str, ...], shapes: tuple[tuple[int, ...], ...]) -> Form:
-        """Return the form (bound rule) of units with parameters of these kinds and shapes; made only once."""
+        """Return the form (bound rule) of units whose parameters have these kinds and shapes."""
         if (kinds, shapes) not in self._forms:
             self._forms[kinds, shapes] = _form(self.rule, kinds, shapes)
         return self._forms[kinds, shapes]
@@ -461,9 +463,10 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
             )
 
     def _values(self, group: Mapping[str, Any]) -> dict[str, float]:
-        """Return the present hyperparameters of a group by full name, and the value of `schedule`.
+        """Return the hyperparameters of a group and the value of `schedule`, by the names that the rule uses.
 
-        `schedule` is the ratio of the present `lr` to the initial learning rate of the group.
+        `learning_rate` is the initial learning rate of the group, and `schedule` is the present `lr` of the
+        group divided by that rate. All other hyperparameters have their present values.
 
         Raises:
             InputError: when a value is invalid.

@@ -73,8 +73,7 @@ class Config(Document):
         parity: compare backends with each other if the studies run on several backends.
         readme: page in which `publish` replaces the leaderboard; None to change no page.
         keep_failed: keep the records of failed jobs instead of running these jobs again.
-        minutes: time limit in minutes for the runs of one cell, that is of one method on one workload in one
-            round; None for no limit.
+        minutes: time limit in minutes for all runs of a method on a workload in one round; None for no limit.
         checkpoint_minutes: minutes between two checkpoints of a run; None for the default of 15.
     """
 

@@ -54,7 +54,7 @@ def _engine_of(job: job_parts.Job, workload: Workload) -> tuple[Engine, Decompos
     """Return the engine that computes gradients, and the function that decomposes their outer product.
 
     By default, gradients are computed by JAX on the CPU and decomposed by NumPy, both in float64. If the spec
-    names the backend and device of the runs, both use that backend and device.
+    names the backend and device of the runs, these compute and decompose the gradients.
     """
     if job.spec.backend == HOST:
         return job.engine("float64", backend="jax", device="cpu"), by_numpy

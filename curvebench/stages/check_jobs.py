@@ -1,8 +1,8 @@
 """Checks of property claims, by the command `curvebench claims check` and by checks jobs.
 
 A property claim states a property of an optimizer, such as an invariance, that is checked by measurements on
-small instances. It consists of subclaims, sentences with a verdict each; `parts` in the code. A subclaim may
-have variants, such as precisions.
+small instances. It consists of subclaims (`parts` in the code), sentences of which each has its own verdict.
+A subclaim may have variants, such as precisions.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Estimation of a plan's rough cost on the CPU before it is executed, for the command `curvebench estimate`.
 
 Each method takes a few measured steps, and each basis is estimated for one seed. The cost of a job is
-extrapolated from these measurements. A cell is a method on a workload; its rounds are tuning rounds and the
-final round. Studies with jobs on a GPU are left out, with the reason: this machine need not have a GPU, and
-the time of a run on a GPU cannot be predicted from its number of operations.
+extrapolated from these measurements. The rounds of a method are its tuning rounds and the final round.
+Studies with jobs on a GPU are left out, with the reason: this machine need not have a GPU, and the time of a
+run on a GPU cannot be predicted from its number of operations.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def estimates(studies: Sequence[PlannedStudy]) -> Iterator[tuple[PlannedStudy, C
 
 
 class _Meter:
-    """Measures the cost of cells (a method on a workload each). Equal measurements are made once.
+    """Measures the cost of methods and of bases on workloads. Equal measurements are made only once.
 
     Args:
         folder: results folder of the jobs that are run as measurements.
@@ -130,7 +130,7 @@ class _Meter:
         self.instances: dict[str, Instance] = {}
 
     def cells(self, spec: JobSpec) -> Iterator[Cost]:
-        """Yield the cost of each cell of a basis-estimation job or a runs job."""
+        """Yield the cost of each basis on each workload: of its estimation, or of all runs in the basis."""
         for workload, basis in product(spec.workloads, spec.bases):
             if isinstance(spec, BasesSpec):
                 yield Cost(process_seconds=len(spec.seeds) * self.basis(spec, workload, basis))

@@ -63,7 +63,8 @@ class Job:
         clock: seconds of the job by phase.
         threads: number of CPU threads that the job may use.
         supervision: information from the supervisor process.
-        keep_failed, checkpoint_minutes: as in `jobs.run_job`.
+        keep_failed: if an earlier call has recorded failures, whether to keep them and compute nothing.
+        checkpoint_minutes: minutes between two checkpoints of a run; None for the default.
         failures: failures so far, each with the name of the failed computation, its outcome and the reason.
         traced: types of exceptions whose traceback was printed.
         engines: engines that the job has made, whose notes are part of the provenance.
@@ -237,7 +238,7 @@ class LoadedBasis:
             together.
         gradient_evaluations: number of gradients that were sampled for each seed.
         seconds: time of sampling and decomposition for each seed.
-        changes: form of the change of coordinates by the same names.
+        changes: the change of coordinates that is made from each V, by the same names.
     """
 
     matrices: Mapping[tuple[str, ...], np.ndarray]
@@ -280,7 +281,7 @@ def estimate(
 
     Returns:
         Arrays by name: `matrix0`, `eigenvalues0`, ... for each block; `groups` (names of the parameters of
-        each block) and `changes` (form of the change of coordinates of each block), in JSON; and the cost,
+        each block) and `changes` (name of the change of coordinates of each block), in JSON; and the cost,
         `gradient_evaluations` and `seconds`. The seconds include sampling and decomposition, but not
         compilation, which is done once for all seeds. They are 0 for a basis that samples no gradients.
     """

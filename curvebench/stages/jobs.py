@@ -62,8 +62,8 @@ def run_job(
         results: the results folder.
         threads: number of CPU threads that the job may use.
         supervision: information from the supervisor; None if the job is not supervised.
-        keep_failed: whether to write the failures of the last call again, without any computation, if
-            something failed in it.
+        keep_failed: if an earlier call for this job recorded failures (`failed.json`), whether to keep them
+            and write the tables from stored rows, without computing anything.
         checkpoint_minutes: time between two checkpoints of a run; None for
             `curvebench.engine.checkpoints.CHECKPOINT_SECONDS`.
 

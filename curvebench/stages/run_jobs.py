@@ -276,7 +276,7 @@ class _CellRun:
                     # If SIGTERM has arrived, it ends the process soon: store the rows before.
                     if checkpoints.termination.came:
                         self._store_failed(lanes, failure)
-                except Interrupted as error:  # store these lanes here, and those not begun at the job's end
+                except Interrupted as error:  # lanes that have not begun follow at the job's end
                     self._store_failed(lanes, failure_of(error, supervision.journal.read()[1]))
                     raise
                 else:
@@ -354,7 +354,7 @@ class _CellRun:
         return tables
 
     def _unfinished(self, lanes: Lanes, *failed: Lanes) -> list[tuple[int, int]]:
-        """Return seed and setting, by index, of a range's lanes that are neither finished nor in `failed`."""
+        """Return the seeds and settings of lanes in a range that are neither finished nor in `failed`."""
         return sorted(set(lanes.pairs).difference(*(stored.pairs for stored in (*self.done, *failed))))
 
     def _record_failure(self, lanes: Lanes, runs: pl.DataFrame) -> None:

@@ -27,7 +27,7 @@ from curvebench.stages.workers import Worker, folder_of_workers
 
 # Signals by which a process ends because of its own error, and not because another process sent them.
 CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL")
-# Texts that errors contain if memory is lacking: of Python, NumPy, PyTorch, XLA, CUDA libraries and C++.
+# Texts in messages about missing memory, by Python, NumPy, PyTorch, XLA, CUDA libraries and C++.
 MEMORY_ERRORS = (
     "memoryerror",
     "out of memory",
@@ -65,7 +65,7 @@ class Lanes(NamedTuple):
 
     @property
     def numbers(self) -> str:
-        """The numbers of the range of seeds and settings as text, for file names."""
+        """Bounds of the ranges of seeds and settings as text, for file names."""
         return "-".join(map(str, self[1:]))
 
     def by_setting(self) -> list[Lanes]:
@@ -280,7 +280,8 @@ class _Supervisor:
     def _under_way(self) -> tuple[Lanes, int | None]:
         """Return the lanes that a dead process was computing, and their last step.
 
-        They are those of the journal, unless a cell exceeded its time limit.
+        They are read from the journal. If a cell has exceeded its time limit, they are all lanes of this
+        cell.
         """
         lanes, step, _ = self.journal.read()
         return (lanes, step) if self.late is None or lanes == DONE else self.late

@@ -112,8 +112,8 @@ class Worker:
 
         Args:
             arguments: arguments of the command.
-            supervision: the information that `supervision.supervision_of` reads. Its journal is the number of
-                an open file.
+            supervision: information for the job, in JSON types. The value of its key `journal` is the number
+                of an open file, which the worker receives, too.
         """
         text = json.dumps({"arguments": arguments, "supervision": supervision}) + "\n"
         with suppress(OSError):  # If the worker has died, `wait` reports it.

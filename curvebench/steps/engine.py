@@ -40,7 +40,7 @@ def multiplications(loaded: Loaded, inputs: Inputs, steps: int | None) -> float:
     Args:
         loaded: the bundle on its device, whose carry shows the numbers of lanes and parameters.
         inputs: inputs of some steps, whose arrays show the size of a minibatch.
-        steps: number of steps of the run. If it is not known, None, the result is infinite.
+        steps: number of steps of the run. With None, if the number is not known, the result is infinite.
     """
     if steps is None:
         return math.inf

@@ -64,9 +64,9 @@ class Block:
     Args:
         change: the transformation between parameters and coordinates.
         start, stop: range of the parameters' entries in the buffer of parameters.
-        first, last: range of the block's coordinates in the buffer of coordinates. This range may be shorter
-            or longer than the other: a reduced basis has fewer coordinates than entries, an auxiliary basis
-            has more.
+        first, last: range of the block's coordinates in the buffer of coordinates. It may be shorter or
+            longer than the range of entries: a reduced basis has fewer coordinates than entries, an auxiliary
+            basis has more.
     """
 
     change: Change
@@ -150,7 +150,7 @@ class Layout:
 
         Args:
             ops: array functions.
-            matrices: as in `to_parameters`.
+            matrices: the matrix V of each block for all seeds, (S, n, r).
             flat: the buffer.
         """
         blocks = [(block.start, block.stop, block.change.to_coordinates) for block in self.blocks]

@@ -45,7 +45,7 @@ class StepProtocol:
 
     @classmethod
     def of(cls, training: object) -> StepProtocol:
-        """Return the protocol of steps with the keys of a training protocol that have the same names."""
+        """Return the step protocol, given a training protocol, which has keys of the same names."""
         return cls(**{key.name: getattr(training, key.name) for key in fields(cls)})
 
     @property
@@ -62,7 +62,7 @@ class StepProtocol:
         return self.accumulates + (self.clip_gradient_norm is not None)
 
     def microbatch_size(self, batch_size: int) -> int:
-        """Return the number of examples that are evaluated at once: of a minibatch, or of a microbatch."""
+        """Return the number of examples in a microbatch, or in the minibatch if it is not divided."""
         return batch_size // self.gradient_accumulation
 
 

@@ -118,7 +118,7 @@ def updated(
         part: the rule, and the names that its hyperparameters have in the whole optimizer.
         grad, param: gradient and parameters of a group, as `UpdateGroup.take` returns them.
         state: the rule's state for the group.
-        values: as in `hyper_of`.
+        values: hyperparameters of the whole optimizer, `step`, `schedule` and needs, arrays by name.
         work: the amortized work of the step.
 
     Returns:
@@ -281,7 +281,7 @@ class Update:
             ops: array functions.
             state: the state of each group.
             flat: the current coordinates, (*lanes, total).
-            values: as in `hyper_of`.
+            values: hyperparameters of the whole optimizer, `step`, `schedule` and needs, arrays by name.
         """
         if not self.looks_ahead:
             return flat
@@ -328,7 +328,7 @@ class Update:
             ops: array functions.
             grad, flat: the gradient and the current coordinates, (*lanes, total).
             state: the state of each group.
-            values: as in `hyper_of`.
+            values: hyperparameters of the whole optimizer, `step`, `schedule` and needs, arrays by name.
             work: the amortized work of the step.
 
         Returns:

@@ -63,13 +63,16 @@ def _for_each_filter(applied: Applied) -> Applied:
 
 
 def _joined(ops: Ops, matrix: Array, flat: Array) -> Array:
-    """Return theta_d + V (theta_r - V^T theta_d) for c = (theta_r, theta_d) (000 Alg. D.1 line 5)."""
+    """Return J c = theta_d + V (theta_r - V^T theta_d) for the coordinates c = (theta_r, theta_d).
+
+    theta_r has an entry for each column of V, and theta_d for each entry of theta (000 Alg. D.1 line 5).
+    """
     leading, entries = flat[..., : matrix.shape[-1]], flat[..., matrix.shape[-1] :]
     return entries + _product(ops, matrix, leading - _transposed_product(ops, matrix, entries))
 
 
 def _parted(ops: Ops, matrix: Array, flat: Array) -> Array:
-    """Return c = (V^T theta, (I - V V^T) theta) (000 D.1.1, l. 1254-1255)."""
+    """Return J^T theta = (V^T theta, (I - V V^T) theta) (000 D.1.1, l. 1254-1255)."""
     leading = _transposed_product(ops, matrix, flat)
     return ops.concatenate([leading, flat - _product(ops, matrix, leading)], -1)
 
@@ -80,8 +83,8 @@ ROTATION = Change("rotation", False, True, _product, _transposed_product)
 REDUCED = Change("reduced", True, False, _product, _transposed_product)
 # J = I (x) V, a Kronecker product: one V for all filters of a convolution (000 D.1.2, Alg. D.2).
 SHARED = Change("shared", False, True, _for_each_filter(_product), _for_each_filter(_transposed_product))
-# J = I (x) Q, a Kronecker product, for the weight that multiplies the data (000 App. D, l. 1205-1209).
-# The data x are replaced by Q^T x once, so that a step needs no product with Q.
+# J = I (x) V, a Kronecker product, for the weight that multiplies the data (000 App. D, l. 1205-1209).
+# The data x are replaced by V^T x once, so that a step needs no product with V.
 DATA = Change("data", False, True, SHARED.to_parameters, SHARED.to_coordinates)
 # J = [V_r, I - V_r V_r^T], which adds r coordinates to those of theta (000 Alg. D.1).
 AUXILIARY = Change("auxiliary", True, True, _joined, _parted)

@@ -45,7 +45,7 @@ def cholesky_step(
     Args:
         factor: C, (..., n, n), lower triangular with a positive diagonal.
         curvature: H, (..., n, n), symmetric.
-        rate, gamma, damping: see default_step.
+        rate, gamma, damping: beta_2, gamma (1 if S is a running mean, 0 if it is a sum) and lambda.
     """
     transposed = ops.matrix_transpose(factor)
     inside = transposed @ curvature @ factor + damping * (transposed @ factor)
@@ -71,7 +71,7 @@ def kronecker_cholesky_step(
     Args:
         factors: C_C (..., m, m) and C_K (..., n, n), lower triangular with positive diagonals.
         gradient: G, (..., m, n), g row by row.
-        rate, gamma, damping: see default_step.
+        rate, gamma, damping: beta_2, gamma (1 if S is a running mean, 0 if it is a sum) and lambda.
         shares_scale: whether each factor takes half of the change of scale.
     """
     inside = ops.matrix_transpose(factors[0]) @ gradient @ factors[1]
@@ -105,7 +105,7 @@ def kronecker_projection_step(
     Args:
         factors: S_C (..., m, m) and S_K (..., n, n), symmetric and positive definite.
         gradient: G, (..., m, n), g row by row.
-        rate, gamma: see default_step; rate gamma must be below 1.
+        rate, gamma: beta_2, and 1 if S is a running mean or 0 if it is a sum; rate gamma must be below 1.
         rounds: rounds of power iteration; a round multiplies the error by the square of sigma_2 / sigma_1.
 
     Returns:

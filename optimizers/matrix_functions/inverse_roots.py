@@ -12,8 +12,8 @@ def inverse_root(ops: Any, matrix: Any, exponent: float, epsilon: Any = 0.0, cut
     """Return (A + epsilon I)^(-exponent) by eigendecomposition, as in Shampoo (002 eqs. 53 and 63).
 
     Negative eigenvalues are rounding errors and count as 0. An eigenvalue that is 0 after damping stays 0 in
-    the inverse, so that without epsilon the result is a root of the pseudo-inverse (002 Fact 2.1 needs it
-    where X_t is singular).
+    the inverse, so that without epsilon the result is a root of the pseudo-inverse, which 002 Fact 2.1 needs
+    for a singular matrix.
 
     Args:
         matrix: A, (..., n, n); its symmetric part is used.
@@ -38,7 +38,8 @@ def inverse_root_product(ops: Any, matrix: Any, factor: Any, exponent: float, cu
     Args:
         matrix: A, (..., n, n); its symmetric part is used.
         factor: B, (..., n, k).
-        exponent, cutoff: see inverse_root.
+        exponent: above 0, such as 1/4.
+        cutoff: eigenvalues up to this share of the largest get the inverse 0. A number or (..., 1, 1).
     """
     if factor.shape[-1] >= factor.shape[-2]:
         return inverse_root(ops, matrix, exponent, cutoff=cutoff) @ factor

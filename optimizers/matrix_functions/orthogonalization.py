@@ -35,9 +35,10 @@ def newton_schulz(
     Args:
         matrix: (..., m, n), of any scale.
         coefficients: c_1, c_2, ... of an odd polynomial for each step; see COEFFICIENTS.
-        steps: number of steps, of which the last repeat the last polynomial; None: one step per polynomial.
-        precision: precision of the products, which come after the division by the norm; None: that of the
-            matrix.
+        steps: number of steps. If there are more steps than polynomials, the last polynomial is repeated.
+            None for one step per polynomial.
+        precision: precision of the products, which come after the division by the norm; None for the
+            precision of the matrix.
 
     Returns:
         U p(S / |S|) V^T, (..., m, n), where p is the composed polynomial; 0 for a matrix that is 0.

@@ -27,5 +27,9 @@ def normalized(ops: Any, array: Any, axis: int | tuple[int, ...]) -> tuple[Any, 
 
 
 def rank_cutoff(ops: Any, *lengths: int) -> float:
-    """Return max(m, n) eps: singular values below this share of the largest may be rounding errors."""
+    """Return max(m, n) eps for a matrix with sides m and n, which are given as `lengths`.
+
+    Singular values below this share of the largest singular value may be rounding errors; eps is the machine
+    epsilon of the precision.
+    """
     return max(lengths) * float(np.finfo(ops.dtype).eps)

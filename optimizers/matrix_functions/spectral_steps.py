@@ -164,7 +164,9 @@ def kronecker_spectral_step(
         inside: for each axis l, B_l^T M_l B_l, (..., n, n), where M_l is the mean of the curvature over the
             other axes relative to S there: W / (alpha k) of Fig. 1. For a matrix gradient G of m rows and n
             columns, M_1 = G S_2^-1 G^T / (alpha n) and M_2 = G^T S_1^-1 G / (alpha m).
-        rate, gamma, maps, damping, rotation_rate: see spectral_step.
+        rate, gamma, damping: beta_2, gamma (1 if S decays, 0 if it is a sum) and lambda.
+        maps: maps by which d and B change.
+        rotation_rate: bar beta_2, the Frobenius norm of a normalized rotation's generator.
 
     Raises:
         ValueError: for a normalized rotation without its rate.
@@ -192,7 +194,10 @@ def rotated_basis(
     """Return B Cayley(rate / 2 N), or B Cayley(rotation_rate / 2 N / |N|_F) if normalized (003 Sec. 3.4).
 
     Args:
-        spectrum, rate, maps, rotation_rate: see spectral_step.
+        spectrum: B and d.
+        rate: beta_2, a number or (..., 1).
+        maps: maps by which d and B change.
+        rotation_rate: bar beta_2, the Frobenius norm of a normalized rotation's generator.
         inside: B^T H B, (..., n, n).
 
     Raises:

@@ -40,7 +40,8 @@ class Column:
         seeds: largest number of seeds of a method.
         can_reject: whether there are enough seeds for a test to find one method better than another.
         entries: results of each method, by its label.
-        times: gradient evaluations until the first target, in the form that `score_intervals` takes.
+        times: gradient evaluations until the first target, as column `seconds`, with the columns submission
+            (the method), workload and study (the seed) that `score_intervals` requires.
     """
 
     study: StudyPlan
@@ -367,7 +368,7 @@ def _column(problem: StudyProblem) -> Column:
 
 
 def _scores(columns: Sequence[Column]) -> dict[str, tuple[Overall, Overall, int | None]]:
-    """Return score, rank and tier of every method.
+    """Return score, rank and tier (group of methods with indistinguishable scores) of every method.
 
     A method that did not run on a workload counts as having missed the target there.
     """
@@ -445,16 +446,20 @@ def ratio_to_least(value: float, smallest: float) -> float:
 
 
 def _sum(counts: Sequence[Share]) -> Share | None:
-    """Return the sum of shares over workloads, without an interval unless there is a single workload."""
+    """Add up the successes and the numbers of runs of shares over workloads.
+
+    The result has an interval only if there is a single workload; it is None if there is none.
+    """
     if len(counts) <= 1:
         return counts[0] if counts else None
     return Share(sum(share.successes for share in counts), sum(share.count for share in counts))
 
 
 def _mean_decades(swept: Sequence[MedianInterval]) -> Overall | None:
-    """Return the mean of medians over workloads, with an interval computed from the medians' intervals.
+    """Return the mean over workloads of the decades of learning rates that are nearly as good as the best.
 
-    See `curvebench.reports.statistics.shares.joined`.
+    The interval of the mean is computed from the intervals of the workloads' medians, as
+    `curvebench.reports.statistics.shares.joined` describes.
     """
     if not swept:
         return None

@@ -99,8 +99,8 @@ def standings(study: StudyPlan, tables: Tables, method: str) -> dict[str, Standi
     """Compare a method with each of the others by the share of problem instances on which it ends better.
 
     A tie counts as half an instance. The shares are averaged over the seeds of each problem, then over
-    problems. With a probability of at least 95 %, all intervals hold: the error of each interval is 5 %
-    divided by the number of other methods (Bonferroni).
+    problems. With a probability of at least 95 %, all intervals contain the true shares: each interval misses
+    its share with a probability of at most 5 % divided by the number of other methods (Bonferroni).
 
     Args:
         method: label of the method that is compared with all others.
@@ -187,7 +187,8 @@ def _problems(board: Board, row: MethodRow, chosen: Mapping[str, dict[str, Any]]
 
     Args:
         row: row of the submission on the board.
-        chosen: row of `chosen_rates` for the submission, by workload.
+        chosen: learning rate of the submission's final runs with the range of rates tried (its row of
+            `chosen_rates`), by workload.
     """
     for index, (column, entry) in enumerate(zip(board.columns, row.entries, strict=True)):
         if entry is None:

@@ -23,7 +23,7 @@ from curvebench.reports.statistics.shares import Share
 from curvebench.results.outcomes import missing
 from curvebench.results.reading import read
 
-POINTS = 160  # Number of points of a line of shares against evaluations.
+POINTS = 160  # Number of points of a line, the share of targets reached against evaluations.
 # Targets that tables show, by the index of the target.
 # The value is the share of the distance from the start to the best value that remains at the target.
 TABLED = {PER_DECADE * k - 1: 10.0**-k for k in (1, 2, 3)}
@@ -44,8 +44,8 @@ class Runtimes:
     If a method did not run on an instance, it has missed all targets there, and its run has length 0.
 
     Args:
-        methods: methods sorted by the area under their line of shares over the logarithm of evaluations, the
-            best first.
+        methods: methods, the best first: sorted by the area under the line that shows the share of targets
+            reached against the logarithm of evaluations.
         problems: columns of the board.
         problem: index in `problems` of each instance's problem, shape (instances,).
         times: gradient evaluations to each target, shape (methods, instances, targets); infinite if the
@@ -72,7 +72,10 @@ class Runtimes:
 
     @cached_property
     def bands(self) -> Bands:
-        """Share of all targets on all instances that each method has reached within each number in `at`."""
+        """Share of all targets, over all instances, that each method has reached, with its band.
+
+        The share is known after each number of gradient evaluations in `at`.
+        """
         return anytime.ecdf_bands(self.times, self.problem, self.at)
 
     @property
@@ -162,7 +165,7 @@ def _instance(curves: pl.DataFrame, methods: list[str]) -> tuple[Floats, Floats]
     """Return the times to targets and the lengths of runs on one instance.
 
     Args:
-        curves: rows of `_curves` with one seed.
+        curves: curves of the runs with one seed, with the columns that `_curves` returns.
         methods: methods of the board.
 
     Returns:
@@ -198,7 +201,10 @@ def _expected(times: Floats, lengths: Floats) -> Expected:
 
 
 def _in_order(runtimes: Runtimes) -> Runtimes:
-    """Sort the methods by the area under their lines; methods with equal areas keep the board's order."""
+    """Sort the methods by the area under their lines of shares, the largest area first.
+
+    Methods with equal areas keep the order of the board.
+    """
     order = np.argsort(-runtimes.bands.share.mean(axis=1), kind="stable")
     methods = tuple(runtimes.methods[index] for index in order)
     return replace(runtimes, methods=methods, times=runtimes.times[order], lengths=runtimes.lengths[order])

@@ -67,8 +67,8 @@ class Scores:
 
     Args:
         rules: name of the rules, a key of `RULES`.
-        table: scores and ranks, the result of `score_intervals`.
-        ratios: ratios to the fastest times, the result of `time_ratios`.
+        table: scores and ranks of the submissions, as `score_intervals` returns them.
+        ratios: ratios of times to the fastest time on their workload, as `time_ratios` returns them.
         prepared: the runs that were scored.
     """
 

@@ -29,7 +29,9 @@ ANY_GAIN = Question("better", float(np.finfo(float).tiny))
 
 
 class Bounds(NamedTuple):
-    """Lower and upper bounds of values of runs, or of effects of pairs, which are equal for a known value.
+    """Lower and upper bounds of values of runs, or of effects of pairs.
+
+    The two bounds of a known value are equal.
 
     Args:
         low, high: bounds, shape (count,), infinities allowed.
@@ -77,7 +79,10 @@ def censored_at(values: np.ndarray, direction: Direction, stop: float | None) ->
 
 
 def with_bounds(values: pl.DataFrame, direction: Direction, stop: float | None) -> pl.DataFrame:
-    """Add columns `least` and `most`: bounds of the column `value`, as `censored_at` returns them."""
+    """Add columns `least` and `most`: the lower and upper bounds of the column `value`.
+
+    The bounds differ for a run that stopped at `stop`, whose value would otherwise be at least as good.
+    """
     bounds = censored_at(values["value"].to_numpy(), direction, stop)
     return values.with_columns(least=pl.Series(bounds.low), most=pl.Series(bounds.high))
 
@@ -227,7 +232,8 @@ def bounds_of(
         effect: whether pairs are compared by ratio or by difference.
         as_seen: increasing function that converts an effect to the number that readers see, such as `exp`
             for logarithms of ratios.
-        unknown_words: see `EffectBounds`.
+        unknown_words: texts shown in place of the median and of the interval if nothing is known of the
+            effect.
     """
     ends = (median_interval(values) for values in effects)
     floor, ceiling = (
@@ -278,7 +284,8 @@ def paired_effect(
         treated, control: bounds of the values, shape (pairs,), at least one pair.
         direction: whether less or more of the metric is better.
         effect: whether pairs are compared by ratio or by difference.
-        unknown_words: see `EffectBounds`.
+        unknown_words: texts shown in place of the median and of the interval if nothing is known of the
+            effect.
         negligible: relative difference up to which a pair is a tie.
     """
     gains = paired_gains(treated, control, direction, effect, negligible)

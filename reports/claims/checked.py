@@ -2,8 +2,9 @@
 
 A property check evaluates a mathematical statement on random instances. A subclaim is one sentence of a claim
 with a finding of its own; tables and plans call it `part`. A measure is one number computed on one instance
-of a subclaim, with the limit that the claim sets for it. A claim that its source misprints is checked in two
-variants, "as printed" and "as corrected"; the variant of other claims is "".
+of a subclaim, with the limit that the claim sets for it; a bound is a limit that the number must not exceed.
+A claim that its source misprints is checked in two variants, "as printed" and "as corrected"; the variant of
+other claims is "".
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from curvebench.spec.plan import ChecksPlan, ClaimPlan, ReportPlan
 Rows = list[dict[str, Any]]
 PART = ("claim", "part", "variant")
 MEASURE = ("quantity", "value", "relation", "limit", "tolerance", "share")
-# Finding on a subclaim by whether all its measures satisfy their limits.
-# If this is not known, the finding is "inconclusive".
+# Finding on a subclaim, if it is known whether all its measures satisfy their limits. If this is not known,
+# the finding is "inconclusive".
 FINDINGS = {True: "supported", False: "refuted"}
 
 
@@ -183,8 +184,8 @@ def untested(claim: ClaimPlan, rows: pl.DataFrame) -> dict[tuple[str, str], tupl
         rows: measures of the claim, as `check_rows` returns them.
 
     Returns:
-        For each pair of subclaim and variant: the quantity that stayed furthest from its limit, and the
-        largest share of this limit that the quantity took on any instance.
+        For each pair of subclaim and variant: the measured quantity that stayed furthest below its limit, and
+        its largest value on any instance as a share of this limit.
     """
     bounds = {}
     for subclaim in (subclaim for subclaim in claim.parts if subclaim.bound):

@@ -74,7 +74,7 @@ class ClaimComparison:
         stop: threshold that censors runs: the one at which they stop, or their target. None if there is no
             threshold, or if it censors no run of this comparison.
         treated_at_start, control_at_start: number of pairs in which this arm could take no step, because the
-            cost at which both arms are compared does not pay for one.
+            cost at which both arms are compared does not pay for a step.
         alternatives: the same comparison at all other settings that tuning may have chosen.
         tuning_outcomes: result of tuning for each arm; empty if an arm has none.
     """
@@ -227,10 +227,10 @@ def _compared(
     """Compare two methods at the chosen settings, and at the settings that tuning may have chosen instead.
 
     Args:
-        quantity: quantity of the condition.
+        quantity: the quantity that the condition compares, with the study and its tables.
         key: the two methods and their workloads.
         values: all runs of the condition's methods with their values, by workload.
-        outcome_of: see `comparisons`.
+        outcome_of: function that `outcome_lookup` returns. If it is None, the comparison has no alternatives.
     """
     study, compare = quantity.study, partial(_pair, quantity, backend, key)
     arms = [(arm, values[arm[0]].filter(method=arm[1])) for arm in quantity.condition.arms(key)]

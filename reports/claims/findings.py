@@ -33,9 +33,9 @@ def decided(compared: Sequence[ClaimComparison]) -> pl.DataFrame:
     """Return the table `findings`: the estimate, the p-values and the finding of each comparison.
 
     A claim holds only if all its comparisons hold. Therefore each comparison is supported by its own p-value
-    (an intersection-union test), while a single refuted comparison refutes the claim, so that p-values for
-    refutation are corrected by Holm's method. The p-values for the relation corrected by Holm's method are
-    in the table too; they show which comparisons hold jointly. Positive controls (comparisons that test a
+    (an intersection-union test). A single refuted comparison refutes the claim, so that p-values for
+    refutation are corrected by Holm's method. The table also has the p-values for the relation after Holm's
+    correction, which show the comparisons that hold jointly. Positive controls (comparisons that test a
     statement the source takes for granted) are corrected among themselves.
 
     Args:
@@ -119,7 +119,7 @@ def finding_of(comparison: ClaimComparison, refuting: float, relations: int) -> 
         relations: number of comparisons whose p-values are corrected together.
 
     Returns:
-        The finding, and columns of `findings`, as `_over_settings` returns them.
+        The finding, and the columns of `findings` that count other settings (`_over_settings`).
     """
     finding = _at_chosen(comparison, refuting)
     tuned = _over_settings(comparison, finding, relations)
@@ -204,14 +204,15 @@ def _seeds(comparison: ClaimComparison, relations: int) -> int | None:
 
 
 def _is_decided(comparison: ClaimComparison, relations: int) -> bool:
-    """Whether a comparison is supported or refuted, and tuning may not choose settings that change this.
+    """Whether a comparison is supported or refuted, with the same finding at other settings.
 
-    The p-value against the relation is multiplied by the number of comparisons (`relations`), the largest
-    factor with which Holm's method may correct it.
+    Other settings are those that tuning may have chosen instead. The p-value against the relation is
+    multiplied by the number of comparisons (`relations`), the largest factor with which Holm's method may
+    correct it.
     """
     refuting = min(1.0, relations * comparison.refuting_p_value)
     if _at_chosen(comparison, refuting) == "inconclusive":
-        return False  # skip the slow comparison at other settings, which cannot decide it any more
+        return False  # skip the slow comparison at other settings, which cannot change this result
     return finding_of(comparison, refuting, relations)[0] != "inconclusive"
 
 
@@ -222,7 +223,7 @@ def _tuning_seeds(comparison: ClaimComparison, tuned: Row, refuting: float, rela
     with the same finding, assuming that further seeds are like the present ones.
 
     Args:
-        tuned: columns of `findings`, as `finding_of` returns them.
+        tuned: columns of `findings` that count other settings, as `finding_of` returns them.
         refuting: p-value against the relation, corrected by Holm's method.
         relations: number of comparisons whose p-values are corrected together.
 

@@ -44,7 +44,7 @@ COSTS = {"steps_to_stop": measures.RUN_STEPS, "gradients_to_stop": measures.CHAR
 MIN_RATES = 3  # minimum number of learning rates for a trend, or for a share of learning rates won
 MIN_POINTS = 3  # minimum number of evaluations for a fitted line
 # A learning rate is near the control's best learning rate if the two differ at most by this factor.
-# Trends and shares of learning rates won use only learning rates near the control's best one.
+# Trends and shares of learning rates won use only learning rates near the control's best rate.
 NEAR_FACTOR = 10.0
 Floats = np.ndarray
 
@@ -139,7 +139,7 @@ class JudgedValue(Quantity):
     """
 
     def threshold(self, workload: str) -> float | None:
-        """Return the condition's floor if it has one, otherwise the threshold at which runs stop."""
+        """Return the condition's floor, or if it has no floor, the threshold at which runs stop."""
         floor: float | None = self.condition.floor
         return self.study.training.stop.get(self.condition.metric) if floor is None else floor
 
@@ -191,8 +191,8 @@ class ValueAtCost(JudgedValue):
             sides: the runs of the treated method and of the control, as `of_runs` returns them.
 
         Returns:
-            The columns of `Quantity.pairs`, and for both methods a column `affords`: the number of steps that
-            the budget pays for, null if the cost of a step is unknown.
+            One row per pair with the columns that `Quantity.pairs` returns, and for each method a column
+            `affords`: the number of steps that the budget pays for, null if the cost of a step is unknown.
         """
         both, metric, direction = self.affordable(pl.concat(sides)), self.condition.metric, self.direction
         curves, affords = recorded(self.tables, both, metric), both.select("run", "affords")
@@ -319,7 +319,7 @@ class StopCost(Quantity):
 
 
 class TargetSteps(Quantity):
-    """Steps until a run reached a target: the condition's own target if it has one, otherwise the study's."""
+    """Steps until a run reached the condition's target, or the study's target if the condition has none."""
 
     def threshold(self, workload: str) -> float | None:
         """Return the condition's target, or the study's target of the metric on the workload."""
@@ -340,7 +340,7 @@ class TargetSteps(Quantity):
 
 
 class ConvergenceSeconds(Quantity):
-    """Seconds until a run first has nearly its own best value; see `seconds_to_nearly_best`."""
+    """Seconds until a run first has 99.5 % of its own best value (`seconds_to_nearly_best`)."""
 
     def of_runs(self, runs: pl.DataFrame) -> pl.DataFrame:
         """Read the seconds of runs, as `seconds_to_nearly_best` defines them."""
@@ -491,7 +491,7 @@ class BestRate(Quantity):
 
 
 class RateGain(BestRate):
-    """Gain of the treated method over the control at learning rates near the control's best one.
+    """Gain of the treated method over the control at learning rates near the control's best rate.
 
     The gain is a trend over the learning rates or a share of them that the treated method wins (`GAINS`). It
     is compared with 0, which means no gain.
@@ -500,8 +500,8 @@ class RateGain(BestRate):
     def of_seed(self, rates: Floats, treated: Floats, control: Floats) -> tuple[float, float] | None:
         """Return the gain and the number 0, with which it is compared.
 
-        The result is None if fewer than `MIN_RATES` learning rates are near the control's best one, or if the
-        gain is not defined.
+        The result is None if fewer than `MIN_RATES` learning rates are near the control's best rate, or if
+        the gain is not defined.
         """
         near = _near(rates, treated, control, self.direction)
         if near.sum() < MIN_RATES:
@@ -526,7 +526,7 @@ def _near(rates: Floats, treated: Floats, control: Floats, direction: Direction)
 
 
 def _trend(rates: Floats, treated: Floats, control: Floats, direction: Direction) -> float:
-    """Return Kendall's tau-b between the learning rates and the gains of the treated method at them.
+    """Return Kendall's tau-b between learning rates and the treated method's gains at these rates.
 
     Raises:
         InputError: when gains are ratios of negative values.
@@ -546,7 +546,7 @@ def _trend(rates: Floats, treated: Floats, control: Floats, direction: Direction
 def _rates_won(_: Floats, treated: Floats, control: Floats, direction: Direction) -> float:
     """Return the share of learning rates that the treated method wins minus the share that the control wins.
 
-    A method wins a learning rate if its value there is better. Values that nearly tie count for neither.
+    A method wins a learning rate if its value there is better. Values that nearly tie count for no method.
     """
     distinct = ~tied(treated, control)
     won = float(np.mean((treated < control) & distinct) - np.mean((treated > control) & distinct))

@@ -35,8 +35,8 @@ def repeated(
 ) -> Iterator[tuple[ClaimComparison, bool]]:
     """Match the comparisons of a claim with the comparisons of a claim that repeats it.
 
-    Left out are positive controls (comparisons that test a statement the source takes for granted), and
-    comparisons for which the original or the repetition has no pair of runs.
+    Positive controls (comparisons that test a statement the source takes for granted) are left out.
+    Comparisons are left out too if the original or the repetition has no pair of runs.
 
     Args:
         deciding: comparisons of the claim that is repeated, on one backend.
@@ -60,7 +60,7 @@ def repeated(
 def repeats_of(
     plan: ReportPlan, tables: Mapping[str, Tables], compared: Sequence[ClaimComparison]
 ) -> Iterator[tuple[ClaimComparison, bool]]:
-    """Yield the result of `repeated` for every claim of a plan that a study repeats.
+    """Yield the comparisons of all claims that repeat another claim, and whether each keeps its direction.
 
     Args:
         tables: tables of each study, by the name of the study.

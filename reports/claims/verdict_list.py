@@ -42,7 +42,7 @@ class ClaimVerdict:
 
     The defaults describe a claim that was not run. Programs get all attributes down to
     `command_with_repeats`, which docs/reference/commands.md explains. Only pages and the terminal use the
-    following ones.
+    attributes after it, which are listed here.
 
     Args:
         comparisons: comparisons on the claim's backend, as `curvebench.reports.claims.wording.comparison`
@@ -226,7 +226,8 @@ def compared_of(plan: ReportPlan, findings: pl.DataFrame) -> dict[tuple[str, str
         findings: the table `findings`. Rows of claims that are not in the plan are left out.
 
     Returns:
-        For each pair (claim, backend), the results of `wording.comparison`.
+        For each pair (claim, backend), its comparisons with their texts, as `wording.comparison` returns
+        them.
     """
     claims_by_id, compared = _claims_by_id(plan), dict[tuple[str, str], list[dict[str, Any]]]()
     for row in findings.iter_rows(named=True):

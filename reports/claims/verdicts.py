@@ -173,7 +173,7 @@ def rule_of_runs(jobs: pl.DataFrame, claim: str, backend: str) -> str | None:
         jobs: the table `jobs` of the claim's study.
 
     Returns:
-        The hash; None if the jobs have different hashes, or if none of them recorded one.
+        The hash; None if the jobs have different hashes, or if no job recorded a hash.
     """
     planned = jobs.filter(pl.col("claim_rules").list.len() > 0, backend=backend)["claim_rules"].to_list()
     hashes = {next((entry["rule"] for entry in rules if entry["claim"] == claim), None) for rules in planned}

@@ -37,6 +37,7 @@ def control_in_words(key: ComparisonKey, number: float | None) -> str:
     """Return the label of the control: a method, a method on another workload, or a number.
 
     Args:
+        key: methods and workloads of the comparison.
         number: number that the treated method is compared with; None if the control is a method.
     """
     if key.control is None:
@@ -163,7 +164,7 @@ def _at_start(comparisons: Sequence[Row]) -> list[Row]:
 
 
 def _disambiguated(comparisons: Sequence[Row], *names: str) -> list[Row]:
-    """Add the key `of` to comparisons, with which a text can distinguish comparisons of the same names.
+    """Add the key `of` to comparisons, by which a text can distinguish comparisons with equal names.
 
     Args:
         names: columns with which the text names a comparison, such as treated, control and workload.
@@ -202,7 +203,8 @@ def repeat(study: StudyPlan, claim: Claim, comparisons: Sequence[Row]) -> dict[s
     Args:
         study: the study that repeats the claim.
         claim: the repeating claim.
-        comparisons: comparisons of the repeating claim that have pairs of runs in both studies, at least one.
+        comparisons: comparisons of the repeating claim that have pairs of runs in both studies. There must be
+            at least one.
     """
     flipped = [
         f"{row['treated']} and {row['control']}, {row['which']} {row['metric']} on {row['workload']}"

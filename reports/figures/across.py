@@ -142,7 +142,7 @@ def _rates_by_basis(
     coordinates.
 
     Args:
-        rates: result of `sensitivity`.
+        rates: quartiles of the metric by method and learning rate, as `sensitivity` returns them.
     """
     direction = cell.study.direction_of(metric)
     panels = {f"{basis} basis": basis for basis in bases}
@@ -165,11 +165,11 @@ def best_rates(rates: pl.DataFrame, direction: str) -> list[tuple[str, float, fl
     """Return for each method the learning rate with the best median.
 
     Args:
-        rates: result of `sensitivity`.
+        rates: quartiles of the metric by method and learning rate, as `sensitivity` returns them.
         direction: whether less or more of the metric is better.
 
     Returns:
-        Triples of method, learning rate and its median, sorted by method.
+        Triples of method, learning rate and the median at this rate, sorted by method.
     """
     ordered = rates.sort("median", descending=direction == "maximize", maintain_order=True)
     best = ordered.unique("method", keep="first", maintain_order=True)

@@ -52,7 +52,7 @@ def draw_all(plan: ReportPlan, log: Callable[[str], None]) -> int:
 def as_pdf(plan: ReportPlan, folder: Path) -> ReportPlan:
     """Return a copy of the plan whose figures are drawn as PDF files below `folder`.
 
-    Each study gets a folder below `folder`, and each published set gets a folder that contains those of its
+    Each study gets a folder below `folder`. Each published set gets a folder that contains the folders of its
     studies.
     """
 
@@ -86,8 +86,9 @@ def draw_figures(study: StudyPlan, tables: Tables, out: Path) -> list[Drawn]:
 def drawn_part(study: StudyPlan, tables: Tables) -> tuple[StudyPlan, Tables]:
     """Return the study and its tables with only the optimizers that its figures show.
 
-    If there are more than `MOST_DRAWN`, the figures show all optimizers that joining studies add, and of the
-    study's own optimizers the best by mean rank of the headline metric on the first backend.
+    If a study has more than `MOST_DRAWN` optimizers, the figures show all optimizers that joining studies
+    add, and the best of the study's own optimizers: those with the best mean rank by the headline metric on
+    the first backend.
     """
     if len(study.optimizers) <= MOST_DRAWN:
         return study, tables

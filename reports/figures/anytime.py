@@ -126,7 +126,8 @@ def anytime_of(boards: Sequence[Board], studies: Studies, out: Path) -> list[Any
 def draw_board(times: Runtimes, backend: str, name: str, out: Path) -> list[Drawn]:
     """Draw the two figures of a board.
 
-    The figure of profiles is left out if there is a single method, or if no method reaches its target.
+    The figure of profiles is left out if there is a single method, or if no method reaches the target of the
+    profiles.
 
     Args:
         times: times to the targets.
@@ -231,7 +232,7 @@ def _steps(panel: Axes, board: Shown, costs: Floats, low: float = 0.0, high: flo
 
     Args:
         costs: cost of each method on each instance, infinite if it did not solve the instance.
-        low, high: limits for the end of the horizontal axis.
+        low, high: smallest and largest cost at which the horizontal axis may end.
     """
     finite = costs[np.isfinite(costs)]
     at = np.geomspace(finite.min() * (1 if low else 0.7), np.clip(finite.max() * 1.4, low, high), POINTS)
@@ -245,7 +246,7 @@ def _log_ratio(panel: Axes, board: Shown, pair: tuple[int, int], ratios: Floats)
 
     Args:
         pair: indices of both methods.
-        ratios: result of `log_ratio_profile`.
+        ratios: sorted log2 ratios of the two methods' times, as `log_ratio_profile` returns them.
     """
     edges, edge = np.arange(len(ratios) + 1) + 0.5, float(np.abs(ratios).max())
     for index, sign in zip(pair, (-1, 1), strict=True):

@@ -39,14 +39,16 @@ def draw_targets(cell: FigureCell) -> Iterator[Drawn]:
 def target_times(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
     """Return the gradient evaluations, including the basis, until each run reached a target or ended.
 
-    A failed run never reaches the target, and its time is that of the longest run. The time of a run that is
-    at its target from the start is one evaluation instead of none, because times must be positive.
+    A failed run never reaches the target, and its time is the time of the longest run. The time of a run that
+    is at its target from the start is one evaluation instead of none, because times must be positive.
 
     Args:
-        runs: final runs of one workload on one backend, in the form that `evaluations_to_target` takes.
+        runs: final runs of one workload on one backend, with the column `step_evaluations` (gradient
+            evaluations that a step costs).
 
     Returns:
-        The rows of `evaluations_to_target` with columns time and reached (whether the target was reached).
+        The rows of `runs` that are not missing and whose study has a target for the metric, with the columns
+        time and reached (whether the target was reached).
     """
     evaluations = measures.evaluations_to_target(runs, metric)
     longest = pl.col("steps").max()
@@ -63,7 +65,7 @@ def _reached(cell: FigureCell, metric: str, threshold: float, times: pl.DataFram
     Args:
         metric: metric of the target.
         threshold: value of the metric at the target.
-        times: result of `target_times`.
+        times: time of each run, and whether it reached the target, as `target_times` returns them.
     """
     budgets = (times["time"] - times["basis_gradient_evaluations"].fill_null(0)).max()
     end = drawing.as_float(times["time"].max())
@@ -176,7 +178,7 @@ def _front(cell: FigureCell, by_cost: Mapping[str, Sequence[Standing]]) -> Drawn
     """Draw the headline metric against each cost, with a panel per cost.
 
     Args:
-        by_cost: result of `standings`.
+        by_cost: standings of all methods by each cost, as the function `standings` returns them.
     """
     study, methods = cell.study, next(iter(by_cost.values()))
     log_y = drawing.log_axes(study.direction, pl.Series([standing.value.low for standing in methods]))

@@ -115,11 +115,11 @@ class Grid:
     def limit_heights(
         self, bands: pl.DataFrame, start: str, direction: str, marks: pl.Series | None = None
     ) -> None:
-        """Limit the shared value axis to the values of the bands, and for a minimized metric near the start.
+        """Limit the shared value axis to the values of the bands.
 
-        The largest value at the start limits the axis: to ten times this value if the axis is logarithmic, or
-        to 0.2 times the range above it if the axis is linear. Otherwise runs that exploded would compress all
-        other curves.
+        For a minimized metric, the largest value at the start limits the axis further. A logarithmic axis
+        ends at ten times this value at the latest, a linear axis at 0.2 times the range above this value.
+        Otherwise runs that exploded would compress all other curves.
 
         Args:
             bands: columns lower_quartile, median, upper_quartile and `start`.
@@ -323,7 +323,7 @@ def optimizer_keys(looks: Mapping[str, Look], dashes: Mapping[str, Dashes] = {},
 
     Args:
         looks: colour and marker of an optimizer by label of the entry.
-        dashes: dash pattern by label; entries without one are solid.
+        dashes: dash pattern by label; an entry without a dash pattern is solid.
         style: further properties of Matplotlib's line.
     """
     style = {"markersize": 4, **style}

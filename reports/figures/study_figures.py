@@ -33,7 +33,7 @@ AXES = {
     "charged_evaluations": "gradient evaluations, basis included",
     "charged_seconds": "seconds of the run, basis included",
 }
-# For each horizontal axis that includes the cost of the basis, the axis that leaves it out.
+# For each horizontal axis that includes the cost of the basis, the axis that leaves this cost out.
 UNCHARGED = {
     "charged_evaluations": "gradient_evaluations",
     "charged_seconds": "run_seconds",
@@ -290,11 +290,11 @@ def _sensitivity(cell: FigureCell, metric: str, which: str, rates: pl.DataFrame)
         return cell.save(grid.figure, "sensitivity", stem, metric, facts)
 
 
-# --- parts of figures with a panel an optimizer --------------------------------------------------
+# --- figures with a panel for each optimizer -----------------------------------------------------
 
 
 def optimizer_panels(methods: Iterable[str], log: str) -> AbstractContextManager[Grid]:
-    """Create a figure with a panel for each optimizer among the methods; see `panel_grid`."""
+    """Create a figure with a titled panel for each optimizer among the methods (`panel_grid`)."""
     return drawing.panel_grid([Method.of(method).optimizer for method in methods], log)
 
 

@@ -56,7 +56,8 @@ class Matchups:
         direction: whether less or more of the quantity is better.
         is_count: whether the quantity is a count, which is shown without decimals.
         stop: threshold of the quantity at which runs stop; None if there is no threshold.
-        unknown_words: texts shown if nothing is known of the effect; see `EffectBounds`.
+        unknown_words: texts shown in place of the median and of the interval if nothing is known of the
+            effect.
         values: final runs with columns method, seed, value, and the bounds least and most of the value.
         methods: the methods that have values.
     """
@@ -180,7 +181,7 @@ def _texts(matchup: Matchups, methods: Sequence[str]) -> dict[str, Any]:
     """Return the texts that readers see of a matchup, for the script of the page.
 
     To keep the page small, methods are given by their index in `methods`. The value of `pairs` maps the first
-    method, and then the second method, to the result of `cells`.
+    method, and then the second method, to the texts of their comparison (`cells`).
     """
     pairs: dict[int, dict[int, list[str]]] = {}
     for (first, second), pairing in matchup.pairings.items():

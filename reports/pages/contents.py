@@ -86,7 +86,7 @@ class Version:
         return failures_of(self.jobs, faults)
 
     def best(self, narrowed: ReportPlan) -> tuple[list[ShownStudy], list[ClaimVerdict]]:
-        """Return the studies and claims for which this version is the best one.
+        """Return the studies and claims for which this version is the best version.
 
         Args:
             narrowed: the version's plan, reduced to the studies and claims for which no other version is
@@ -290,7 +290,10 @@ class SiteContents:
 
     @cached_property
     def claim_of(self) -> dict[str, dict[str, ClaimVerdict]]:
-        """Claims by id, by the name of the published set; the name of the local runs is ""."""
+        """Claims of each version by id; the key of a version is the name of its published set.
+
+        The local runs have the key "".
+        """
         return {item.plan.published: {claim.id: claim for claim in item.claims} for item in self.versions}
 
     @cached_property
@@ -308,7 +311,7 @@ class SiteContents:
 
     @cached_property
     def compared(self) -> ParityPlan | None:
-        """Plan of the comparison of backends, from the local runs or the last published set that has one."""
+        """Plan of the comparison of backends, from the local runs or the last set with such a plan."""
         return next((plan.parity for plan in (self.plan, *reversed(self.plan.archive)) if plan.parity), None)
 
     @cached_property

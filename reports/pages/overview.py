@@ -122,7 +122,7 @@ class Answer:
 
     @property
     def winners(self) -> tuple[Winner, ...]:
-        """The recommended method, and the method that ends best if it is a different one.
+        """The recommended method, and the method that ends best if it is another method.
 
         Empty if there are too few seeds to find one method better than another.
         """

@@ -136,7 +136,10 @@ def _environment(contents: SiteContents) -> Environment:
 
 
 def _figures(contents: SiteContents) -> list[tuple[str, Path, Rows]]:
-    """Return the figures of studies and property checks, in the form that `_write` takes."""
+    """Return a triple for the figures of each study, and for those of each version's property checks.
+
+    It consists of a folder relative to the site, the folder with the drawn files, and the list of figures.
+    """
     return [
         *((figure_folder(page.study.name), page.study.figures, page.figures) for page in contents.with_pages),
         *(

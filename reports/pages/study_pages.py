@@ -72,7 +72,8 @@ def _backend(problem: StudyProblem, figures: Rows, outcome_of: OutcomeLookup) ->
 
     Args:
         figures: list of the study's figures.
-        outcome_of: result of `curvebench.reports.claims.comparison.outcome_lookup`.
+        outcome_of: function that looks up the tuning outcome of a method, which
+            `curvebench.reports.claims.comparison.outcome_lookup` returns.
     """
     faults = faults_of(problem.study.name, problem.final)
     valid_runs = problem.tables.runs.filter(pl.col("outcome") != WORKLOAD_FAULT)
@@ -138,7 +139,8 @@ def settings_rows(problem: StudyProblem, outcome_of: OutcomeLookup) -> Rows:
     """Return a row with the setting of each method: the chosen learning rate, the rates tried, and ties.
 
     Args:
-        outcome_of: result of `curvebench.reports.claims.comparison.outcome_lookup`.
+        outcome_of: function that looks up the tuning outcome of a method, which
+            `curvebench.reports.claims.comparison.outcome_lookup` returns.
     """
     study, workload, backend = problem.study, problem.workload.name, problem.backend
     rates, final = _by_method(measures.chosen_rates(problem.runs)), _by_method(problem.final)

@@ -129,8 +129,8 @@ def read_provenance(folder: Path) -> Provenance:
     """Read the `provenance.json` of a set.
 
     Raises:
-        InputError: when the file lacks a key, or the set's verdicts follow from another version of the rules
-            than the one of this code.
+        InputError: when the file lacks a key, or when the set's verdicts were computed by another version of
+            the rules than the version of this code.
     """
     try:
         provenance = Provenance.model_validate_json((folder / PROVENANCE).read_bytes())
@@ -183,8 +183,8 @@ def _unplanned(file: str, unit: str, planned: Counts, present: Counts) -> Iterat
     Args:
         file: name of the table's file.
         unit: "runs" or "instances": what is counted in each cell.
-        planned: number in each cell of the plan.
-        present: number in each cell of the table.
+        planned: number of runs or instances in each cell of the plan.
+        present: number of runs or instances in each cell of the table.
     """
     wrong = sorted(cell for cell in {*planned, *present} if planned.get(cell, 0) != present.get(cell, 0))
     if wrong:
@@ -221,7 +221,8 @@ def _runs_there(runs: pl.DataFrame) -> Counts:
 def _instances_planned(plan: ChecksPlan) -> Counts:
     """Count the instances of each subclaim in a plan of property checks.
 
-    A subclaim with a bound has one more, because a search for the worst case adds at least one instance.
+    A subclaim with a bound (an upper limit) has one instance more, because a search for the worst case adds
+    at least one.
     """
     return {
         (claim.id, part.part, part.variant): part.instances + part.bound
@@ -292,7 +293,7 @@ def disagreements(folder: Path) -> list[str]:
 
 
 def _first_difference(file: str, stored: list[dict[str, Any]], computed: list[dict[str, Any]]) -> str:
-    """Return a sentence about the first stored value that differs from the computed one.
+    """Return a sentence about the first stored value that differs from the computed value.
 
     The result is empty if all values are equal.
 

@@ -1,8 +1,9 @@
 """Comparison of two published sets or reports, an earlier and a later side, row by row.
 
 A row compares a verdict, the median effect of one of a claim's comparisons, or the runs of a method. The
-answer of a row says whether the sides differ, agree, may do either (inconclusive), or only one side has the
-value. A claim's comparison sets a treated method against a control on runs with the same seeds.
+answer of a row says whether the sides differ or agree, whether this cannot be decided (inconclusive), or
+whether only one side has the value. A claim's comparison sets a treated method against a control on runs with
+the same seeds.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Contents of a published set: the tables that a report shows, with long curves thinned.
 
 A curve has the values of one metric at the recorded steps of a run. Thinning keeps only some of the steps,
-and all steps that decide a claim. Final runs use the setting that tuning chose; alternative runs use other
-settings that tuning may have chosen.
+but always the steps that decide a claim. Final runs use the setting that tuning chose; alternative runs use
+other settings that tuning may have chosen.
 """
 
 from __future__ import annotations

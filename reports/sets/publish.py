@@ -75,7 +75,7 @@ def renew(folder: Path, code: Revision) -> None:
 
     Args:
         folder: folder of the set.
-        code: as for `publish`.
+        code: commit of the code that computes verdicts and leaderboard, and whether files differ from it.
 
     Raises:
         InputError: when the folder contains no set, there is a new objection, or a table is damaged.
@@ -95,11 +95,12 @@ def _write(
         name: name of the set.
         plan: plan of the report or set to publish.
         waive: kinds of objections that do not prevent publication.
-        code: as for `publish`.
+        code: commit of the code that computes verdicts and leaderboard, and whether files differ from it;
+            None to read both from git.
         published: time of publication in ISO 8601.
 
     Raises:
-        InputError: when an objection is not waived, or a check of the set would refuse it.
+        InputError: when an objection is not waived, or when a check of sets would refuse the new set.
     """
     sets.check_seeds(plan.folders.get("seeds_of"))
     code = commit(PROJECT) if code is None else code

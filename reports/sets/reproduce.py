@@ -117,7 +117,7 @@ def run(called: Sequence[str]) -> ReportPlan:
     """Run a claim, and return the plan of its results without published submissions.
 
     Args:
-        called: result of `command`.
+        called: `snakemake` and its arguments, as `command` returns them.
 
     Raises:
         InputError: when Snakemake ends with an error.

@@ -51,7 +51,7 @@ def first_times(evaluations: Floats, values: Floats, targets: Floats) -> Floats:
     Args:
         evaluations: times at which values were recorded, increasing, shape (points,).
         values: recorded values, shape (points,); NaN counts as infinite.
-        targets: shape (targets,).
+        targets: values to reach, shape (targets,).
 
     Returns:
         Shape (targets,), infinite where a target was missed.
@@ -69,7 +69,7 @@ def share_reached(times: Floats, at: Floats) -> Floats:
     and Wild 2009); applied to `performance_ratios` it is Dolan and More's performance profile.
 
     Args:
-        times: shape (..., runs, targets).
+        times: time of each run to each target, shape (..., runs, targets).
         at: numbers of evaluations, increasing, shape (points,).
 
     Returns:
@@ -82,7 +82,8 @@ def shares_of_runs(times: Floats, at: Floats) -> Floats:
     """Return for each run the share of its targets that it has reached within each number of evaluations.
 
     Args:
-        times, at: see `share_reached`.
+        times: time of each run to each target, shape (..., runs, targets).
+        at: numbers of evaluations, increasing, shape (points,).
 
     Returns:
         Shape (..., runs, points).
@@ -124,7 +125,8 @@ def ecdf_bands(times: Floats, problems: Integers, at: Floats) -> Bands:
     resampled: a band says where the line would be with other seeds. It holds for one point at a time.
 
     Args:
-        times: shape (methods, instances, targets); an instance is a problem with a seed.
+        times: time of each method to each target, shape (methods, instances, targets); an instance is a
+            problem with a seed.
         problems: problem of each instance, shape (instances,).
         at: numbers of evaluations, increasing, shape (points,).
     """
@@ -154,7 +156,7 @@ def expected_running_time(times: Floats, lengths: Floats) -> Floats:
     `share_reached`).
 
     Args:
-        times: shape (runs, ...).
+        times: time of each run to the target, shape (runs, ...); further axes may be several targets.
         lengths: number of evaluations of each whole run, shape (runs,).
 
     Returns:
@@ -172,7 +174,7 @@ def performance_ratios(times: Floats) -> Floats:
     """Return each time divided by the smallest time of any method, infinite where the target was missed.
 
     Args:
-        times: shape (methods, instances).
+        times: time of each method to the target of each instance, shape (methods, instances).
     """
     fastest = times.min(axis=0)
     ratios = np.full(times.shape, np.inf)

@@ -52,8 +52,9 @@ class Question:
     """A relation that a claim asserts of gains, with the tests that support or refute it.
 
     Args:
-        relation: "better" requires a median gain above 0 that is at least the margin; "no_worse" a median
-            gain above minus the margin; "same" a median gain between minus the margin and the margin.
+        relation: "better" requires a median gain above 0 that is at least the margin, "no_worse" requires a
+            median gain above minus the margin, and "same" requires a median gain between minus the margin and
+            the margin.
         margin: smallest gain that matters, in the unit of the gains, above 0.
     """
 
@@ -66,12 +67,13 @@ class Question:
         return ROUNDING * max(1.0, self.margin)
 
     def p_value(self, gains: ArrayLike, most: ArrayLike | None = None) -> float:
-        """Return the one-sided p-value of the relation; for "same" the larger of two tests (TOST).
+        """Return the one-sided p-value of the relation; for "same" the larger p-value of two tests (TOST).
 
         The null hypothesis is that the median gain violates the relation, so that a small p-value supports
-        the relation. Gains that equal its border, up to rounding or a negligible difference, count against
-        the relation, since many ties keep the median at the border (`ties_against`). For censored gains, the
-        result is the largest p-value over all gains within the bounds.
+        the relation. The border of a relation is a gain at which it begins or ceases to hold. Gains that
+        equal the border, up to rounding or a negligible difference, count against the relation, since many
+        ties keep the median at the border (`ties_against`). For censored gains, the result is the largest
+        p-value over all gains within the bounds.
 
         Args:
             gains: shape (pairs,), above 0 where the treated method is better; infinities allowed.
@@ -86,13 +88,14 @@ class Question:
         return max(below, sign_p_value(ties_against(ends[-1] - self.margin, self.slack)))
 
     def refuting_p_value(self, gains: ArrayLike, most: ArrayLike | None = None) -> float:
-        """Return the one-sided p-value against the relation; for "same" twice the smaller of two tests.
+        """Return the one-sided p-value against the relation; for "same" twice the smaller of two p-values.
 
         The null hypothesis is that the median gain satisfies the relation, so that a small p-value refutes
         the relation. Gains that equal the margin up to rounding count for the relation.
 
         Args:
-            gains, most: see `p_value`.
+            gains: shape (pairs,), above 0 where the treated method is better; infinities allowed.
+            most: upper bounds of censored gains, whose lower bounds are `gains`; None where gains are known.
         """
         ends = _ends(gains, most)
         required = self.margin if self.relation == "better" else -self.margin
@@ -131,7 +134,7 @@ def decide(
         gains: shape (pairs,).
         refuting_p_value: `Question.refuting_p_value`, corrected for the number of the claim's relations,
             since a single refuted relation refutes the claim.
-        alpha: level of both tests.
+        alpha: significance level of both tests.
         most: upper bounds of censored gains, whose lower bounds are `gains`; None where gains are known.
     """
     medians = [median(end) for end in _ends(gains, most)]
@@ -174,8 +177,8 @@ def seeds_needed(
     Args:
         gains: shape (pairs,).
         relations: number of relations that the claim requires.
-        alpha: level of the tests.
-        most: see `decide`.
+        alpha: significance level of the tests.
+        most: upper bounds of censored gains, whose lower bounds are `gains`; None where gains are known.
 
     Returns:
         The number of pairs; None if even the largest of `SEEDS` is too small, or there is no pair.

@@ -44,8 +44,8 @@ Effect = Literal["ratio", "difference"]
 def sign_p_value(differences: ArrayLike) -> float:
     """Return the exact one-sided p-value of the sign test that paired differences tend to be below zero.
 
-    Assumes independent pairs and nothing of the shape of their differences. Zeros are left out (Hollander,
-    Wolfe and Chicken, Nonparametric Statistical Methods, 3rd ed., section 3.4).
+    Assumes independent pairs, and nothing about the distribution of their differences. Zeros are left out
+    (Hollander, Wolfe and Chicken, Nonparametric Statistical Methods, 3rd ed., section 3.4).
 
     Args:
         differences: shape (pairs,), infinities allowed; NaN is an error.
@@ -77,7 +77,7 @@ def _patterns_up_to(count: int) -> tuple[int, ...]:
 
 
 def effect_for(values: ArrayLike, direction: Direction) -> Effect:
-    """Return "ratio" for losses that are nowhere negative, "difference" for all other values."""
+    """Return "ratio" for values of a minimized metric that are nowhere negative, else "difference"."""
     finite = np.asarray(values, dtype=float)
     finite = finite[np.isfinite(finite)]
     return "ratio" if direction == "minimize" and (finite >= 0).all() else "difference"

@@ -112,7 +112,9 @@ def score_intervals(runs: pl.DataFrame, variants: Mapping[str, str] = {}, *, pai
     Assumes independent studies. Measured coverage: `docs/statistics.md`.
 
     Args:
-        runs, variants: see `time_ratios`.
+        runs: columns submission, workload, study, seconds, with one row per combination of the first three.
+            Null or infinite seconds, and absent studies, mean a missed target.
+        variants: base workload by the name of its variant.
         paired: whether studies of the same name are the same problem instances for all submissions (seeds);
             they are then drawn together.
 
@@ -122,7 +124,8 @@ def score_intervals(runs: pl.DataFrame, variants: Mapping[str, str] = {}, *, pai
         single study, nothing can be resampled, and bounds and tiers are null.
 
     Raises:
-        ValueError: see `time_ratios`.
+        ValueError: for a missing column, two rows of one study, seconds that are NaN or not above 0, or a
+            variant that is unknown or its own base.
     """
     contest = _contest(runs, variants)
     studies = _studies(runs, contest, paired)
@@ -139,10 +142,12 @@ def score_intervals(runs: pl.DataFrame, variants: Mapping[str, str] = {}, *, pai
 
 
 def _bounds(studies: Studies, contest: _Contest, resampled: np.ndarray) -> dict[str, np.ndarray]:
-    """Return scores and ranks with their intervals, each of shape (submissions,): see `score_intervals`.
+    """Return scores and ranks with the ends of their intervals, by column, each of shape (submissions,).
+
+    The function `score_intervals` describes how they are computed.
 
     Args:
-        resampled: medians of resampled studies, as `_resampled_medians` returns them.
+        resampled: medians of resampled studies, shape (resamples, submissions, workloads).
     """
     medians = np.stack([_medians(seconds) for seconds in studies], axis=-1)
     estimate = _scores(medians, contest)
@@ -173,10 +178,12 @@ def _widening(studies: Studies) -> float:
 
 
 def _tiers(studies: Studies, contest: _Contest, resampled: np.ndarray) -> np.ndarray:
-    """Return the tier of every submission, from 1 on: see `score_intervals`.
+    """Return the tier of every submission, a group of submissions with indistinguishable scores.
+
+    Tier 1 has the best submission; `score_intervals` describes how tiers are formed.
 
     Args:
-        resampled: medians of resampled studies, as `_resampled_medians` returns them.
+        resampled: medians of resampled studies, shape (resamples, submissions, workloads).
     """
     estimate = _scores(np.stack([_medians(seconds) for seconds in studies], axis=-1), contest)
     off = _scores(resampled, contest) - estimate

@@ -21,11 +21,11 @@ MIN_SEEDS = 5  # minimum number of seeds in each stratum (workload) for an inter
 
 
 def tied(first: ArrayLike, second: ArrayLike, negligible: float = NEGLIGIBLE) -> np.ndarray:
-    """Return whether values are equal, or finite and close: within `negligible` of the larger one.
+    """Return whether values are equal, or finite with a relative difference of at most `negligible`.
 
     Args:
         first, second: arrays that broadcast together.
-        negligible: relative difference.
+        negligible: difference up to which values tie, as a share of the larger absolute value.
     """
     first, second = np.asarray(first, dtype=float), np.asarray(second, dtype=float)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -64,8 +64,8 @@ def instance_ranks(frame: pl.DataFrame, descending: bool = False) -> pl.DataFram
     Values that the paired test calls a tie (see `tied`) share their rank.
 
     Args:
-        frame: columns seed (the instance), method and value, one row per method and seed; a diverged run is
-            infinite on the bad side; rows with a null value count as absent.
+        frame: columns seed (the instance), method and value, one row per method and seed. A diverged run has
+            the worst value, infinity or minus infinity; rows with a null value count as absent.
         descending: whether more is better.
 
     Returns:
@@ -108,13 +108,15 @@ def wins(frame: pl.DataFrame, descending: bool = False) -> pl.DataFrame:
     out, as in `instance_ranks`.
 
     Args:
-        frame, descending: see `instance_ranks`.
+        frame: columns seed (the instance), method and value, one row per method and seed. A diverged run has
+            the worst value, infinity or minus infinity; rows with a null value count as absent.
+        descending: whether more is better.
 
     Returns:
         Columns method, wins, count (instances), in the order of first appearance.
 
     Raises:
-        ValueError: see `instance_ranks`.
+        ValueError: when a method has two values on one instance, or a value is NaN.
     """
     complete, value = _whole_instances(frame), pl.col("value")
     best = complete.select((value.max() if descending else value.min()).over("seed")).to_series().to_numpy()

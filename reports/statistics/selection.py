@@ -42,8 +42,8 @@ def best_set(frame: pl.DataFrame, direction: Direction, alpha: float, negligible
     for the method that may be excluded. The set says nothing about the order inside it.
 
     Args:
-        frame: columns method, seed, value; a diverged run is infinite on the bad side; a row without a value
-            counts as absent.
+        frame: columns method, seed, value. A diverged run has the worst value, infinity or minus infinity; a
+            row without a value counts as absent.
         direction: whether less or more is better.
         alpha: probability with which a best method may be excluded.
         negligible: relative difference up to which a pair is a tie.

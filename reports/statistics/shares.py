@@ -90,7 +90,7 @@ def joined(intervals: list[tuple[float, float, float]]) -> tuple[float, float, f
     Medicine 27, 2008), the lower and the upper ones separately.
 
     Args:
-        intervals: estimate, low and high of each.
+        intervals: each estimate with the lower and the upper end of its interval.
     """
     estimates, lows, highs = np.array(intervals).T
     mean, count = float(estimates.mean()), len(estimates)
@@ -141,7 +141,7 @@ def _shares(group: pl.DataFrame) -> list[tuple[float, float, float, float]]:
     """Return time, share and the ends of the share's interval, for every time in the runs of one method.
 
     Args:
-        group: rows of the frame of `reached_shares` with one method.
+        group: one row per run with columns time and reached, as `reached_shares` takes them, of one method.
     """
     from scipy.stats import CensoredData, ecdf
 

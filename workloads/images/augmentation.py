@@ -30,16 +30,17 @@ class Augmentation:
     """Random changes of the images of a minibatch in training, in addition to random crops.
 
     A random half of the images is mirrored. MixUp averages two images, and CutMix pastes a box of one image
-    into another; the labels get weights in the same proportion. Each minibatch has one of the two, and the
-    same proportion and box for all examples, as in the authors' programs. Neighbours in the minibatch
-    (examples 2 k and 2 k + 1) are mixed with each other: their order is random anyway, and a microbatch of
-    even size contains both.
+    into another; the labels get weights in the same proportion. Each minibatch has either MixUp or CutMix,
+    with the same proportion and box for all examples, as in the programs of the methods' authors. Neighbours
+    in the minibatch (the first and second example, the third and fourth, and so on) are mixed with each
+    other, because the order of examples is random anyway, and a microbatch of even size contains both
+    neighbours.
 
     Args:
         mixup: alpha of the Beta distribution of MixUp's proportions (Zhang et al. 2018, Alg. 1); 0 for no
             MixUp.
         cutmix: alpha of the Beta distribution of CutMix's proportions (Yun et al. 2019, Alg. 1); 0 for no
-            CutMix. With both, each minibatch has one of them with probability 1/2.
+            CutMix. With MixUp and CutMix, each minibatch has either of them with probability 1/2.
         shift: largest number of pixels by which images are shifted along rows and columns; None for no
             shifts.
     """

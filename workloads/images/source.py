@@ -155,11 +155,11 @@ def image_sources(
 
     Args:
         folder: folder of the images.
-        choose: function that returns some of the sorted names of classes, sorted.
+        choose: function that takes the sorted names of all classes and returns the names to use, sorted.
         options: options of each `ImageSource`.
 
     Raises:
-        DataDamaged: if the index or the cache is damaged, or too many images are.
+        DataDamaged: if the index or the cache is damaged, or if too many images are damaged.
     """
     lines = read_index(index_file(folder))
     names = sorted({line.category for line in lines})

@@ -120,8 +120,8 @@ def residual_logits(
 ) -> tuple[Array, Arrays]:
     """Return the outputs (examples, classes) and the new state.
 
-    In training, batch norm uses the mean and variance of the batch, and the running statistics are updated
-    with these; the running variance is the unbiased one. Otherwise batch norm uses the running statistics,
+    In training, batch norm uses the mean and variance of the batch. The running statistics are updated with
+    this mean and with the unbiased variance of the batch. Otherwise batch norm uses the running statistics,
     which do not change.
 
     Args:
