@@ -10,6 +10,7 @@ import shutil
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ import pytest
 from curvebench.__main__ import main
 from curvebench.reports.claims.verdict_list import ClaimVerdict
 from curvebench.reports.pages.contents import checked_against
+from curvebench.reports.rendering import text_of
 from curvebench.results.archive import best_of, read_archive, shown_plans, with_figures
 from curvebench.spec.errors import InputError
 from curvebench.spec.plan import ReportPlan, read_plan
@@ -169,6 +171,13 @@ def test_what_disagrees_comes_first_and_what_is_inconclusive_next():
     )
     told = [(one.local.id, one.agreement) for one in found]
     assert told == [("c", "disagrees"), ("b", "open"), ("a", "agrees")]
+    plan = ReportPlan(scale="quick", studies=())
+    own, spent = SimpleNamespace(plan=plan, studies=[], claims=[]), {"jobs": 0, "total_seconds": 0.0}
+    summary = text_of("summary", own=own, checked=found, spent=spent, verdicts=[], site="", snakemake="")
+    agreement = (
+        "c DIFFER from the published sets; 1 of 3 claims agree with the published sets, 1 inconclusive"
+    )
+    assert f"Published: {agreement} here or there" in summary
 
 
 def test_an_interruption_leaves_the_old_site_whole(rendered: Rendered, monkeypatch: pytest.MonkeyPatch):

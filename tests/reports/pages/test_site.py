@@ -133,7 +133,7 @@ def test_rendering_says_what_it_is_at_and_a_second_one_removes_stale_pages_and_n
     monkeypatch.setattr("curvebench.reports.pages.site.SITE", site)
     own = changed_plan(plan, tmp_path, lambda raw: raw.update(folders={"study_folder": "my studies"}))
     site_of(changed_plan(own, tmp_path, lambda raw: raw["studies"].pop()), tmp_path)
-    assert "--config 'study_folder=my studies' studies=all;" in capsys.readouterr().out
+    assert "--config 'study_folder=my studies' studies=all (" in capsys.readouterr().out
     assert not (site / "study_convex.html").exists()
     assert DOCUMENTATION in (site / "index.html").read_text(), "the site is in its default place now"
     assert (site / "mine.txt").read_text() == "kept"
