@@ -1,8 +1,10 @@
-"""Worker process of the gate: it prepares the kernel cases of one commit, and takes samples on request.
+"""Worker process of the gate (`benchmarks.gate`, the test for slowdowns between two commits).
 
-The gate and the worker exchange lines of JSON. The worker first writes `{label: {"calls": ..., "sizes":
-...}}` for the cases whose label contains the pattern. It then answers each line `{"label": ..., "calls":
-...}` with the seconds of one call. The kernel cases are imported from the checkout that PYTHONPATH names.
+It prepares the kernel cases of one commit, and takes samples on request. Its arguments are the folder of the
+checkout and a pattern. The gate and the worker exchange lines of JSON. The worker first writes `{label:
+{"calls": ..., "sizes": ...}}` for the cases whose label contains the pattern; `calls` is a number of calls
+that takes long enough for a sample. It then answers each line `{"label": ..., "calls": ...}` with the seconds
+of one call. The kernel cases are imported from the checkout that PYTHONPATH names.
 """
 
 from __future__ import annotations

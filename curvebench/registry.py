@@ -36,8 +36,9 @@ class Origin:
 
     Args:
         modules: modules of this project, by dotted name.
-        files: other files. The key is `file:` and the path of a single file, or `package:` and the path of a
-            file in an installed package, which is the same on every machine.
+        files: other files. The key of a single file is `file:` and its path. The key of a file in an
+            installed package is `package:` and its path inside the package, so that the key is the same on
+            every machine.
         packages: distributions of other libraries, whose versions matter.
     """
 

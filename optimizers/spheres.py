@@ -24,7 +24,7 @@ from curvebench.optimizers.others import others_option, with_fallback
 from curvebench.optimizers.rule import LEARNING_RATE, ParameterRole, Rule, configured
 from curvebench.spec.values import choice
 
-# In parameters of these kinds, each slice along the first axis is a vector.
+# Parameters of these kinds: each slice along the first axis is a vector.
 ROWS = (*LAYER_KINDS, "embedding")
 OTHERS = others_option("biases, norms and single numbers")
 # Relative errors up to this number times the entries of a vector times eps count as rounding errors.
@@ -132,7 +132,7 @@ def steepest_l1(ops: Ops, tangent: Array, point: Array, rounding: Array) -> Arra
     slope by 4 or more, and the method ends when the pair of intervals no longer changes.
     """
     weight, signed = ops.abs(point), -ops.sign(point) * tangent
-    is_free = weight == 0  # For such an entry, the interval is empty or contains all numbers.
+    is_free = weight == 0  # The interval of such an entry is empty or contains all numbers.
     divisor = ops.where(is_free, ops.ones_like(weight), weight)
     size = ops.sum(ops.abs(tangent), axis=-1, keepdims=True)
     free = ops.max(ops.where(is_free, ops.abs(tangent), 0.0), axis=-1, keepdims=True)
@@ -220,7 +220,7 @@ def _trust_region(norm: str) -> Step:
 
     def step(ops: Ops, grad: Array, point: Array, rate: Array) -> Array:
         unit, _ = normalized(ops, point, -1)
-        # Such a small entry of w changes w^T z by less than rounding, and dividing by it could overflow.
+        # A small entry of w like this changes w^T z by less than rounding, and dividing by it could overflow.
         unit = ops.where(ops.abs(unit) <= rank_cutoff(ops, 1) ** 2, ops.zeros_like(unit), unit)
         tangent, rounding = unit_tangential(ops, grad, point)
         # Adding 0 times the gradient makes the result NaN if the gradient is not finite.

@@ -73,7 +73,7 @@ def ratio_writer(together: Iterable[float | None]) -> Callable[[float | None], s
     fine = all(near) or any(value != 1 and f"{value:.3f}" == "1.000" for value in finite)
 
     def write(value: float | None) -> str:
-        # With a fixed number of decimals, smaller ratios would lose digits and larger ratios have too many.
+        # A fixed number of decimals would cost smaller ratios digits and give larger ratios too many.
         if value is None or not 0.1 <= abs(value) < 999.5:
             return number(value)
         return f"{value:.{4 if fine else 3}f}".replace("-", MINUS)

@@ -226,7 +226,7 @@ REASONS = (
     "refuted",  # `count` of `of` comparisons refute the claim
     "inconclusive",  # `count` of `of` comparisons are inconclusive
     "control_unmet",  # `count` of `of` positive controls are not supported, so that the runs decide nothing
-    "held",  # `count` of `of` random instances satisfy all measures
+    "held",  # all measured numbers are within their limits on `count` of `of` random instances
     "undecided",  # `count` of `of` instances are undecided, since a confidence interval contains a limit
     "missed",  # `count` of `of` subclaims are violated; `names` has their names
     "untested",  # `count` subclaims have an untested bound; the one in `names` reaches the share `value`

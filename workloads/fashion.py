@@ -100,7 +100,7 @@ def parse_idx(content: bytes) -> np.ndarray:
 
 SIDE = 28  # height and width of an image, in pixels
 TRAIN, TEST, CLASSES = 60_000, 10_000, 10  # numbers of training and test images, and of classes
-# For the ReLU networks, shares of the standard test set that become the validation and test splits.
+# Shares, for the ReLU networks, of the standard test set that become the validation and test splits.
 HELD_OUT = {"validation": 0.25, "test": 0.75}
 HEAD_WIDTH = 16  # units of an attention head
 # Arguments of `Workload` that all workloads of this file share.

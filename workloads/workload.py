@@ -23,7 +23,7 @@ from curvebench.workloads.arguments import Array, Arrays, Ops, Random, Settings
 # The executor computes these two metrics itself when a workload declares them.
 # GRADIENT_NORM is the Euclidean norm of the full-batch gradient.
 # MINIBATCH_LOSS is the mean minibatch loss of the steps since the last evaluation.
-# At step 0, it is the loss of the first step's minibatch.
+# The value at step 0 is the loss of the first step's minibatch.
 GRADIENT_NORM, MINIBATCH_LOSS = "gradient_norm", "minibatch_loss"
 
 

@@ -121,8 +121,9 @@ class LocalCoordinates:
         blocks, factors = self.blocks, []
         for number, (factor, length) in enumerate(zip(self.factors, self.lengths, strict=True), start=1):
             growth = eta[blocks[f"m{number}"]]
-            # the entries of growth sum to 0: the last entry is minus the sum of all other entries
             if isinstance(self.origin, KroneckerSpectrum):
+                # A Kronecker factor has determinant 1, so the changes of log d must sum to 0. The coordinates
+                # contain all changes but the last, which is minus the sum of the others.
                 growth = ops.asarray(np.eye(length)[:, :-1] - np.eye(length)[:, -1:]) @ growth
             skews = ops.asarray(_skews(length).reshape(-1, length * length))
             skew = ops.reshape(eta[blocks[f"M{number}"]] @ skews, (length, length))

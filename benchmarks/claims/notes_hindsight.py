@@ -173,8 +173,9 @@ def _diagonal_equal_norm(random: Random) -> Iterator[Measure]:
     """Check that the bounds of eqs. 38 and 32 are equal only if |delta_i| is proportional to sqrt(sum_t
     g_ti^2).
 
-    If one |delta_i| is multiplied by e^s and another by e^-s, s from 0.3 to 1, the ratio of the two bounds is
-    below 0.9988 for square roots from 0.5 to 2 in at most 6 dimensions.
+    The check starts from proportional values, and multiplies each |delta_i| by e^s or e^-s, at least one by
+    each, with s from 0.3 to 1. If the square roots of sum_t g_ti^2 lie between 0.5 and 2, in at most 6
+    dimensions, the ratio of the bound of eq. 38 to the bound of eq. 32 is then below 0.9988.
     """
     size = int(random.integers(2, 7))
     roots = random.uniform(0.5, 2, size)

@@ -238,7 +238,7 @@ def _strict(random: Random) -> Iterator[Measure]:
     opposed[j, j] = -scale
     for name, hessian in (("l1", mixed), ("linfinity", opposed)):
         constant, _ = operator_norm(hessian, name)
-        # In the l1 norm, the quotient is largest in this direction.
+        # The quotient is largest in this direction in the l1 norm.
         equal = np.eye(size)[[i]] + np.eye(size)[[j]]
         steps = np.concatenate([random.standard_normal((200, size)), np.eye(size), equal, _signs(size)])
         errors = np.abs(np.einsum("si,ij,sj->s", steps, hessian, steps))

@@ -43,7 +43,7 @@ MEASURES = 60
 # A measure has an error probability of 5 %, which suffices since all measures must be satisfied.
 SUPPORT = 1 - 2 * 0.05
 # Level of the interval whose upper end decides refutation.
-# All measures together have an error probability of 5 %, since one failed measure refutes.
+# The error probability of all measures together is 5 %, since one failed measure refutes.
 REFUTATION = 1 - 2 * 0.05 / MEASURES
 MEAN_RATES = (0.25, 0.5, 1.0, 2.0, 4.0)  # beta_1
 CURVATURE_RATES = (0.05, 0.1, 0.2, 0.4, 0.8)  # beta_2
@@ -330,7 +330,7 @@ def _losses(
     return run(1, sizes.seeds, RATES[[best]])[:, 0]
 
 
-# Both tie tolerances are compared with the same baselines.
+# The two tie tolerances are compared with the same baselines.
 _baseline_losses = lru_cache(maxsize=32)(_losses)
 
 

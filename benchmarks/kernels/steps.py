@@ -78,7 +78,7 @@ LEARNING_RATE = 0.1
 # Number of steps after which the result of a rule is compared with its reference.
 STEPS = 3
 TOLERANCE = {"float64": 1e-13, "float32": 2e-6}
-# By rule, hyperparameters that differ from their defaults.
+# Hyperparameters of each rule that differ from their defaults.
 # All steps have the same gradient, so that statistics of Shampoo and SOAP are singular or nearly singular.
 # A large epsilon keeps the difference between float32 and float64 small.
 # For Shampoo, the difference is 3e-2 with epsilon 1e-6, and 2e-7 with 10. For SOAP, it is 3e-6 with 10.

@@ -70,7 +70,7 @@ class TorchOps(Ops):
         return normalized, mean, torch.clamp(inverse_deviation**-2 - epsilon, min=0.0)
 
     def from_basis(self, bases: Any, coordinates: Array) -> Array:
-        return coordinates @ bases.mT  # for small matrices, einsum would take up to four times as long
+        return coordinates @ bases.mT  # einsum would take up to four times as long for small matrices
 
     def to_basis(self, bases: Any, vectors: Array) -> Array:
         return vectors @ bases

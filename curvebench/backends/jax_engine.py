@@ -218,7 +218,7 @@ class _Loop:
     def _works(self, steps: Array) -> list[Work]:
         """Return the amortized work of each step."""
         # Do not read the numbers of the steps if all steps do the same amortized work.
-        # For short steps, reading the numbers would take longer than the steps.
+        # Reading the numbers would take longer than short steps.
         if len(self.programs) == 1:
             return list(self.programs) * len(steps)
         return [self.update.work_of(round(number)) for number in np.asarray(steps).tolist()]

@@ -39,8 +39,8 @@ MULTIPLICATIONS_WORTH_COMPILING = 1e13
 # Compilation takes about 15 s, and an eager update takes about 14 ns per entry longer than a compiled update.
 ENTRIES_WORTH_COMPILING = 1 << 30
 # Number of steps of a run from which updates are compiled on a GPU, for the rule with the most kernels.
-# To start the kernels of this rule, SOAP, takes about 5 ms per step of ResNet-34.
-# To compile the updates for its 12 shapes of parameters took the host of an H100 more than 224 s.
+# Starting the kernels of this rule, SOAP, takes about 5 ms per step of ResNet-34.
+# Compiling the updates for its 12 shapes of parameters took the host of an H100 more than 224 s.
 STEPS_WORTH_COMPILING = 50_000
 
 

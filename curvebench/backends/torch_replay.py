@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from curvebench.steps.derivatives import Evaluation, StepInfo
 
 # Largest size of all results of operations for which an evaluation is recorded.
-# In larger evaluations, the time between the operations is negligible.
+# The time between the operations is negligible in larger evaluations.
 MAX_BYTES = 1 << 28
 # Tags of operations that cannot be replayed: they draw random numbers, or return numbers to the host.
 # The host may use such a number in an `if`, whose other branch would not be recorded.
@@ -70,7 +70,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch has no types 
         if len(self.nodes) < len(arguments):
             raise _NotReplayable("two arguments are the same")
         self.calls: dict[Any, Any] = {}  # nodes of the graph by operation and arguments
-        # All results stay in memory, so that no other tensor gets the memory, and the key, of a result.
+        # Every result stays in memory, so that no other tensor gets the memory, and the key, of a result.
         self.results: list[torch.Tensor] = []
         self.bytes = 0
 

@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from typing import Any
 
 ADAMW = "torch:torch.optim.AdamW"
-# For optimizers that accept only matrices: AdamW updates all other parameters.
+# Optimizers that accept only matrices: AdamW updates all other parameters.
 MATRICES = {"groups": {"weight": {}, "others": {"optimizer": ADAMW}}}
-# For optimizers whose parameter groups say for which parameters the update is orthogonalized.
+# Optimizers whose parameter groups say for which parameters the update is orthogonalized.
 USE_MUON = {"groups": {"weight": {"use_muon": True}, "others": {"use_muon": False}}}
-# For optimizers that compute two gradients per step, and therefore call a closure.
+# Optimizers that compute two gradients per step, and therefore call a closure.
 TWICE = {"base_optimizer": "torch:torch.optim.SGD", "closure": True}
-# For transformations of Optax that need the value of the loss.
+# Transformations of Optax that need the value of the loss.
 VALUE = {"value": True}
-# For optimizers that wrap another optimizer.
+# Optimizers that wrap another optimizer.
 AROUND = {"optimizer": ADAMW}
 
 NEEDED: Mapping[str, Mapping[str, Any]] = {

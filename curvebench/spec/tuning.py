@@ -267,7 +267,7 @@ class Axis(Document):
             values = np.exp(np.log(self.low) + unit * (np.log(self.high) - np.log(self.low)))
         else:
             values = self.low + unit * (self.high - self.low)
-        # By rounding, exp(log(high)) may be slightly larger than `high`.
+        # exp(log(high)) may be slightly larger than `high`, by rounding.
         return np.clip(values, self.low, self.high)
 
 
@@ -439,7 +439,7 @@ class ParzenSearch(SpaceSearch):
             return self.spread(self.at_once, random)
         import optuna
 
-        # Without this call Optuna prints a line for each search.
+        # Optuna would otherwise print a line for each search.
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         seed = int(random.integers(2**31)) + number
         sampler = optuna.samplers.TPESampler(n_startup_trials=self.at_once, constant_liar=True, seed=seed)

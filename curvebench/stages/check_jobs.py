@@ -71,7 +71,7 @@ def check(claims: Iterable[PropertyClaim], scale: str, title: str) -> Checked:
                     checked.traces.append(row)
                     continue
                 checked.rows.append(row)
-                # For the progress bar, all searches of a subclaim together count as one instance.
+                # Searches of a subclaim together count as one instance for the progress bar.
                 done = min(row.instance, part.count(scale))
                 if done > reported:
                     progress.advance(done - reported, f"({claim})")

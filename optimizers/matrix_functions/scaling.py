@@ -21,7 +21,7 @@ def normalized(ops: Any, array: Any, axis: int | tuple[int, ...]) -> tuple[Any, 
     """
     largest = ops.max(ops.abs(array), axis=axis, keepdims=True)
     scaled = array / ops.where(largest == 0, 1.0, largest)
-    # At least one scaled entry is 1 if the array is not 0.
+    # One scaled entry or more is 1 if the array is not 0.
     length = ops.maximum(ops.sqrt(ops.sum(ops.square(scaled), axis=axis, keepdims=True)), 1.0)
     return scaled / length, largest * length
 

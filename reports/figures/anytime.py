@@ -25,7 +25,7 @@ from curvebench.reports.statistics.anytime import SHARES_LEFT, Bands, Floats
 from curvebench.reports.statistics.ranks import MIN_SEEDS
 from curvebench.spec.method import Method
 
-# At most COLOURED methods are drawn in colour, all other methods in grey.
+# Only COLOURED methods are drawn in colour, all other methods in grey.
 # The coloured methods are the HIGHEST methods by final share of targets reached, and the best by area.
 COLOURED, HIGHEST = 6, 3
 # Index of the target of the profiles, at which 0.01 of the distance from start to best value remains.

@@ -173,7 +173,7 @@ class Grid:
         for panel in self.panels.values():
             for axis in (panel.xaxis, panel.yaxis):
                 axis.label.set_visible(False)
-                axis.set_label_coords(0.5, 0.5)  # With a fixed position, Matplotlib need not search for one.
+                axis.set_label_coords(0.5, 0.5)  # Matplotlib need not search for a position.
             plain_ticks(panel, 1.3)
             if panel in lowest_row:
                 panel.tick_params(labelbottom=True)
@@ -253,7 +253,7 @@ def plain_ticks(panel: Axes, decades: float) -> None:
             axis.set_major_formatter(FuncFormatter(power_of_ten))
             axis.set_minor_locator(NullLocator())
         else:
-            axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))  # At most six labels fit a panel.
+            axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))  # A panel has room for six labels.
             axis.set_major_formatter(FuncFormatter(lambda value, _: plain(value)))
 
 

@@ -172,7 +172,7 @@ def _answer(problem: measures.StudyProblem) -> Answer:
         at_end = measures.median_by_method(values)
         ended = [name for name in study.methods if name in at_end]
         order = sorted(ended, key=lambda name: sign * at_end[name].median)
-        # Of several methods that reach the target first, the method that ends best is recommended.
+        # If several methods reach the target first, the method that ends best is recommended.
         first = best_methods_of(times, "minimize", order)
         fewest = median_interval(times.filter(method=first.method)["value"].to_numpy())
         if isfinite(fewest.median):

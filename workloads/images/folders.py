@@ -18,7 +18,7 @@ from curvebench.workloads.data import FOLDER_VARIABLE, DataDamaged
 from curvebench.workloads.images.decoding import decode
 from curvebench.workloads.workload import DataMissing
 
-# For each split, the names that its folder may have.
+# Names that the folder of each split may have.
 PARTS: Mapping[str, tuple[str, ...]] = {
     "train": ("train",),
     "validation": ("val", "validation"),
