@@ -79,7 +79,7 @@ def _estimate_seeds(
             engine, decompose = _engine_of(job, loaded)
             with job.clock.phase("compile"):
                 estimation = sampler(sampling, engine, instance.problem, instance.random), decompose
-        with job.clock.phase("step" if sampling.count else "data"):
+        with job.clock.phase("step"):
             arrays = job_parts.estimate(basis, instance, *estimation)
         for name in [name for name in arrays if name.startswith("matrix")]:
             arrays[name] = arrays[name].astype(dtype)
