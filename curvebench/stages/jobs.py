@@ -27,7 +27,7 @@ from curvebench.spec.job import ChecksSpec, RunsSpec, read_spec
 from curvebench.stages.devices import joules_used, reserve_gpu
 from curvebench.stages.job import PARTS, Job
 from curvebench.stages.supervision import DONE, Failure, Interrupted, Supervision, failure_of
-from curvebench.timing.clocks import limit_threads
+from curvebench.timing.clocks import limit_threads, process_seconds
 
 # Module and function of each stage. Import a module only when needed, since each imports large libraries.
 STAGES: Mapping[str, tuple[str, str]] = {
@@ -200,7 +200,9 @@ def _row(job: Job, facts: Mapping[str, Any], waited: float) -> dict[str, Any]:
         waited: seconds of waiting for a free GPU, which are subtracted from the total.
     """
     spec, seconds = job.spec, job.clock.seconds
-    total = _total_seconds(job.supervision.since) - waited + job.clock.earlier
+    since = job.supervision.since
+    elapsed = process_seconds() if since is None else time.monotonic() - since
+    total = elapsed - waited + job.clock.earlier
     rules = spec.claim_rules if isinstance(spec, RunsSpec | ChecksSpec) else {}
     return {
         **facts,
@@ -226,20 +228,6 @@ def _joules_since(joules: float | None, device: str | None, job: Job) -> float |
     """
     now = None if job.clock.earlier else joules_used(device)
     return None if now is None or joules is None else now - joules
-
-
-def _total_seconds(since: float | None) -> float:
-    """Return the seconds since a worker received the job, or since this process started."""
-    if since is not None:
-        return time.monotonic() - since
-    stat = Path("/proc/self/stat")
-    if hasattr(time, "CLOCK_BOOTTIME") and stat.exists():
-        # Use times since the start of the machine: the date of a start is rounded to seconds (proc(5)).
-        ticks = int(stat.read_text().rpartition(")")[2].split()[19])
-        return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
-    import psutil
-
-    return time.time() - psutil.Process().create_time()
 
 
 def _forget_peak_memory() -> None:

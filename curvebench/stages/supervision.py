@@ -246,10 +246,9 @@ class _Supervisor:
             try:
                 status = self.child.wait()
             # Ctrl-C reaches a child process directly, so only wait for its end.
-            # A worker needs no signal, since it ends when its supervisor ends.
+            # A worker needs no signal, since it ends when the connection to its supervisor is closed.
             except KeyboardInterrupt:
-                if not isinstance(self.child, Worker):
-                    self.child.wait()
+                self.child.wait()
                 return 128 + signal.SIGINT
             if status in (0, BAD_INPUT):
                 return status

@@ -159,12 +159,10 @@ def work(connection: socket.socket, folder: Path, main: Callable[[list[str]], in
         folder: folder with the sockets of workers that have no job.
         main: function that runs a command of `curvebench` and returns its exit status.
     """
-    import psutil
+    from curvebench.timing.clocks import process_seconds
 
-    started = psutil.Process().create_time()
-    seconds_before: float = (
-        time.time() - started
-    )  # the start of this process counts as a part of its first job
+    seconds_before = process_seconds()  # the start of this process counts as a part of its first job
+    started = time.time() - seconds_before
     following: socket.socket | None = connection
     while following is not None and not _has_old_sources(started):
         _compute(following, main, seconds_before)

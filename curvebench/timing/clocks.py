@@ -36,6 +36,18 @@ def calls_for(run: Callable[[], None], seconds: float) -> int:
     return max(1, math.ceil(seconds / fastest))
 
 
+def process_seconds() -> float:
+    """Return the seconds since this process started."""
+    stat = Path("/proc/self/stat")
+    if hasattr(time, "CLOCK_BOOTTIME") and stat.exists():
+        # Use times since the start of the machine: the date of a start is rounded to seconds (proc(5)).
+        ticks = int(stat.read_text().rpartition(")")[2].split()[19])
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    import psutil
+
+    return time.time() - psutil.Process().create_time()
+
+
 def one_thread_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of a child process whose numerical libraries use one thread each."""
     return {**environment, **dict.fromkeys(THREAD_VARIABLES, "1")}

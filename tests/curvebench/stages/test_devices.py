@@ -220,7 +220,7 @@ def test_waiting_for_a_gpu_is_not_job_time(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(jobs, "reserve_gpu", lambda: devices.ReservedGpu("0", waited))
     monkeypatch.setattr(jobs, "_check_device", lambda job: None)
     monkeypatch.setattr(jobs, "_compute", lambda job: None)
-    monkeypatch.setattr(jobs, "_total_seconds", lambda since: 1234.0)
+    monkeypatch.setattr(jobs, "process_seconds", lambda: 1234.0)
     path = written(SWEEP.changed(device="gpu"), tmp_path)
     (row,) = pl.read_parquet(jobs.run_job(path, tmp_path, 1) / "jobs.parquet").to_dicts()
     assert row["total_seconds"] == row["other_seconds"] == 1234.0 - waited
