@@ -123,7 +123,7 @@ def standings(study: StudyPlan, tables: Tables, method: str) -> dict[str, Standi
     return standing_of
 
 
-def newcomers(study: StudyPlan, tables: Tables) -> list[Placed]:
+def submissions(study: StudyPlan, tables: Tables) -> list[Placed]:
     """Return the submissions that join a study, each with its place on the study's board.
 
     Args:
@@ -243,7 +243,7 @@ def _lost(lost: pl.DataFrame) -> str:
 
 def as_text(placed: Placed) -> str:
     """Format the results of a submission as text for people."""
-    return text_of("newcomer", placed=placed)
+    return text_of("submission", placed=placed)
 
 
 def as_json(placed: Placed) -> dict[str, Any]:
