@@ -37,8 +37,8 @@ NULL = "null"
 # If a number of evaluations is invalid, the message suggests at most this many valid numbers.
 MAX_OFFERED = 4
 
-# Keys whose values `converted` leaves unchanged, because users name keys in them: options, and metrics
-DEFINITIONS = ("optimizers", "workloads", "bases", "targets")
+# Keys whose values `converted` leaves unchanged, since they are mappings by names of options or metrics
+DEFINITIONS = ("optimizers", "workloads", "workload", "bases", "settings", "space", "targets")
 LETTERS = re.compile(r"[a-z0-9_-]+")
 
 
