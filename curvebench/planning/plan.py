@@ -783,9 +783,10 @@ def _census(
     checked: Mapping[str, tuple[str, PropertyClaim]],
     decided: Collection[str],
 ) -> tuple[plans.UnrunClaim, ...]:
-    """Return the claims, of studies and of property checks, that neither this plan nor a published set decides.
+    """Return all claims that neither this plan nor a published set decides.
 
-    The census is only checked: each claim in it must be a claim of a study or of a property check.
+    They are claims of studies, or are decided by property checks. The census is only checked: each claim in
+    it must be a claim of a study or of a property check.
 
     Args:
         config: the configuration.
