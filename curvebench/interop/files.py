@@ -81,7 +81,7 @@ def _make_importable(files: Sequence[Path]) -> None:
         sys.path.append(str(folder))
     for top in dict.fromkeys(folder / file.relative_to(folder).parts[0] for file in files[1:]):
         spec = importlib.util.find_spec(top.stem)
-        found = next(iter(spec.submodule_search_locations or [spec.origin]), None) if spec else None
+        found = next(iter(spec.submodule_search_locations or [spec.origin or ""]), None) if spec else None
         if top.resolve() != Path(found or "").resolve():
             message = f"import {top.stem} finds {found}, not {top}, which is next to the file"
             raise InputError(f"{files[0]}: {message}; rename one of them")

@@ -11,7 +11,8 @@ YAML is read as YAML 1.2, in which `1e-3` is a number and a duplicate key is an 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
@@ -21,6 +22,7 @@ from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, Valid
 from ruamel.yaml import YAML
 from ruamel.yaml.constructor import DuplicateKeyError
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import MappingNode, SequenceNode
 
 from curvebench.spec import document as documents
 from curvebench.spec.claim import Claim
@@ -35,6 +37,8 @@ NULL = "null"
 # If a number of evaluations is invalid, the message suggests at most this many valid numbers.
 MAX_OFFERED = 4
 
+# Keys whose values `converted` leaves unchanged, because users name keys in them: options, and metrics
+DEFINITIONS = ("optimizers", "workloads", "bases", "targets")
 LETTERS = re.compile(r"[a-z0-9_-]+")
 
 
@@ -439,16 +443,25 @@ def read_yaml(path: Path, kind: str, document: type[documents.Document]) -> dict
     Raises:
         InputError: when the file cannot be read, or is no mapping.
     """
-    try:
-        raw = parsed_yaml(str(path), path.read_text(encoding="utf-8"))
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not a text file in UTF-8 ({error.reason}); save it as UTF-8") from error
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+    raw = parsed_yaml(str(path), _text_of(path))
     if not isinstance(raw, dict):
         keys = ", ".join(document.model_fields)
         raise InputError(f"{path}: not {kind}: the file must hold keys and values (keys: {keys})")
     return raw
+
+
+def _text_of(path: Path) -> str:
+    """Return the text of a file with the ends of lines that it has.
+
+    Raises:
+        InputError: when the file cannot be read, or is not a text in UTF-8.
+    """
+    try:
+        return path.read_bytes().decode()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not a text file in UTF-8 ({error.reason}); save it as UTF-8") from error
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
 
 
 def parsed_yaml(where: str, text: str) -> Any:
@@ -460,8 +473,61 @@ def parsed_yaml(where: str, text: str) -> Any:
     Raises:
         InputError: when the text is not valid YAML.
     """
-    try:
+    with _valid_yaml(where):
         return deepcopy(_parsed(text))
+
+
+def converted(path: Path) -> str:
+    """Return the text of a study file or a plan in which all renamed keys have their current names.
+
+    Comments, layout and values stay as they are. Keys in the definitions of optimizers, workloads and bases
+    also stay, and so do targets: options and metrics may have any name.
+
+    Raises:
+        InputError: when the file cannot be read or is not valid YAML (JSON is also YAML), or when a mapping
+            has both names of a key.
+    """
+    text = _text_of(path)
+    with _valid_yaml(str(path)):
+        nodes = list(YAML(typ="safe", pure=True).compose_all(text))
+    keys = {key.start_mark.index: key for node in nodes for key in _renamed_keys(path, node)}
+    for start, key in sorted(keys.items(), reverse=True):
+        # The node of a key also contains its anchor and its quotation marks.
+        written, rest = text[start : key.end_mark.index], text[key.end_mark.index :]
+        text = text[:start] + written.replace(key.value, documents.NEW_NAMES[key.value]) + rest
+    return text
+
+
+def _renamed_keys(path: Path, node: Any) -> Iterator[Any]:
+    """Yield the nodes of the renamed keys in a YAML node, at every level.
+
+    Raises:
+        InputError: when a mapping has both names of a key.
+    """
+    if isinstance(node, SequenceNode):
+        for item in node.value:
+            yield from _renamed_keys(path, item)
+    elif isinstance(node, MappingNode):
+        names = {str(key.value) for key, _ in node.value}
+        for key, value in node.value:
+            if name := documents.NEW_NAMES.get(str(key.value)):
+                if name in names:
+                    where = f"{path}: {key.value}: line {key.start_mark.line + 1}"
+                    raise InputError(f"{where}: {name} is the name of the same key; keep one of the two")
+                yield key
+            if key.value not in DEFINITIONS:
+                yield from _renamed_keys(path, value)
+
+
+@contextmanager
+def _valid_yaml(where: str) -> Iterator[None]:
+    """Raise an `InputError` with file and line when the YAML that the block parses is not valid.
+
+    Args:
+        where: the file or option that holds the text.
+    """
+    try:
+        yield
     except DuplicateKeyError as error:
         match = re.search(r'duplicate key "(.*?)"', str(error.problem))
         key, line = match[1] if match else "?", error.problem_mark.line + 1
