@@ -51,7 +51,9 @@ RULES, WORKLOADS = optimizers.KIND, workloads.KIND
 
 
 def canonical(name: str, folder: Path) -> str:
-    """Return the locator for a name in a study file; a path in it becomes relative to the working directory.
+    """Return the locator for a name in a study file.
+
+    A path in it becomes relative to the working directory if the file is inside that, and otherwise absolute.
 
     Args:
         name: `adam`, `torch:torch.optim.NAdam`, or the path of a file, relative to `folder`. `torch:` or

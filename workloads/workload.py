@@ -76,8 +76,7 @@ def placeholder_of(split: Split) -> Mapping[str, np.ndarray]:
 class Setting(Option):
     """A setting of a workload that a study may change: its default, description and `read`.
 
-    `read(value)` converts and checks the value that a study gives. If `read` is None, every value is
-    accepted.
+    `read(value)` converts and checks the value that a study gives. The default accepts every value.
     """
 
     read: Read = lambda value: value
