@@ -18,15 +18,15 @@ from typing import Any
 from curvebench import optimizers, workloads
 from curvebench.engine.schedules import scheduled
 from curvebench.interop import foreign, models
-from curvebench.interop.files import FILE, load_file
+from curvebench.interop.files import FILE, load_file, with_neighbours
 from curvebench.optimizers.rule import Rule
 from curvebench.spec.definitions import Kind
 from curvebench.spec.errors import InputError, unknown
 from curvebench.spec.method import LIBRARIES, OptimizerSpec, WorkloadSpec
 from curvebench.workloads.workload import Workload
 
-# Prefixes of the keys in `Origin.files`: the first for a file that a user names, the second for a file in an
-# installed package
+# Prefixes of the keys in `Origin.files`: the first for a file that a user names and for its neighbours, the
+# modules in the same folder that it imports; the second for a file in an installed package
 SINGLE_FILE, IN_PACKAGE = "file:", "package:"
 
 
@@ -36,9 +36,9 @@ class Origin:
 
     Args:
         modules: modules of this project, by dotted name.
-        files: other files. The key of a single file is `file:` and its path. The key of a file in an
-            installed package is `package:` and its path inside the package, so that the key is the same on
-            every machine.
+        files: other files. The key of a user's file, or of a neighbour that it imports, is `file:` and its
+            path. The key of a file in an installed package is `package:` and its path inside the package, so
+            that the key is the same on every machine.
         packages: distributions of other libraries, whose versions matter.
     """
 
@@ -163,19 +163,18 @@ def known(kind: Kind) -> dict[str, Any]:
 def origin(kind: Kind, locator: str) -> Origin:
     """Return the source code that decides the results of an optimizer or a workload."""
     if kind is WORKLOADS and models.is_model(locator):
-        at = models.location(locator)
-        return Origin(files={f"{SINGLE_FILE}{at.path}": Path(at.path)}, packages=models.packages(locator))
+        return Origin(files=_neighbours(models.location(locator).path), packages=models.packages(locator))
     if foreign.is_foreign(locator):
         source, packages = foreign.location(locator), foreign.packages(locator)
         if source.is_file:
-            return Origin(files={f"{SINGLE_FILE}{source.module}": Path(source.module)}, packages=packages)
+            return Origin(files=_neighbours(source.module), packages=packages)
         files = {} if source.package in LIBRARIES else _package_files(source.package)
         return Origin(files=files, packages=packages)
     if locator in kind.own():
         return Origin(modules=(kind.module_of(locator),))
     match = FILE.fullmatch(locator)
     if match is not None:
-        return Origin(files={f"{SINGLE_FILE}{match['path']}": Path(match["path"])})
+        return Origin(files=_neighbours(match["path"]))
     _, entry = _installed(kind)[locator]
     packages = () if entry.dist is None else (entry.dist.name,)
     return Origin(files=_package_files(entry.module.split(".")[0]), packages=packages)
@@ -236,6 +235,11 @@ def _installed(kind: Kind) -> dict[str, tuple[Any, EntryPoint]]:
                 raise InputError(f"{source}: the name {name!r} is taken; rename the {kind.noun}")
             items[name] = (item, entry)
     return items
+
+
+def _neighbours(path: str) -> dict[str, Path]:
+    """Return a user's file and the neighbours that it imports, directly or not, by keys of `Origin.files`."""
+    return {f"{SINGLE_FILE}{file.as_posix()}": file for file in with_neighbours(Path(path))}
 
 
 def _package_files(package: str, pattern: str = "**/*.py") -> dict[str, Path]:
