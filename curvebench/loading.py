@@ -125,8 +125,8 @@ class LoadedResults:
         Returns:
             Frame with the columns study, workload, backend, method, median, low, high (ends of the confidence
             interval of the median), level (coverage of the interval, 0.95 if there are enough seeds) and
-            count (number of seeds). Within a study, workload and backend, the best method is the first row. A
-            failed run counts as infinitely bad.
+            count (number of seeds). Within a study, workload and backend, the best method is the first row.
+            The final value of a failed run counts as infinitely bad.
 
         Raises:
             InputError: when no final run has the study, workload, backend or metric, or `which` is unknown.

@@ -204,7 +204,8 @@ class PlannedJob:
         spec: specification of the job, which its process reads.
         results: results folder.
         lanes: number of runs in the job; in a basis-estimation job the number of estimates, in a timing job
-            the number of methods, in a checks job the number of claims.
+            the number of pairs of a method and a workload, in a parity job that of an optimizer and a
+            problem, in a checks job the number of claims whose data is available.
         upstream: jobs whose tables this job reads.
     """
 
@@ -782,7 +783,10 @@ def _census(
     checked: Mapping[str, tuple[str, PropertyClaim]],
     decided: Collection[str],
 ) -> tuple[plans.UnrunClaim, ...]:
-    """Return the claims of the census that neither this plan nor a published set decides.
+    """Return all claims that neither this plan nor a published set decides.
+
+    They are claims of studies, or are decided by property checks. The census is only checked: each claim in
+    it must be a claim of a study or of a property check.
 
     Args:
         config: the configuration.

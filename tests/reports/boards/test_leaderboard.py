@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from curvebench.reports.boards.leaderboard import Board, by_source, leaderboard, leaderboards
-from curvebench.reports.boards.newcomer import as_json, as_text, newcomers
+from curvebench.reports.boards.submission import as_json, as_text, submissions
 from curvebench.reports.measures import evaluations_to_target, problems_of, study_values
 from curvebench.reports.pages.study_pages import results_rows
 from curvebench.reports.sets.derived import board_table
@@ -254,7 +254,7 @@ def test_the_edge_of_the_field_s_first_tier_does_not_hang_on_the_draws(monkeypat
     assert found[0] == found[1]
 
 
-# --- a newcomer -----------------------------------------------------------------------------------
+# --- a submission ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_a_rate_at_the_edge_is_reported(studies: Studies, rate: float, told: str
     field = study.model_copy(update={"joined": {LOCAL: (new,)}})
     final = (pl.col("method") == "adam") & (pl.col("stage") == "final")
     chosen = pl.when(final).then(rate).otherwise("learning_rate")
-    (found,) = newcomers(field, replace(tables, runs=tables.runs.with_columns(learning_rate=chosen)))
+    (found,) = submissions(field, replace(tables, runs=tables.runs.with_columns(learning_rate=chosen)))
     edge = told and told.split()[0]
     assert [one["edge"] for one in as_json(found)["problems"]] == [edge]
     page = words_of("macros.html.jinja", "at_edge", found.problems)

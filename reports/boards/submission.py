@@ -42,7 +42,7 @@ class ProblemResult:
         ratio: the median divided by the best median of any method; infinite if only the best median is 0.
         best: method with the best median.
         reached: number of final runs that reached the target.
-        failed: number of final runs that diverged or raised an error.
+        failed: number of final runs that failed (`curvebench.results.outcomes`).
         seeds: number of final runs.
         evaluations: median over seeds of the gradient evaluations to the target; infinite if at least half of
             the runs missed the target.
@@ -123,7 +123,7 @@ def standings(study: StudyPlan, tables: Tables, method: str) -> dict[str, Standi
     return standing_of
 
 
-def newcomers(study: StudyPlan, tables: Tables) -> list[Placed]:
+def submissions(study: StudyPlan, tables: Tables) -> list[Placed]:
     """Return the submissions that join a study, each with its place on the study's board.
 
     Args:
@@ -243,7 +243,7 @@ def _lost(lost: pl.DataFrame) -> str:
 
 def as_text(placed: Placed) -> str:
     """Format the results of a submission as text for people."""
-    return text_of("newcomer", placed=placed)
+    return text_of("submission", placed=placed)
 
 
 def as_json(placed: Placed) -> dict[str, Any]:
