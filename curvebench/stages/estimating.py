@@ -38,9 +38,9 @@ NOTHING_ELSE: dict[str, Any] = {
     "targets": {},
     "tuning_seeds": (),
     "claim_rules": {},
-    "alone": False,
-    "setting": None,
-    "compared": (),
+    "single_run": False,
+    "setting_index": None,
+    "compared_bases": (),
 }
 NO_NAMES: dict[str, Any] = {"study": "estimate", "scale": "any", "sources": {}, "versions": {}}
 ON_GPU = "it has jobs on a GPU, whose cost is not estimated"
