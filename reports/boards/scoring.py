@@ -282,7 +282,7 @@ def as_json(scores: Scores) -> str:
         row["workloads"] = {time.pop("workload"): time for time in times.drop("submission").to_dicts()}
     content = {
         "rules": scores.rules,
-        "about": rules.about,
+        "description": rules.about,
         "limit": LIMIT,
         "points": POINTS,
         "level": LEVEL,
