@@ -52,8 +52,8 @@ class AutomaticDifferentiation(Protocol):
     ) -> tuple[Any, Function, Any]:
         """Return `(value, pullback, others)` for a function with `function(point) -> (value, others)`.
 
-        `pullback` maps a cotangent of the value to a cotangent of the point. `unbatched` is true if the run is
-        not mapped together with other runs.
+        `pullback` maps a cotangent of the value to a cotangent of the point. `unbatched` is true if the run
+        is not mapped together with other runs.
         """
 
 
