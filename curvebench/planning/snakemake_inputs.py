@@ -56,7 +56,8 @@ TRAINING_MINUTES, SINGLE_RUN_MINUTES = 240, 720
 class SnakemakeJob(Document):
     """Description of a job for messages, and its resources.
 
-    A job that times steps uses one GPU but all processor cores, so that no other job runs at the same time.
+    A job on the device `gpu` uses one GPU. A timing job gets all processor cores, so that no other job runs
+    at the same time.
 
     Args:
         description: text for messages.

@@ -6,7 +6,6 @@ A document is a study file, a plan or a job specification, or a mapping inside o
 from __future__ import annotations
 
 import itertools
-import re
 import reprlib
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self, get_args
@@ -40,7 +39,6 @@ NEW_NAMES = {
     "tried_in": "tuned_bases",
 }
 FIRST_NAMES = {new: old for old, new in NEW_NAMES.items()}
-RENAMED_KEY = re.compile(rf"""(^[ \t]*(?:- )?|[{{,][ \t]*)("?)({"|".join(NEW_NAMES)})\2:""", re.MULTILINE)
 
 
 class Document(BaseModel):
@@ -130,11 +128,6 @@ CriterionWords = Annotated[Criterion, words("statistic which metric", "median be
 
 
 # --- keys that had another name in earlier versions ----------------------------------------------
-
-
-def converted(text: str) -> str:
-    """Return the text of a study file or a plan in which all renamed keys have their current names."""
-    return RENAMED_KEY.sub(lambda key: f"{key[1]}{key[2]}{NEW_NAMES[key[3]]}{key[2]}:", text)
 
 
 def under_first_names(value: Any) -> Any:

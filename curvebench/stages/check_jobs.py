@@ -2,7 +2,7 @@
 
 A property claim states a property of an optimizer, such as an invariance, that is checked by measurements on
 small instances. It consists of subclaims (`parts` in the code), sentences of which each has its own verdict.
-A subclaim may have variants, such as precisions.
+If the source has a misprint, a subclaim has two variants, as printed and as corrected.
 """
 
 from __future__ import annotations
@@ -88,7 +88,9 @@ def _name(part: str, variant: Variant) -> str:
 
 
 def check_claims(job: Job) -> None:
-    """Check the claims on an optimizer's module, and write the tables `checks` and `series`.
+    """Check the claims of one module of benchmarks/claims, and write the tables `checks` and `series`.
+
+    The spec has the name of the module in place of an optimizer.
 
     Claims whose data are missing are left out, with a note. If a subclaim could not be measured, its claim is
     recorded as a failure, and has no rows.

@@ -58,7 +58,7 @@ class Cost:
 
     Args:
         jobs: number of jobs, each of which is a process.
-        runs: number of single runs; 0 for basis-estimation jobs.
+        runs: number of single runs; 0 for jobs that are not runs jobs.
         process_seconds: sum of the times of all jobs.
         longest_seconds: time of the longest job. However many jobs run in parallel, they take at least this
             long.
