@@ -161,8 +161,7 @@ def headline_limit(study: StudyPlan) -> float | None:
     """Return the value at which a study clips its headline metric: the stricter of its stop and its floor."""
     candidates = study.training.stop.get(study.metric), study.compare.floor
     limits = [limit for limit in candidates if limit is not None]
-    strictest = max if study.direction == "minimize" else min
-    return strictest(limits, default=None)
+    return (max if study.direction == "minimize" else min)(limits, default=None)
 
 
 def cost_to_stop(study: StudyPlan, runs: pl.DataFrame, metric: str, cost: pl.Expr) -> pl.DataFrame:

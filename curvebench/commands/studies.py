@@ -287,7 +287,7 @@ def estimate(args: Namespace) -> None:
         --backend: backend to estimate, jax or torch; may be repeated (default: all that a study uses)
     """
     limit_threads(1)
-    from curvebench.stages.estimating import HEAD, ROUGH, Cost, described, estimates, line, studies_on_cpu
+    from curvebench.stages.estimating import CAVEATS, HEAD, Cost, described, estimates, line, studies_on_cpu
 
     studies, skipped = studies_on_cpu(_plan_of(args, args.scale, args.backend))
     if args.json:
@@ -301,5 +301,5 @@ def estimate(args: Namespace) -> None:
             print(HEAD)
         costs.append(cost)
         print(line(planned.study.name, cost), flush=True)
-    print(line("total", sum(costs, Cost())), "", *ROUGH, sep="\n")
+    print(line("total", sum(costs, Cost())), "", *CAVEATS, sep="\n")
     print("".join(f"skipped {names}: {reason}\n" for names, reason in by_reason(skipped)), end="")

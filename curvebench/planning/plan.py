@@ -189,7 +189,7 @@ class RunSelection:
                 and self.workloads[0] in spec.workloads
             )
         assert isinstance(spec, job_specs.RunsSpec)
-        if not (self.one_run_per_job == spec.alone and spec.rounds[0] < self.rounds[0]):
+        if not (self.one_run_per_job == spec.single_run and spec.rounds[0] < self.rounds[0]):
             return False
         if self.workloads[0] not in spec.workloads:
             return False
@@ -358,9 +358,9 @@ class Planner:
                 tuning=tuning,
                 rounds=share.rounds,
                 tuning_seeds=share.tuning_seeds,
-                alone=share.one_run_per_job,
-                setting=share.setting,
-                compared=self._compared(optimizer, share.bases) if share.seeds else (),
+                single_run=share.one_run_per_job,
+                setting_index=share.setting,
+                compared_bases=self._compared(optimizer, share.bases) if share.seeds else (),
                 claim_rules=self.study.rules if share.seeds else {},
                 **self._common(backend, (optimizer,), share, read),
                 **self._training(backend),
@@ -475,7 +475,7 @@ def _gathered(spec: job_specs.JobSpec) -> list[str]:
     for m jobs would need n m edges in Snakemake's graph; with the file there are n + m. For other jobs the
     result is empty.
     """
-    single = isinstance(spec, job_specs.RunsSpec) and spec.alone
+    single = isinstance(spec, job_specs.RunsSpec) and spec.single_run
     return [stage for stage in spec.upstream if single and stage != "bases"]
 
 
@@ -634,9 +634,9 @@ class Plan:
             *inputs.tables_in(job.folder for job in self.extra_jobs),
             *map(str, self.figures),
         )
-        made_of = {_hash_of(folder): tables for folder, (_, tables) in self.figures.items()}
+        files_of = {_hash_of(folder): tables for folder, (_, tables) in self.figures.items()}
         for study in self.studies:
-            made_of[_hash_of(study.plan.tables)] = tuple(inputs.tables_in(job.folder for job in study.jobs))
+            files_of[_hash_of(study.plan.tables)] = tuple(inputs.tables_in(job.folder for job in study.jobs))
         jobs = {job.spec.hash: inputs.SnakemakeJob.of(job.spec) for job in self.jobs}
         for job in self.jobs:
             spec, files = job.spec, []
@@ -647,16 +647,16 @@ class Plan:
                 files.append(f"{self.config.results}/{gathered}")
                 description = f"{len(runs)} runs are there, the first of them {runs[0].spec.description}"
                 jobs[hash_] = inputs.SnakemakeJob(description=description)
-                made_of[hash_] = tuple(inputs.tables_in(run.folder for run in runs))
+                files_of[hash_] = tuple(inputs.tables_in(run.folder for run in runs))
             direct = (run.folder for run in job.upstream if run.spec.stage not in _gathered(spec))
-            made_of[spec.hash] = (*files, *inputs.tables_in(direct))
+            files_of[spec.hash] = (*files, *inputs.tables_in(direct))
         return inputs.SnakemakeInputs(
             summary=self.summary(),
             config=self.config,
             report_path=str(self.report_path),
             site_inputs=site_inputs,
             jobs=jobs,
-            made_of=made_of,
+            input_files=files_of,
         )
 
     def summary(self) -> str:
@@ -697,7 +697,7 @@ def _remarks(jobs: Iterable[PlannedJob]) -> Iterator[str]:
     """Yield remarks on a study's jobs: workloads with a job for each run, and the number of jobs on GPUs."""
     specs = [job.spec for job in jobs]
     runs = [spec for spec in specs if isinstance(spec, job_specs.RunsSpec)]
-    separate = {spec.workloads[0].name: None for spec in runs if spec.alone}
+    separate = {spec.workloads[0].name: None for spec in runs if spec.single_run}
     if separate:
         yield f"each run of {' and '.join(separate)} a job of its own"
     on_gpus = sum(spec.device != "cpu" for spec in specs)
