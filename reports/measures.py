@@ -6,10 +6,11 @@ column `method`, as `curvebench.reports.tables` reads it.
 A method is an optimizer in a basis (an orthogonal change of coordinates of the parameters). A group of runs,
 identified by the columns `CELL`, has all runs of a study with one workload, method and backend. Tuning runs
 try settings such as learning rates, in one or several rounds; final runs use the setting that tuning chose.
-The headline metric is the metric by which a study compares methods. A failed run diverged or raised an error;
-a missing run was planned but never computed. A cost is censored if a run ended before it met its goal, so
-that only a lower bound is known. Gradient evaluations are "charged" if they include those for estimating the
-basis.
+The headline metric is the metric by which a study compares methods. A failed run diverged, raised an error,
+or exceeded memory or time. A missing run says nothing about its method: it was interrupted, or every method
+fails on its workload (`curvebench.results.outcomes`). A cost is censored if a run ended before it met its
+goal, so that only a lower bound is known. Gradient evaluations are "charged" if they include those for
+estimating the basis.
 """
 
 from __future__ import annotations
@@ -118,7 +119,7 @@ def run_values(
     """Return the value of one metric for each run, with failed runs counted as the worst.
 
     The final value of a failed run (`curvebench.results.outcomes`) is the worst possible value, and so is a
-    NaN. A missing run, which was never computed, has no value.
+    NaN. A missing run, which says nothing about its method, has no value.
 
     Args:
         runs: the table `runs` with `method`.
@@ -167,8 +168,7 @@ def headline_limit(study: StudyPlan) -> float | None:
     """Return the value at which a study clips its headline metric: the stricter of its stop and its floor."""
     candidates = study.training.stop.get(study.metric), study.compare.floor
     limits = [limit for limit in candidates if limit is not None]
-    strictest = max if study.direction == "minimize" else min
-    return strictest(limits, default=None)
+    return (max if study.direction == "minimize" else min)(limits, default=None)
 
 
 def cost_to_stop(study: StudyPlan, runs: pl.DataFrame, metric: str, cost: pl.Expr) -> pl.DataFrame:

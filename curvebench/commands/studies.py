@@ -128,6 +128,8 @@ def _check_workloads(studies: Sequence[Study]) -> None:
             continue
         evaluated.add(spec.locator)
         workload = find_workload(spec.locator).evaluated_on(study.scales[scale].evaluated_splits)
+        if workload.backend is not None:  # its functions were tried when the study was read
+            continue
         with problems.caught(f"{study.path}: workload {spec.locator}: "):
             check_evaluation(workload, spec.settings)
     problems.check()
@@ -222,19 +224,25 @@ def convert(args: Namespace) -> None:
     The keys get their present names. Nothing else in a file changes, neither comments nor layout. The
     checksum of a set's plan is updated; a plan that did not match its checksum before stays invalid.
 
+    Options of optimizers, workloads and bases, and targets, keep their names. A file that is not valid YAML,
+    or in which a mapping has both names of a key, is reported and not changed.
+
     Args:
         files: study files, and files plan.json of published sets
     """
     from curvebench.reports.sets.files import sha256, write_text
-    from curvebench.spec.document import converted
+    from curvebench.spec.study import converted
 
+    problems = Problems()
     for file in args.files:
-        before, text = sha256(file), file.read_text("utf-8", "surrogateescape")
-        if (renamed := converted(text)) != text:
-            write_text(file, renamed)
-            if (sums := file.with_name(SUMS)).exists():
-                write_text(sums, sums.read_text().replace(before, sha256(file)))
-        print(f"{'unchanged' if renamed == text else 'converted'}: {file}")
+        with problems.caught():
+            renamed, before = converted(file), sha256(file)
+            if changes := renamed.encode() != file.read_bytes():
+                write_text(file, renamed)
+                if (sums := file.with_name(SUMS)).exists():
+                    write_text(sums, sums.read_text().replace(before, sha256(file)))
+            print(f"{'converted' if changes else 'unchanged'}: {file}")
+    problems.check()
 
 
 @command("plan", argument("config", nargs="*", metavar="KEY=VALUE"))
@@ -279,7 +287,7 @@ def estimate(args: Namespace) -> None:
         --backend: backend to estimate, jax or torch; may be repeated (default: all that a study uses)
     """
     limit_threads(1)
-    from curvebench.stages.estimating import HEAD, ROUGH, Cost, described, estimates, line, studies_on_cpu
+    from curvebench.stages.estimating import CAVEATS, HEAD, Cost, described, estimates, line, studies_on_cpu
 
     studies, skipped = studies_on_cpu(_plan_of(args, args.scale, args.backend))
     if args.json:
@@ -293,5 +301,5 @@ def estimate(args: Namespace) -> None:
             print(HEAD)
         costs.append(cost)
         print(line(planned.study.name, cost), flush=True)
-    print(line("total", sum(costs, Cost())), "", *ROUGH, sep="\n")
+    print(line("total", sum(costs, Cost())), "", *CAVEATS, sep="\n")
     print("".join(f"skipped {names}: {reason}\n" for names, reason in by_reason(skipped)), end="")

@@ -216,7 +216,7 @@ def check_new_set(args: Namespace) -> None:
         InputError: when the name of the set is invalid or taken, problems are left out, or the code of the
             method is not committed.
     """
-    from curvebench.interop.files import FILE
+    from curvebench.interop.files import FILE, with_neighbours
     from curvebench.interop.foreign import is_foreign
     from curvebench.paths import NEW_SETS
     from curvebench.results.provenance import check_committed
@@ -226,7 +226,7 @@ def check_new_set(args: Namespace) -> None:
     if args.problems:
         raise InputError("--publish: a set has all problems; leave --problems out")
     file = FILE.fullmatch(args.method.partition(":")[2] if is_foreign(args.method) else args.method)
-    check_committed(Path(file["path"]).resolve() if file else None)
+    check_committed(with_neighbours(Path(file["path"]).resolve()) if file else ())
 
 
 def check_runs(planned: Plan, folder: Path) -> None:

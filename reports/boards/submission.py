@@ -42,7 +42,7 @@ class ProblemResult:
         ratio: the median divided by the best median of any method; infinite if only the best median is 0.
         best: method with the best median.
         reached: number of final runs that reached the target.
-        failed: number of final runs that diverged or raised an error.
+        failed: number of final runs that failed (`curvebench.results.outcomes`).
         seeds: number of final runs.
         evaluations: median over seeds of the gradient evaluations to the target; infinite if at least half of
             the runs missed the target.

@@ -404,8 +404,9 @@ class Straightness(Quantity):
 
     It is the coefficient of determination (R²) of a line fitted to the logarithms of a run's evaluations as a
     function of the step, from the start to the first evaluation that is at most the condition's `until`. The
-    straightness is 0 if a run never reaches `until`, or has values that are not finite before it. Nothing is
-    known of a run that reaches `until` before its third evaluation.
+    straightness is 0 if a run fails, if its last value is above `until`, or if it has values that are not
+    finite before it reaches `until`. Nothing is known of a run that reaches `until` before its third
+    evaluation.
     """
 
     def of_runs(self, runs: pl.DataFrame) -> pl.DataFrame:

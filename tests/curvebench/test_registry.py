@@ -210,6 +210,52 @@ def test_a_file_with_several_rules_wants_a_name(tmp_path: Path):
         find_rule(f"{tmp_path}/two.py")
 
 
+# --- neighbours of files -------------------------------------------------------------------------
+
+
+def test_a_file_two_imports_away_decides_the_hash(tmp_path: Path):
+    """A workload imports one of its neighbours inside a function, which imports a module of a package."""
+    folder = tmp_path / "studies"
+    study = write_study(folder, ("{least_squares: {n: 8, d: 4}}", "{near.py: {n: 8, d: 4}}"))
+    (folder / "far_away").mkdir()
+    (folder / "near.py").write_text(BOWL + "\n\ndef late():\n    import between\n")
+    (folder / "between.py").write_text("from far_away.sizes import SIZE\n")
+    far = folder / "far_away/sizes.py"
+
+    def final(text: str) -> RunsSpec:
+        far.write_text(text)
+        specs = [job.spec for job in make_plan(config_of(study)).jobs]
+        return next(spec for spec in specs if isinstance(spec, RunsSpec) and spec.seeds)
+
+    before = final("SIZE = 1\n")
+    keys = [Path(key).name for key in before.sources if key.startswith("file:")]
+    assert keys == ["near.py", "between.py", "sizes.py"]
+    assert final('"""Sizes."""\nSIZE = 1  # a comment\n').hash == before.hash
+    check_unchanged(before)
+    assert final("SIZE = 2\n").hash != before.hash
+    with pytest.raises(InputError, match=r"sizes\.py changed since it was planned"):
+        check_unchanged(before)
+
+
+def test_a_file_imports_its_neighbours_and_never_those_of_another(tmp_path: Path):
+    for folder in ("one", "two", "shadow"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mine.py").write_text(f"from twin_of_{folder[-1]} import RULES\n")
+        (tmp_path / folder / f"twin_of_{folder[-1]}.py").write_text(LION)
+    (tmp_path / "two/mine.py").write_text("def late():\n    import twin_of_e\n")
+    (tmp_path / "two/twin_of_e.py").touch()
+    (tmp_path / "shadow/mine.py").write_text("import json\n")
+    (tmp_path / "shadow/json.py").touch()
+    assert find_rule(f"{tmp_path}/one/mine.py").name == "lion"
+    first, second = (tmp_path / folder / "twin_of_e.py" for folder in ("one", "two"))
+    with pytest.raises(
+        InputError, match=f"two/mine.py: import twin_of_e finds {first}, not {second}, .*rename"
+    ):
+        find_rule(f"{tmp_path}/two/mine.py")
+    with pytest.raises(InputError, match=r"shadow/mine.py: import json finds .*, not .*/shadow/json\.py"):
+        find_rule(f"{tmp_path}/shadow/mine.py")
+
+
 # --- other libraries -----------------------------------------------------------------------------
 
 CONTESTANTS = """[adam, {torch:torch.optim.NAdam: {weight_decay: 0.01}}, torch:pytorch_optimizer.SOAP,

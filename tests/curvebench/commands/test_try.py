@@ -151,8 +151,9 @@ def test_what_cannot_be_handed_in_is_refused_before_anything_is_run(
     assert "leave --problems out" in told("--publish", "adam.set", "--problems", "mild")
     assert "'Adam'" in told("--publish", "Adam")
     monkeypatch.setattr(provenance, "commit", lambda folder: ("0" * 40, False))
-    for method in (f"{tmp_path}/own.py:Own", f"torch:{tmp_path}/own.py:Own"):
-        assert f"{tmp_path}/own.py: no commit of" in told("--publish", "adam.set", method=method)
+    (own := tmp_path.with_suffix(".py")).touch()
+    for method in (f"{own}:Own", f"torch:{own}:Own"):
+        assert f"{own}: no commit of" in told("--publish", "adam.set", method=method)
     assert "field.yaml: there is no such file; name" in told("--studies", str(tmp_path))
     assert told("--options", "{betas: [0.9") == (
         "error: --options: line 1: not valid YAML (expected ',' or ']', but got '<stream end>')\n"
