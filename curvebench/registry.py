@@ -17,7 +17,7 @@ from typing import Any
 
 from curvebench import optimizers, workloads
 from curvebench.engine.schedules import scheduled
-from curvebench.interop import foreign
+from curvebench.interop import foreign, models
 from curvebench.interop.files import FILE, load_file, with_neighbours
 from curvebench.optimizers.rule import Rule
 from curvebench.spec.definitions import Kind
@@ -51,14 +51,16 @@ RULES, WORKLOADS = optimizers.KIND, workloads.KIND
 
 
 def canonical(name: str, folder: Path) -> str:
-    """Return the locator for a name in a study file; a path in it becomes relative to the working directory.
+    """Return the locator for a name in a study file.
+
+    A path in it becomes relative to the working directory if the file is inside that, and otherwise absolute.
 
     Args:
         name: `adam`, `torch:torch.optim.NAdam`, or the path of a file, relative to `folder`. `torch:` or
             `optax:` may precede the path.
         folder: folder of the study file.
     """
-    if foreign.is_foreign(name):
+    if foreign.is_foreign(name) or models.is_model(name):
         library, _, rest = name.partition(":")
         return f"{library}:{canonical(rest, folder)}"
     match = FILE.fullmatch(name)
@@ -110,8 +112,9 @@ def find_workload(locator: str) -> Workload:
     """Return a workload by its name or from a file.
 
     Args:
-        locator: a name that `curvebench list` prints, such as `least_squares`, or a Python file that defines
-            workloads, such as `my.py` or `my.py:quadratic`.
+        locator: a name that `curvebench list` prints, such as `least_squares`; a Python file that defines
+            workloads, such as `my.py` or `my.py:quadratic`; or a model in a file, such as
+            `torch:my_gru.py:GRU` or `jax:my_rnn.py`.
 
     Raises:
         InputError: when no workload has the name, or a package or file cannot be imported or lacks the
@@ -123,7 +126,7 @@ def find_workload(locator: str) -> Workload:
         >>> workload.shapes_at(workload.complete({"d": 4}))
         {'theta': (4,)}
     """
-    return _find(WORKLOADS, locator)
+    return models.model_workload(locator) if models.is_model(locator) else _find(WORKLOADS, locator)
 
 
 def rule_of(spec: OptimizerSpec, schedule: str = "constant") -> Rule:
@@ -165,6 +168,8 @@ def known(kind: Kind, broken: dict[str, str]) -> dict[str, Any]:
 
 def origin(kind: Kind, locator: str) -> Origin:
     """Return the source code that decides the results of an optimizer or a workload."""
+    if kind is WORKLOADS and models.is_model(locator):
+        return Origin(files=_neighbours(models.location(locator).path), packages=models.packages(locator))
     if foreign.is_foreign(locator):
         source, packages = foreign.location(locator), foreign.packages(locator)
         if source.is_file:

@@ -46,6 +46,7 @@ from curvebench.spec import job as job_specs
 from curvebench.spec import plan as plans
 from curvebench.spec.errors import InputError, Problems, by_reason, nearest, unknown
 from curvebench.spec.method import BasisSpec, Method, OptimizerSpec, WorkloadSpec, methods
+from curvebench.spec.sets import PLAN
 from curvebench.spec.study import Scale
 from curvebench.spec.tuning import Tuning
 from curvebench.workloads.data import FOLDER_VARIABLE
@@ -65,7 +66,6 @@ PACKAGES = {
     job_specs.HOST: ("jax", "jaxlib", "numpy"),
     ALL: ("jax", "jaxlib", "numpy", "torch"),
 }
-SHOWN = "plan.json"  # file name, in the folder of the site, of a copy of the plan that the site shows
 
 # Packages that decide the results of parity and property checks, in addition to optimizers and workloads.
 EXECUTION = tuple(
@@ -196,7 +196,7 @@ class RunSelection:
                 and self.workloads[0] in spec.workloads
             )
         assert isinstance(spec, job_specs.RunsSpec)
-        if not (self.one_run_per_job == spec.alone and spec.rounds[0] < self.rounds[0]):
+        if not (self.one_run_per_job == spec.single_run and spec.rounds[0] < self.rounds[0]):
             return False
         if self.workloads[0] not in spec.workloads:
             return False
@@ -211,7 +211,8 @@ class PlannedJob:
         spec: specification of the job, which its process reads.
         results: results folder.
         lanes: number of runs in the job; in a basis-estimation job the number of estimates, in a timing job
-            the number of methods, in a checks job the number of claims.
+            the number of pairs of a method and a workload, in a parity job that of an optimizer and a
+            problem, in a checks job the number of claims whose data is available.
         upstream: jobs whose tables this job reads.
     """
 
@@ -364,9 +365,9 @@ class Planner:
                 tuning=tuning,
                 rounds=share.rounds,
                 tuning_seeds=share.tuning_seeds,
-                alone=share.one_run_per_job,
-                setting=share.setting,
-                compared=self._compared(optimizer, share.bases) if share.seeds else (),
+                single_run=share.one_run_per_job,
+                setting_index=share.setting,
+                compared_bases=self._compared(optimizer, share.bases) if share.seeds else (),
                 claim_rules=self.study.rules if share.seeds else {},
                 **self._common(backend, (optimizer,), share, read),
                 **self._training(backend),
@@ -481,7 +482,7 @@ def _gathered(spec: job_specs.JobSpec) -> list[str]:
     for m jobs would need n m edges in Snakemake's graph; with the file there are n + m. For other jobs the
     result is empty.
     """
-    single = isinstance(spec, job_specs.RunsSpec) and spec.alone
+    single = isinstance(spec, job_specs.RunsSpec) and spec.single_run
     return [stage for stage in spec.upstream if single and stage != "bases"]
 
 
@@ -643,9 +644,9 @@ class Plan:
             *inputs.tables_in(job.folder for job in self.extra_jobs),
             *map(str, self.figures),
         )
-        made_of = {_hash_of(folder): tables for folder, (_, tables) in self.figures.items()}
+        files_of = {_hash_of(folder): tables for folder, (_, tables) in self.figures.items()}
         for study in self.studies:
-            made_of[_hash_of(study.plan.tables)] = tuple(inputs.tables_in(job.folder for job in study.jobs))
+            files_of[_hash_of(study.plan.tables)] = tuple(inputs.tables_in(job.folder for job in study.jobs))
         jobs = {job.spec.hash: inputs.SnakemakeJob.of(job.spec) for job in self.jobs}
         for job in self.jobs:
             spec, files = job.spec, []
@@ -656,16 +657,16 @@ class Plan:
                 files.append(f"{self.config.results}/{gathered}")
                 description = f"{len(runs)} runs are there, the first of them {runs[0].spec.description}"
                 jobs[hash_] = inputs.SnakemakeJob(description=description)
-                made_of[hash_] = tuple(inputs.tables_in(run.folder for run in runs))
+                files_of[hash_] = tuple(inputs.tables_in(run.folder for run in runs))
             direct = (run.folder for run in job.upstream if run.spec.stage not in _gathered(spec))
-            made_of[spec.hash] = (*files, *inputs.tables_in(direct))
+            files_of[spec.hash] = (*files, *inputs.tables_in(direct))
         return inputs.SnakemakeInputs(
             summary=self.summary(),
             config=self.config,
             report_path=str(self.report_path),
             site_inputs=site_inputs,
             jobs=jobs,
-            made_of=made_of,
+            input_files=files_of,
         )
 
     def summary(self) -> str:
@@ -707,7 +708,7 @@ def _remarks(jobs: Iterable[PlannedJob]) -> Iterator[str]:
     """Yield remarks on a study's jobs: workloads with a job for each run, and the number of jobs on GPUs."""
     specs = [job.spec for job in jobs]
     runs = [spec for spec in specs if isinstance(spec, job_specs.RunsSpec)]
-    separate = {spec.workloads[0].name: None for spec in runs if spec.alone}
+    separate = {spec.workloads[0].name: None for spec in runs if spec.single_run}
     if separate:
         yield f"each run of {' and '.join(separate)} a job of its own"
     on_gpus = sum(spec.device != "cpu" for spec in specs)
@@ -795,7 +796,10 @@ def _census(
     broken: Collection[str],
     decided: Collection[str],
 ) -> tuple[plans.UnrunClaim, ...]:
-    """Return the claims of the census that neither this plan nor a published set decides.
+    """Return all claims that neither this plan nor a published set decides.
+
+    They are claims of studies, or are decided by property checks. The census is only checked: each claim in
+    it must be a claim of a study or of a property check.
 
     Args:
         config: the configuration.
@@ -957,7 +961,9 @@ def _code(root: Path, patterns: Iterable[str]) -> str:
 def write_specs(plan: Plan) -> None:
     """Write the specification files of all jobs, the report plan, and the inputs for Snakemake.
 
-    Existing files are not written again, because Snakemake compares modification times.
+    Existing files are not written again, because Snakemake compares modification times. The exception is the
+    plan of a study next to its tables, which no rule reads: its time says when the study was planned last in
+    this form (`curvebench.results.reading.newest`).
 
     Raises:
         InputError: if the results folder cannot be written to; raised before anything is computed.
@@ -972,12 +978,16 @@ def write_specs(plan: Plan) -> None:
     for study in plan.studies:
         folders = "".join(f"{job.folder}\n" for job in study.jobs)
         files[specs / f"{study.plan.tables.stem}.tables.{_hash_of(study.plan.tables)}.txt"] = folders
+    scale, studies = plan.config.scale, [study.plan for study in plan.studies]
+    described = {
+        study.tables / PLAN: plans.ReportPlan(scale=scale, studies=(study,)).to_json() for study in studies
+    }
     try:
-        for folder in (specs, plan.config.site):
+        for folder in (specs, plan.config.site, *(study.tables for study in studies)):
             folder.mkdir(parents=True, exist_ok=True)
             tempfile.TemporaryFile(dir=folder).close()  # this call fails if an existing folder is read-only
-        write_texts({path: text for path, text in files.items() if not path.exists()})
-        rendered = plan.config.site / SHOWN
+        write_texts(described | {path: text for path, text in files.items() if not path.exists()})
+        rendered = plan.config.site / PLAN
         if not rendered.exists() or rendered.read_text() != files[plan.report_path]:
             # The site is missing or shows another plan. It is rendered if one of its inputs is newer.
             os.utime(plan.report_path)

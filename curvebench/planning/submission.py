@@ -158,5 +158,4 @@ def _chosen(study: StudyFile, path: Path, problems: Sequence[str]) -> list[Named
 
 def _written(workload: NamedItem) -> dict[str, Any]:
     """Return an entry of a study's workloads in the form that study files have."""
-    label = {"label": workload.label} if workload.label else {}
-    return {workload.name: {**workload.options, **label}}
+    return {workload.name: workload.options | ({"label": workload.label} if workload.label else {})}

@@ -117,8 +117,8 @@ class StudyPlan(StudyQuestion, StudyClaims):
         first_final_seed: first seed of the final runs, in which methods are judged.
         tables: folder of the study's tables.
         figures: folder of the study's figures.
-        joined: submissions to this study, by the name of the published set that contains them, or `HERE` for
-            local runs.
+        joined: submissions to this study, by the name of the published set that contains them, or
+            `curvebench.results.archive.LOCAL` for local runs.
         all_workloads: for a submission that ran only some workloads, the number of workloads of the study
             that it joins; otherwise None.
     """

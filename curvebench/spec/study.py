@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
@@ -37,8 +36,8 @@ NULL = "null"
 # If a number of evaluations is invalid, the message suggests at most this many valid numbers.
 MAX_OFFERED = 4
 
-# Keys whose values `converted` leaves unchanged, because users name keys in them: options, and metrics
-DEFINITIONS = ("optimizers", "workloads", "bases", "targets")
+# Keys whose values `converted` leaves unchanged, since they are mappings by names of options or metrics
+DEFINITIONS = ("optimizers", "workloads", "workload", "bases", "settings", "space", "targets")
 LETTERS = re.compile(r"[a-z0-9_-]+")
 
 
@@ -443,25 +442,16 @@ def read_yaml(path: Path, kind: str, document: type[documents.Document]) -> dict
     Raises:
         InputError: when the file cannot be read, or is no mapping.
     """
-    raw = parsed_yaml(str(path), _text_of(path))
-    if not isinstance(raw, dict):
-        keys = ", ".join(document.model_fields)
-        raise InputError(f"{path}: not {kind}: the file must hold keys and values (keys: {keys})")
-    return raw
-
-
-def _text_of(path: Path) -> str:
-    """Return the text of a file with the ends of lines that it has.
-
-    Raises:
-        InputError: when the file cannot be read, or is not a text in UTF-8.
-    """
     try:
-        return path.read_bytes().decode()
+        raw = parsed_yaml(str(path), path.read_text(encoding="utf-8"))
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not a text file in UTF-8 ({error.reason}); save it as UTF-8") from error
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+    if not isinstance(raw, dict):
+        keys = ", ".join(documents.valid_keys(document))
+        raise InputError(f"{path}: not {kind}: the file must hold keys and values (keys: {keys})")
+    return raw
 
 
 def parsed_yaml(where: str, text: str) -> Any:
@@ -473,8 +463,23 @@ def parsed_yaml(where: str, text: str) -> Any:
     Raises:
         InputError: when the text is not valid YAML.
     """
-    with _valid_yaml(where):
+    try:
         return deepcopy(_parsed(text))
+    except DuplicateKeyError as error:
+        match = re.search(r'duplicate key "(.*?)"', str(error.problem))
+        key, line = match[1] if match else "?", error.problem_mark.line + 1
+        raise InputError(f"{where}: {key}: duplicate key at line {line}; keep one of the two") from error
+    except MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else "?"
+        raise InputError(f"{where}: line {line}: not valid YAML ({error.problem})") from error
+    except YAMLError as error:
+        raise InputError(f"{where}: not valid YAML ({error})") from error
+
+
+# The cache helps because a file is read again for each study that names it under `like`, and for each plan.
+@lru_cache(maxsize=256)
+def _parsed(text: str) -> Any:
+    return YAML(typ="safe", pure=True).load(text)
 
 
 def converted(path: Path) -> str:
@@ -487,10 +492,11 @@ def converted(path: Path) -> str:
         InputError: when the file cannot be read or is not valid YAML (JSON is also YAML), or when a mapping
             has both names of a key.
     """
-    text = _text_of(path)
-    with _valid_yaml(str(path)):
-        nodes = list(YAML(typ="safe", pure=True).compose_all(text))
-    keys = {key.start_mark.index: key for node in nodes for key in _renamed_keys(path, node)}
+    read_yaml(path, "a study", StudyFile)
+    # This text has the line ends of the file.
+    text = path.read_bytes().decode()
+    root = YAML(typ="safe", pure=True).compose(text)
+    keys = {key.start_mark.index: key for key in _renamed_keys(path, root)}
     for start, key in sorted(keys.items(), reverse=True):
         # The node of a key also contains its anchor and its quotation marks.
         written, rest = text[start : key.end_mark.index], text[key.end_mark.index :]
@@ -517,32 +523,6 @@ def _renamed_keys(path: Path, node: Any) -> Iterator[Any]:
                 yield key
             if key.value not in DEFINITIONS:
                 yield from _renamed_keys(path, value)
-
-
-@contextmanager
-def _valid_yaml(where: str) -> Iterator[None]:
-    """Raise an `InputError` with file and line when the YAML that the block parses is not valid.
-
-    Args:
-        where: the file or option that holds the text.
-    """
-    try:
-        yield
-    except DuplicateKeyError as error:
-        match = re.search(r'duplicate key "(.*?)"', str(error.problem))
-        key, line = match[1] if match else "?", error.problem_mark.line + 1
-        raise InputError(f"{where}: {key}: duplicate key at line {line}; keep one of the two") from error
-    except MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else "?"
-        raise InputError(f"{where}: line {line}: not valid YAML ({error.problem})") from error
-    except YAMLError as error:
-        raise InputError(f"{where}: not valid YAML ({error})") from error
-
-
-# The cache helps because a file is read again for each study that names it under `like`, and for each plan.
-@lru_cache(maxsize=256)
-def _parsed(text: str) -> Any:
-    return YAML(typ="safe", pure=True).load(text)
 
 
 class Tour(documents.Document):

@@ -162,9 +162,10 @@ class Update:
     def groups(self) -> tuple[UpdateGroup, ...]:
         """The update groups in the order of the buffer, which they cover.
 
-        A rule of scope `entry`, `model` or `named` has one group. For a rule of scope `leaf`, leaves are in
-        one group if they are neighbours in the buffer, have the same shape and kind, and are updated by the
-        same rule; a group with too many entries (ENTRIES_AT_ONCE) is divided.
+        A rule of scope `model` or `named` has one group, and so has a rule of scope `entry` without
+        `Rule.part`. For other rules, leaves are in one group if they are neighbours in the buffer, have the
+        same shape and kind, and are updated by the same rule; a group with too many entries
+        (ENTRIES_AT_ONCE) is divided.
 
         Raises:
             OptionError: if an option is invalid for a shape, if the rule cannot run in the basis, or if the

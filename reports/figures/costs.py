@@ -133,8 +133,8 @@ def standings(problem: measures.StudyProblem) -> dict[str, list[Standing]]:
     """Return the standing of every method by each cost.
 
     The cost in seconds is left out if a method was not timed. A failed run has the worst value and the cost
-    of the steps that it made. Runs that were never computed, and seeds that some method did not run, are left
-    out.
+    of the steps that it made. Missing runs (`curvebench.results.outcomes`), and seeds that some method did
+    not run, are left out.
 
     Returns:
         The standings of the methods, by "evaluations" or "seconds".

@@ -1,8 +1,9 @@
 """Checks of a published set: its files, the cells of its plan, and the verdicts computed from its tables.
 
-A cell of a study is a workload, a method, a backend and a kind of device, whose runs the plan counts; a cell
-of property checks is a subclaim (one sentence of a claim), whose random instances the plan counts. An
-objection is a reason against publishing a set, such as a failed job. Objections can be waived by their kind.
+A cell of a study is a stage (tuning or final), a backend, a workload, a method and a seed, whose runs the
+plan counts; a cell of property checks is a subclaim (one sentence of a claim), whose random instances the
+plan counts. An objection is a reason against publishing a set, such as a failed job. Objections can be waived
+by their kind.
 """
 
 from __future__ import annotations

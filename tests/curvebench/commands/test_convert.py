@@ -29,10 +29,10 @@ def test_studies_are_converted_and_nothing_else_changes(tmp_path: Path):
     ("text", "now"),
     [
         ("claims:\r\n-   'than' : [than]\r\n", "claims:\r\n-   'compared_to' : [than]\r\n"),
-        ("- - &k than: &a {ties: 1}\n- *a\n", "- - &k compared_to: &a {tie_break: 1}\n- *a\n"),
+        ("x:\n- - &k than: &a {ties: 1}\n- *a\n", "x:\n- - &k compared_to: &a {tie_break: 1}\n- *a\n"),
         (
-            "x: [than: y]  # {than: z}\n---\nties: é\n",
-            "x: [compared_to: y]  # {than: z}\n---\ntie_break: é\n",
+            "x: [than: y]  # {than: z}\nties: é\n",
+            "x: [compared_to: y]  # {than: z}\ntie_break: é\n",
         ),
         ("sentence: |\n  than: y\nx: '{a, than: y}'\n", "sentence: |\n  than: y\nx: '{a, than: y}'\n"),
         (

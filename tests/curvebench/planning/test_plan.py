@@ -288,7 +288,7 @@ def test_each_basis_or_seed_has_a_final_job_of_its_own_where_the_scale_says_so(c
         ]
 
     def compared(jobs: list[PlannedJob]) -> set[str]:
-        return {label for job in jobs if isinstance(job.spec, RunsSpec) for label in job.spec.compared}
+        return {label for job in jobs if isinstance(job.spec, RunsSpec) for label in job.spec.compared_bases}
 
     whole = finals()
     path = config.study_folder / "tiny.yaml"
