@@ -324,7 +324,5 @@ def test_studies_of_a_user_are_found_beside_those_of_the_project(tmp_path, monke
     assert [study.name for study in read_studies(OWN_STUDIES)] == ["mine"]
     write_study(OWN_STUDIES, ("tiny.claim", "other.claim"))
     assert [study.name for study in read_studies(names=["mine"])] == ["mine"]
-    with pytest.raises(
-        InputError, match=r"^studies/tiny\.yaml: .*/studies/tiny\.yaml has the same name"
-    ):
+    with pytest.raises(InputError, match=r"^studies/tiny\.yaml: .*/studies/tiny\.yaml has the same name"):
         read_studies()

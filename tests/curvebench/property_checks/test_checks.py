@@ -92,6 +92,10 @@ def test_a_broken_module_is_named_with_what_is_wrong(toys, old, new, said):
         claims_by_id()
     assert str(caught.value).startswith("benchmarks/claims/toy.py: ")
     assert said in str(caught.value)
+    if "id=" not in old:
+        broken: dict[str, str] = {}
+        assert claims_by_id(broken=broken) == {}
+        assert broken == {"benchmarks/claims/toy.py": str(caught.value)}
 
 
 # --- measuring -----------------------------------------------------------------------------------
