@@ -347,7 +347,7 @@ def test_citation_and_documentation_name_this_version_and_licence():
 
 @pytest.fixture
 def without_environment(tmp_path: Path) -> Path:
-    """What the environment is made from, without one."""
+    """Return a folder with the files from which the environment is made, without an environment."""
     for name in ("Makefile", LOCK.name, WITHOUT_DEPENDENCIES.name, "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path)
     return tmp_path
@@ -355,7 +355,7 @@ def without_environment(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def house(without_environment: Path) -> Path:
-    """The same, with an environment whose Python is a script that writes down how it is called."""
+    """Return such a folder with an environment whose Python is a script that records its arguments."""
     python = without_environment / ".venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text('#!/bin/sh\necho "$@" >> "$(dirname "$0")/calls"\n')

@@ -216,5 +216,5 @@ def test_a_main_job_killed_at_any_moment_goes_on_to_the_same_tables(projects: li
 
 
 def times(folder: Path) -> dict[Path, int]:
-    """When each file and folder below was changed."""
+    """Return the time of the last change of each file and folder below a folder, in nanoseconds."""
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*")}

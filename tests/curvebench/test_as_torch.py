@@ -241,7 +241,7 @@ def alone(
     dtype: str = "float64",
     **hyper: Any,
 ) -> np.ndarray:
-    """Where one parameter gets by itself."""
+    """Return the last value of a parameter that an optimizer updates without the other parameters."""
     start, grads = drawn()
     given = [grads[step][name] for step in steps]
     return path_of_one(optimizer, start[name], given, hyper, options, "torch", dtype)[-1]

@@ -319,7 +319,7 @@ def test_newton_finds_the_minimum_of_a_quadratic_in_a_step_in_every_basis(backen
 
 
 def kept(carry: Carry, made: Engine) -> dict[str, np.ndarray]:
-    """What a checkpoint has of a carry, in memory of its own."""
+    """Return copies of the arrays of a carry that a checkpoint contains, by name."""
     return {name: array.copy() for name, array in made.carry_to_host(carry).items()}
 
 

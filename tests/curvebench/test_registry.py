@@ -64,14 +64,14 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def config_of(study: Path, **settings: Any) -> Config:
-    """What plans a study alone."""
+    """Return a configuration that plans a single study."""
     return Config(study_folder=study.parent, studies=(study.stem,), **settings)
 
 
 def run_all(
     study: Path, results: Path, backends: tuple[str, ...] = ("torch",), timing: bool = False
 ) -> pl.DataFrame:
-    """Every job of a study, in this process, timing if asked for; the runs of all its lanes."""
+    """Run all jobs of a study in this process, with `timing` the timing job too; return the table `runs`."""
     plan = make_plan(config_of(study, results=results, site=results / "site", backends=backends))
     write_specs(plan)
     jobs = [job for planned in plan.studies for job in planned.jobs]

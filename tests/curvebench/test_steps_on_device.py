@@ -50,7 +50,10 @@ class _Watch(TorchDispatchMode):  # type: ignore[misc]  # torch has no types her
 
 
 def exchanged(bundle: Bundle, steps: int) -> Counter[str]:
-    """What so many steps exchange with a device that has shapes alone, on which no number can be read."""
+    """Count the transfers between host and device in a number of steps.
+
+    The device is PyTorch's `meta`, whose tensors have shapes but no values, so that reading a number raises.
+    """
     made = TorchEngine("float32", "meta", worth_compiling=1 << 62, loss_worth_compiling=np.inf)
     with made.context():
         loaded = load(bundle, made)

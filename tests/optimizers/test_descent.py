@@ -92,7 +92,7 @@ def orthonormal(pair: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Descent:
-    """How a rule is run.
+    """How a rule minimizes the test functions, and what is expected of it.
 
     Args:
         parabola, matrix, rosenbrock: learning rate and steps; None where it has nothing to minimize there.

@@ -48,7 +48,10 @@ DIVIDING = [(label, backend) for label, backend in SCALE_FREE if BATTERY[label].
 
 @cache
 def compiled(optimizer: str, options: str, shapes: str, dtype: str) -> dict[int, Any]:
-    """What JAX has compiled of a rule on these shapes, by kind of refresh; the first replay fills it."""
+    """Return the programs of a rule that JAX has compiled for these shapes, by kind of refresh.
+
+    The dictionary is empty at first; the first replay fills it.
+    """
     return {}
 
 
@@ -167,7 +170,7 @@ def test_path_is_that_of_another_library(label: str, library: str):
 
 @pytest.mark.parametrize("label", BATTERY)
 def test_a_schedule_multiplies_every_learning_rate(label: str):
-    """Those of parts and of grafting too, and a decay that is said to follow the schedule alone."""
+    """Also those of other parameters and of grafting, and a decay that follows only the schedule."""
     entry, multiplier = BATTERY[label], 0.5
     params, grads = instance(entry.shapes_or(FEW))
     start, needs = entry.begun(params), entry.needs(params, len(grads))
@@ -381,7 +384,7 @@ def test_a_state_begins_with_arrays_of_its_own(label: str, backend: str):
 
 
 def address(array: Any) -> int:
-    """Where an array of JAX or torch lies in memory."""
+    """Return the address of an array of JAX or PyTorch in memory."""
     found: int = (
         array.untyped_storage().data_ptr()
         if hasattr(array, "untyped_storage")

@@ -44,7 +44,7 @@ def error(z: np.ndarray, w: np.ndarray) -> float:
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_few_iterations_bring_it_near_the_tangent_space(shape: tuple[int, int]) -> None:
-    """What the default number of iterations gives, where the polar factor of G is far off."""
+    """The default number of iterations comes near it, although the polar factor of G is far from it."""
     rng = np.random.default_rng(1)
     errors = []
     for _ in range(10):

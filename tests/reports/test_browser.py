@@ -123,7 +123,7 @@ def test_every_page_can_be_reached_by_clicking(page: Any, report: Report):
 
 
 def places(page: Any) -> dict[str, int]:
-    """Where each column of the first table stands, by its title."""
+    """Return the number of each column of the first table, from 1 on, by its title."""
     titles = page.locator("table").first.locator("thead button").all_text_contents()
     return {title: place for place, title in reversed(list(enumerate(titles, start=1)))}
 

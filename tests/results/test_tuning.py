@@ -1,4 +1,6 @@
-"""What tuning takes, from a table: costs, settings that tie, the choice, and what chance would take."""
+"""Results of tuning from a table of runs: costs, settings that tie, the chosen setting, and the settings that
+other tuning seeds would choose.
+"""
 
 from __future__ import annotations
 

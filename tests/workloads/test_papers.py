@@ -1,4 +1,6 @@
-"""What the papers say of networks: units, layers, minibatches, numbers of parameters, and laws of starts."""
+"""Networks as the papers describe them: units, layers, minibatches, numbers of parameters, and distributions
+of initial parameters.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for every workload: one battery, run for each that the registry finds."""
+"""Properties of every workload: each test runs for all workloads that the registry finds."""
 
 from __future__ import annotations
 

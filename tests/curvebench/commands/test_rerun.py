@@ -146,7 +146,7 @@ def test_a_final_run_at_another_setting_is_found(published: Path, plan: ReportPl
 def test_what_differs_is_told_with_the_options_that_the_plan_does_not_name(
     plan: ReportPlan, anew: list[rerun.RunRecord], monkeypatch: pytest.MonkeyPatch
 ):
-    """Which a rule, a basis or a workload has had since: where runs agree nothing is said of them."""
+    """If the runs differ, options are named that a rule, a basis or a workload lacks in the plan."""
     monkeypatch.setattr("curvebench.commands.rerun.run_cell", lambda *_: anew)
     (study,), own = plan.studies, row(plan, basis="egop")
     adam, *others = study.optimizers

@@ -146,7 +146,7 @@ def test_losses_of_workloads_with_minibatches_are_means_over_examples(name: str)
 
 @pytest.mark.parametrize("network", ["layers", "convolutions"])
 def test_activations_of_one_part_are_held_at_a_time(network: str) -> None:
-    """What XLA lays out for a step of a wide network falls with the parts."""
+    """The memory that XLA allocates for a step of a wide network falls with the number of parts."""
 
     def loss(ops: Any, params: Any, state: Any, batch: Any, noise: Any) -> Any:
         if network == "layers":

@@ -90,11 +90,11 @@ CASES = [
 
 
 class Ended(BaseException):
-    """What no run survives."""
+    """Raised to end a run; no handler of exceptions catches it."""
 
 
 class EndingClock(Clock):
-    """Ends a run as it begins its phase of a number."""
+    """Clock that ends a run at the start of the phase with a given number."""
 
     def __init__(self, phases: int) -> None:
         super().__init__()
@@ -211,7 +211,7 @@ def test_the_last_two_are_kept_and_removed_with_their_folder(tmp_path: Path):
 def test_what_is_noted_on_the_way_goes_from_checkpoint_to_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    """How often a run went on, after which step, and why not after another."""
+    """The notes say how often a run resumed, after which step, and why a later checkpoint was not used."""
     notes = ["compiled"]
     (tmp_path / "000000000008.npz").write_bytes(b"half")
     for second in (60.0, 120.0):
@@ -278,12 +278,12 @@ def test_saving_takes_a_share_of_the_time(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 class Asked(KeyboardInterrupt):
-    """What the handler of a job raises."""
+    """Raised by the handler of SIGTERM of a job."""
 
 
 @pytest.fixture
 def asked() -> Iterator[list[int]]:
-    """Has SIGTERM raise `Asked`; gives the signals that came."""
+    """Set a handler of SIGTERM that raises `Asked`, and yield the list of the signals that arrived."""
     came: list[int] = []
 
     def handle(number: int, frame: FrameType | None) -> None:

@@ -72,7 +72,7 @@ def test_each_run_is_a_job(config: Config):
 
 
 def test_a_run_reads_the_runs_that_tune_it_alone(config: Config):
-    """Those of its method, or of the basis that chooses for it; and bases where its own is estimated."""
+    """A run reads the tuning runs of its method in its tuning basis, and its own basis if it is estimated."""
     plan = make_plan(config)
     bases = {job.spec.hash for job in by_stage(plan, "bases")}
     for job in of_rounds(plan, 1, 2):

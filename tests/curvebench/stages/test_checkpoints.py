@@ -78,7 +78,13 @@ def notes_of(folder: Path) -> list[str]:
 
 
 def assert_interrupted(folder: Path, steps: int, kept: str = "") -> None:
-    """What its two rows and the summary of failures say."""
+    """Check the two rows of `runs` and the summary of failures of a job that SIGTERM interrupted.
+
+    Args:
+        folder: folder of the job.
+        steps: number of steps that the runs had made.
+        kept: end of the reason, if a checkpoint exists.
+    """
     reason = f"SIGTERM: out of time, cancelled or preempted{kept}"
     columns = ("outcome", "reason", "outcome_step", "steps", "gradient_evaluations")
     row = ("interrupted", reason, steps, steps, steps)
@@ -149,7 +155,7 @@ def test_the_time_of_processes_before_is_part_of_the_jobs(tmp_path: Path, monkey
 
 @pytest.mark.usefixtures("at_every_piece")
 def test_a_process_without_a_checkpoint_reports_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Where the one before was killed, as its piece outlasted the grace, and where this one just began."""
+    """It reports the last checkpoint of the process before it, which was killed within a segment."""
     ended_after(100, SWEEP, tmp_path, monkeypatch, noted=False)
     assert_interrupted(run(SWEEP, tmp_path, ENDED), 100, "; tried again, it goes on after step 100")
 

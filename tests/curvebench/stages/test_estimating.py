@@ -1,4 +1,6 @@
-"""What studies will cost: counts equal the plan's, equal cells are measured once, and nothing is written."""
+"""Estimated costs of studies: counts equal those of the plan, equal cells are measured once, and no file is
+written.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What fails is a row with its outcome and its reason, the rest goes on, and the next call tries it alone."""
+"""Failures: each is a row with its outcome and its reason, other runs continue, and the next call of the
+job repeats only what failed.
+"""
 
 from __future__ import annotations
 
@@ -369,7 +371,7 @@ def test_out_of_memory_names_twice_the_accumulation(tmp_path: Path, monkeypatch:
 
 
 def test_an_error_that_is_told_keeps_no_arrays(tmp_path: Path):
-    """What the settings after it need is then there."""
+    """The memory of a setting that failed is free for the settings after it."""
 
     def fill() -> None:
         held.append(weakref.ref(array := np.zeros(3)))
@@ -386,20 +388,20 @@ def test_an_error_that_is_told_keeps_no_arrays(tmp_path: Path):
 
 
 def test_what_is_late_is_what_was_under_way_when_it_was_killed(monkeypatch: pytest.MonkeyPatch):
-    """The process may go on between, to its next lanes."""
+    """Between the time limit and the kill, the process may continue with its next lanes."""
     late, following = Lanes(0, 0, 1, 0, 1), Lanes(0, 0, 1, 1, 2)
     with tempfile.TemporaryFile() as file:
         file.truncate(Journal.FORM.size)
         supervisor = supervision._Supervisor(["job"], 0.0, file.fileno())
 
         class Process:
-            """Of which the first is killed as late, and the second ends well."""
+            """Replacement of `Popen`: the first process is killed as late, the second one succeeds."""
 
             def __init__(self, *unused: object, **options: object) -> None:
                 self.status = -signal.SIGKILL if not supervisor.lost else 0
 
             def poll(self) -> None:
-                """It is alive."""
+                """Report that the process is running: `Popen.poll` returns None until it ends."""
 
             def kill(self) -> None:
                 supervisor.journal.begin(following)

@@ -109,7 +109,12 @@ def run(bundle: Bundle, backend: str = "torch", threads: int = 1, **options: Any
 def batches(
     bundle: Bundle, backend: str, threads: int, pieces: list[int], start: int = 0
 ) -> dict[str, np.ndarray]:
-    """What the steps after `start` are sent, (steps, S, batch, ...) by field, on the host again."""
+    """Return the minibatches that the steps after `start` get on the device, (steps, S, batch, ...) by field.
+
+    Args:
+        threads: number of threads that load examples.
+        pieces: lengths of the segments.
+    """
     made = engine(backend, "float64")
     made.threads = threads
     with made.context(), prefetch_inputs(bundle, made, pieces, start) as inputs:

@@ -1,4 +1,6 @@
-"""What clocks ask of the process: processors held and given back, garbage left alone."""
+"""Conditions of measurements: the process keeps to some processors, and collects no garbage; both end with
+the measurement.
+"""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def codes(claim: ClaimVerdict) -> dict[str, tuple[int | None, int | None]]:
 
 
 def claim_of(study: Any, tables: Any) -> ClaimVerdict:
-    """What the command says of the one claim of a study alone."""
+    """Return the verdict on the only claim of a study."""
     plan = ReportPlan(scale="quick", studies=(study,))
     told = claim_verdicts(plan, {study.name: tables}, None)
     (found,) = listed(plan, told.claims, told.findings)

@@ -48,7 +48,7 @@ def before(tmp_path_factory: pytest.TempPathFactory) -> Side:
 
 
 def answers(rows: list[ComparedRow], kind: str) -> dict[str, str]:
-    """What the rows of a kind say, by what they are of."""
+    """Return the answers of the rows of a kind, by their subject."""
     return {row.subject: row.answer for row in rows if row.kind == kind}
 
 

@@ -372,7 +372,7 @@ def test_the_site_of_a_set_needs_a_folder(small: Path, capsys: pytest.CaptureFix
 
 
 def test_a_set_is_derived_anew_from_its_own_tables_in_its_place(tmp_path: Path):
-    """What a change of the statistics spoiled is computed again; runs, name, day and waivers stay."""
+    """Verdicts that no longer follow from the tables are computed again; runs, name, day and waivers stay."""
     plan = read_plan(write_report(tmp_path / "tables", [SMALL], checks=False, jobs=dirty))
     old = publish(plan, "old.quick", tmp_path / "published", ["dirty"], code=CODE)
     findings = pl.read_parquet(old / "findings.parquet")
