@@ -20,7 +20,7 @@ from tests.curvebench.tiny import write_study
 from tests.results.rows import rows, write
 
 SET = "egop-logsumexp.2026-11-24"
-LOSSES = {"adam": (0.1, 0.2, 0.3), "sgd": (0.5, 0.6, math.nan)}  # by method, a final seed each
+LOSSES = {"adam": (0.1, 0.2, 0.3), "sgd": (0.5, 0.6, math.nan)}  # losses of three final seeds, by method
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ from tests.curvebench.networks import SMALL_ATTENTION, SMALL_CONVOLUTION
 from tests.curvebench.test_executors import bundle_of
 from tests.curvebench.toys import TANH, advanced, begun
 
-# Of momentum and adagrad torch has no kernel for a device of shapes alone.
+# Torch has no kernels of momentum and adagrad for the device `meta`, whose tensors have no values.
 RULES = ("sgd", "adam", "adamw", "muon", "soap", "shampoo", "adagrad_norm", "nesterov_lookahead")
 
 

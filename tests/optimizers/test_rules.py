@@ -245,7 +245,7 @@ def test_squares_that_underflow_leave_finite_parameters(label: str, backend: str
 def test_a_gradient_of_rank_one_gives_steps_of_ordinary_size(label: str, backend: str):
     """At every step the same, so that no statistic ever gets full rank."""
     entry, rng = BATTERY[label], np.random.default_rng(6)
-    # for JAX those that it has compiled
+    # On JAX, use the shapes for which it has compiled programs.
     shapes = entry.shapes_or(FEW if backend == "jax" else {"tall": (5, 3), "wide": (3, 5)})
     params = {name: rng.standard_normal(shape) for name, shape in shapes.items()}
     grad = {
@@ -266,7 +266,7 @@ def runs_in(label: str, dtype: str) -> bool:
     return dtype in BATTERY[label].rule.dtypes
 
 
-# On JAX the runs of different settings below are in float32, and near float64 as here.
+# Runs of different settings on JAX, tested below, are in float32, and near float64 as the runs here are.
 @pytest.mark.parametrize(
     ("label", "backend"), [pair for pair in EDGES if pair[1] != "jax" and runs_in(pair[0], "float32")]
 )

@@ -81,7 +81,7 @@ def test_a_basis_has_its_runs_precision(plan: ReportPlan, tmp_path: Path, monkey
         estimate_bases(job)
 
     monkeypatch.setattr("curvebench.commands.rerun.estimate_bases", estimated)
-    own = {**row(plan, basis="egop"), "dtype": "float32"}  # which is not the workload's
+    own = {**row(plan, basis="egop"), "dtype": "float32"}  # the precision differs from that of the workload
     rerun.run_cell(plan.studies[0], plan.scale, own, tmp_path)
     assert asked == ["float32"]
 

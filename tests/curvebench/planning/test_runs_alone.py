@@ -164,7 +164,7 @@ def test_other_workloads_of_the_study_stay_together(config: Config):
         ((1,), "long_squares"): 2 * 2 * 6,
         ((2,), "long_squares"): 2 * 2 * 5,
         ((0, 1, 2), "logistic_regression"): 2,
-        ((2,), "logistic_regression"): 2,  # on the backend that is tuned on the other one
+        ((2,), "logistic_regression"): 2,  # final runs on the backend that is tuned on the other one
     }
     for job in jobs:
         read = [one.spec for one in job.upstream if isinstance(one.spec, RunsSpec)]

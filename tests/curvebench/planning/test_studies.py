@@ -93,7 +93,7 @@ def test_a_workload_comes_twice_with_other_settings_and_labels(tmp_path):
     assert (first.name, first.locator, first.settings["d"]) == ("least_squares", "least_squares", 4)
     assert (second.name, second.locator, second.settings["d"]) == ("slow", "least_squares", 2)
     assert second.settings["alpha"] == 1.0
-    assert workload_of(second).name == "slow"  # what tables and random streams know it by
+    assert workload_of(second).name == "slow"  # the name that tables and random streams use
 
 
 def test_final_seeds_have_not_tuned(tmp_path):

@@ -29,7 +29,7 @@ from tests.curvebench.stages.test_jobs import SWEEP as WITH_BASES
 from tests.curvebench.stages.test_jobs import run, written
 from tests.results.comparing import determined
 
-# on PyTorch, which compiles nothing
+# The jobs run on PyTorch, which compiles nothing.
 SWEEP = WITH_BASES.changed(backend="torch", bases=WITH_BASES.bases[:1], settings=({"learning_rate": 0.01},))
 
 

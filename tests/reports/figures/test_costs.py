@@ -69,7 +69,7 @@ def test_there_is_no_figure_without_a_reached_target(study: StudyPlan, tables: T
         assert [figure for cell in found for figure in draw_targets(cell)] == []
 
 
-Places = dict[str, dict[str, CostResult]]  # by cost and method
+Places = dict[str, dict[str, CostResult]]  # results by cost, then by method
 
 
 def on_jax(study: StudyPlan, tables: Tables) -> Places:

@@ -77,7 +77,7 @@ def test_a_band_is_open_above_and_ends_where_all_runs_diverged():
     ((band,),) = (collection.get_paths() for collection in panel.collections)
     assert {tuple(point) for point in np.asarray(band.vertices)} == {(1, 1), (2, 2), (2, 1e30), (1, 3)}
     assert panel.dataLim.intervalx.tolist() == [1, 2]
-    assert panel.dataLim.intervaly.tolist() == [1, 3]  # what has no end leaves the axis as it is
+    assert panel.dataLim.intervaly.tolist() == [1, 3]  # infinite ends of bands do not change the axis
 
 
 def test_the_rates_that_were_chosen_are_inside_the_axes():

@@ -177,7 +177,7 @@ def test_a_set_says_what_was_waived_and_renders_with_its_figures(tmp_path: Path)
     again = "curvebench sets reproduce egop.digits_mlp --published results/published/waived.quick"
     assert again in pages["claims.html"]
     assert all("Published set <code>waived.quick" in text for text in pages.values())
-    assert not (site / "plan.json").exists()  # its folders are beside the set's own
+    assert not (site / "plan.json").exists()  # its folders are relative to the plan of the set
 
 
 def test_rules_that_are_not_those_of_the_runs_are_objected_to_in_one_sentence_for_readers():
