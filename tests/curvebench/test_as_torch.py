@@ -313,7 +313,7 @@ def test_biases_are_known_by_the_names_of_a_module(kinds: Any) -> None:
 
 
 def test_schedulers_change_the_learning_rate() -> None:
-    """As they change that of PyTorch's own momentum, and the momentum itself."""
+    """They change the learning rate and the momentum as for PyTorch's own optimizer."""
     ours, theirs = (tensors(drawn()[0]) for _ in range(2))
     pairs = [
         (ours, as_torch("momentum", ours.values(), learning_rate=0.2)),

@@ -147,7 +147,7 @@ def edited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_newest_definition_of_a_study_is_loaded(edited: Path):
-    """It was planned last, although its tables are older than those of the change that was undone."""
+    """It is the definition planned last, although the tables of a change that was undone are newer."""
     assert curvebench.load("tiny.quick").runs["run"].to_list() == ["quick-20"]
     assert curvebench.load("results/tables").runs["run"].sort().to_list() == ["paper-20", "quick-20"]
     with pytest.raises(curvebench.InputError, match=r"several scales; name one: tiny\.paper, tiny\.quick"):

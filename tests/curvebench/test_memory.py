@@ -1,4 +1,4 @@
-"""Memory of single runs beside plain loops: of arrays alive on PyTorch, by the compiler's layout on JAX."""
+"""Memory of single runs compared with plain loops: live arrays on PyTorch, the compiler's layout on JAX."""
 
 from __future__ import annotations
 

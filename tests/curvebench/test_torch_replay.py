@@ -1,4 +1,4 @@
-"""Evaluations replayed from a record against those that are called."""
+"""Evaluations replayed from a record, compared with direct evaluations."""
 
 from __future__ import annotations
 

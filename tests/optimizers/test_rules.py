@@ -56,9 +56,9 @@ def compiled(optimizer: str, options: str, shapes: str, dtype: str) -> dict[int,
 
 
 class Compiled(Online):
-    """A rule on JAX whose programs are those of all its replays on parameters of these shapes.
+    """A rule on JAX that shares compiled programs with all its replays on parameters of equal shapes.
 
-    They are given all numbers, hyperparameters too: a program that kept some of them is found out.
+    All numbers, also hyperparameters, are arguments of the programs: tests fail if a program has stored some.
     """
 
     def __init__(self, entry: Entry, params: Arrays, hyper: Mapping[str, float], dtype: str) -> None:

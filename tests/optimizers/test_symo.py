@@ -288,7 +288,7 @@ def test_without_a_network_it_has_no_update():
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_a_torch_model_is_updated_as_by_the_engine(group: str):
-    """The order of `model.parameters()` is that of the layers."""
+    """`model.parameters()` gives the parameters in the order of the layers."""
     model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2)).double()
     named = dict(model.named_parameters())
     kinds = {name: "bias" if name.endswith("bias") else "weight" for name in named}

@@ -111,7 +111,7 @@ class EndingClock(Clock):
 
 @pytest.fixture(autouse=True)
 def short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pieces have two steps at most, as those of runs that take long; runs that are kept take them singly."""
+    """Limit segments to two steps, as in long runs, and those of runs with checkpoints to one step."""
     monkeypatch.setattr(execution, "SEGMENT_SECONDS", 0.0)
     monkeypatch.setattr(inputs, "MIN_SEGMENT_PRODUCTS", 1)
     monkeypatch.setattr(inputs, "MIN_SEGMENTS", STEPS // 2)

@@ -192,7 +192,9 @@ def test_needs_are_those_of_device_memory_and_runs(config: Config):
 
 
 def test_bases_of_runs_alone_on_a_gpu_are_estimated_there(config: Config):
-    """By the first backend of the scale, in the runs' precision; those of other workloads on the host."""
+    """The first backend of the scale estimates them in the precision of the runs; the host estimates the
+    bases of other workloads.
+    """
     write_alone(config.study_folder, BOTH, ON_GPUS, ("schedule:", "precision: mixed\nschedule:"))
     plan = make_plan(config)
     specs = [job.spec for job in plan.jobs if isinstance(job.spec, BasesSpec)]

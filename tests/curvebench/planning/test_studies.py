@@ -176,7 +176,7 @@ def test_training_keys_are_read_and_move_the_final_seeds(tmp_path):
 
 
 def test_a_plan_has_all_that_decides_what_its_runs_train(tmp_path):
-    """Published runs are computed anew from their plan, as a study's jobs were."""
+    """Published runs are computed again from their plan, with the training keys of the jobs of the study."""
     keys = "gradient_accumulation: 3\n    evaluated_splits: [train]"
     changes = (
         *IN_MINIBATCHES,

@@ -45,9 +45,9 @@ def at_every_piece(monkeypatch: pytest.MonkeyPatch) -> None:
 def ended_after(
     steps: int, spec: RunsSpec, results: Path, monkeypatch: pytest.MonkeyPatch, noted: bool = True
 ) -> Path:
-    """Run a job that is sent a SIGTERM when a run has come to so many steps; its folder.
+    """Run a job that gets a SIGTERM when a run has taken `steps` steps, and return the folder of the job.
 
-    Where it is not noted, as where a process is killed, the rows of the failure are removed.
+    If `noted` is false, remove the rows of the failure afterwards, as if the process had been killed.
     """
 
     def watched(

@@ -38,7 +38,7 @@ LONG = SHORT.changed(budget={"steps": 10_000}, evaluations=10_000)
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder of workers, who end when it is gone; its path is short, as that of a socket has to be."""
+    """Yield a folder for workers, which end when it is removed. Sockets require its short path."""
     path = Path(tempfile.mkdtemp())
     yield path
     rmtree(path, ignore_errors=True)

@@ -325,7 +325,7 @@ def test_the_hash_of_a_rule_is_that_of_what_decides(claim, cap, same):
 
 
 def test_another_way_from_gains_to_verdicts_raises_the_rules_version():
-    """Fixed gains, and what is made of them: where this fails, raise RULE_VERSION and pin anew."""
+    """Fixed gains have fixed findings. If this test fails, increase RULE_VERSION, and update PINNED."""
     random = np.random.default_rng(7)
     found = []
     for relation in ("better", "no_worse", "same"):

@@ -26,7 +26,7 @@ def times(tables: Tables) -> pl.DataFrame:
 
 
 def reached_after(steps: int | None) -> pl.Expr:
-    """Targets that runs reach after so many steps, or miss."""
+    """Return the column `targets`, all reached after `steps` steps, or all missed if it is None."""
     return pl.col("targets").list.eval(
         pl.element().struct.with_fields(pl.lit(steps, pl.Int64).alias("steps"))
     )

@@ -200,7 +200,7 @@ def first_alone(runs: pl.DataFrame) -> pl.DataFrame:
 
 
 def nan_but(column: str, kept: pl.Expr) -> Change:
-    """Every value of a table's column NaN but those that are kept."""
+    """Return a function that replaces the values of a column by NaN, except in the rows of `kept`."""
     return lambda table: table.with_columns(pl.when(kept).then(column).otherwise(nan).alias(column))
 
 

@@ -64,7 +64,14 @@ def stopped(random: np.random.Generator, gains: np.ndarray, share: float) -> tup
 def simulated(
     question: Question, medians: np.ndarray, draw: Draw, spread: float, size: int, trials: int
 ) -> list[Verdict]:
-    """The verdicts on claims whose comparisons have these median gains; gains spread by so many margins."""
+    """Return the verdicts on simulated claims, one per trial.
+
+    Args:
+        medians: true median gain of each comparison of a claim.
+        draw: distribution of gains around the median.
+        spread: scale of the distribution in units of MARGIN.
+        size: number of pairs of a comparison.
+    """
     random = np.random.default_rng(size)
     gains = medians[:, None] + MARGIN * spread * draw(random, (trials, len(medians), size))
     return [verdict_of(question, claim, claim) for claim in gains]
