@@ -68,7 +68,7 @@ ARRAYS_ONLY = {
     "numpy",
     "scipy",
     "sklearn",
-}  # what optimizers and workloads may use of other people's packages
+}  # packages of others that optimizers and workloads may use
 
 
 def pins(lines: list[str]) -> list[str]:
@@ -250,7 +250,7 @@ def test_rules_and_problems_see_arrays_only_through_the_ops(package: str):
 
 
 ENGINES = ("curvebench.engine.execution", "curvebench.interop.replaying", "curvebench.backends.torch_engine")
-# What starts often, or is others' business: a program, and what it imports neither itself nor through others.
+# Programs that start often, and packages that they import neither directly nor through other modules.
 LIGHT = {
     "command": ("from curvebench.__main__ import main", {"numpy", "polars", "pydantic"}),
     "check": ("from curvebench.__main__ import main; main(['check', 'convex'])", {"torch", "jax", "sklearn"}),

@@ -247,7 +247,9 @@ def test_new_state_may_be_what_the_update_overwrites(compiled: bool):
 
 
 def test_metrics_and_model_state_may_be_parameters():
-    """A checkpoint keeps its value, and lagged weights stay those of their step."""
+    """A metric or a model state that is a parameter is copied: later steps, which update parameters in
+    place, do not change it.
+    """
 
     def loss(ops: Any, params: Any, state: Any, batch: Any, noise: Any) -> Any:
         value, _, metrics = TANH.loss(ops, params, {"seen": state["seen"]}, batch, noise)

@@ -179,7 +179,8 @@ def test_a_file_beside_the_study_adds_an_optimizer_and_a_workload(tmp_path: Path
     final = next(job.spec for job in plan.jobs if job.spec.stage == "runs")
     keys = [key for key in final.sources if key.startswith("file:")]
     assert {Path(key).name for key in keys} == {"lion.py", "bowl.py"}
-    assert "curvebench/optimizers/gradient_descent.py" in final.sources  # what it imports of ours
+    # The rule imports this module of the project.
+    assert "curvebench/optimizers/gradient_descent.py" in final.sources
     (folder / "rules/lion.py").write_text(LION.replace("0.99", "0.98"))
     with pytest.raises(InputError, match=r"lion\.py changed since it was planned"):
         check_unchanged(final)

@@ -37,7 +37,7 @@ IN_BASES = ("sgd", "adam", "shampoo", "muon", "newton", "nesterov_lookahead", "a
     + [
         pytest.param(name, "whole", marks=pytest.mark.long)
         for name, rule in optimizers.rules().items()
-        if name not in IN_BASES and rule.for_model is None  # which takes no basis
+        if name not in IN_BASES and rule.for_model is None  # a rule for whole models takes no basis
     ],
 )
 def test_all_backends_agree(name: str, basis: str) -> None:

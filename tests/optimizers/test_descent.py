@@ -180,7 +180,7 @@ def test_a_rule_minimizes_where_it_can_go(optimizer: str) -> None:
     if how.parabola is not None:
         assert fallen(optimizer, parabola(how.domain), *how.parabola) < 1e-3
     else:
-        assert optimizer == "manifold_muon"  # which leaves vectors to its other rule
+        assert optimizer == "manifold_muon"  # this rule leaves vectors to another rule
     if how.rosenbrock is not None:
         assert fallen(optimizer, rosenbrock(), *how.rosenbrock) < 1e-3
     assert fallen(optimizer, matrix_parabola(how.domain), *how.matrix) < 1e-3

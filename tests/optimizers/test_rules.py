@@ -56,9 +56,9 @@ def compiled(optimizer: str, options: str, shapes: str, dtype: str) -> dict[int,
 
 
 class Compiled(Online):
-    """A rule on JAX whose programs are those of all its replays on parameters of these shapes.
+    """A rule on JAX that shares compiled programs with all its replays on parameters of equal shapes.
 
-    They are given all numbers, hyperparameters too: a program that kept some of them is found out.
+    All numbers, also hyperparameters, are arguments of the programs: tests fail if a program has stored some.
     """
 
     def __init__(self, entry: Entry, params: Arrays, hyper: Mapping[str, float], dtype: str) -> None:
@@ -245,7 +245,7 @@ def test_squares_that_underflow_leave_finite_parameters(label: str, backend: str
 def test_a_gradient_of_rank_one_gives_steps_of_ordinary_size(label: str, backend: str):
     """At every step the same, so that no statistic ever gets full rank."""
     entry, rng = BATTERY[label], np.random.default_rng(6)
-    # for JAX those that it has compiled
+    # On JAX, use the shapes for which it has compiled programs.
     shapes = entry.shapes_or(FEW if backend == "jax" else {"tall": (5, 3), "wide": (3, 5)})
     params = {name: rng.standard_normal(shape) for name, shape in shapes.items()}
     grad = {
@@ -266,7 +266,7 @@ def runs_in(label: str, dtype: str) -> bool:
     return dtype in BATTERY[label].rule.dtypes
 
 
-# On JAX the runs of different settings below are in float32, and near float64 as here.
+# Runs of different settings on JAX, tested below, are in float32, and near float64 as the runs here are.
 @pytest.mark.parametrize(
     ("label", "backend"), [pair for pair in EDGES if pair[1] != "jax" and runs_in(pair[0], "float32")]
 )

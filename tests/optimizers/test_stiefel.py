@@ -61,7 +61,7 @@ def test_a_matrix_within_the_tolerance_is_frozen_while_others_go_on() -> None:
     rng = np.random.default_rng(3)
     w = np.stack([orthonormal(rng, 6, 4), np.eye(6, 4)])
     g = rng.standard_normal((2, 6, 4))
-    g[1, :4] = 0.0  # of no skew part: its direction stays as it begins
+    g[1, :4] = 0.0  # the skew part is 0, so that the direction does not change
     tolerance = np.array([1e-9, 1e-2]).reshape(2, 1, 1)
     both = tangential_direction(OPS, g, w, tolerance, 60, orthogonal_factor, clipped_by_svd)
     np.testing.assert_array_equal(both[1], direction(g[1], w[1], 1))

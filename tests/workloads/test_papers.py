@@ -16,7 +16,8 @@ import pytest
 from curvebench.workloads import workloads
 from curvebench.workloads.workload import Role
 
-Law = Callable[[int, int], tuple[str, float]]  # by inputs and outputs: normal with its deviation, or uniform
+# From numbers of inputs and outputs to the law: normal with its deviation, or uniform.
+Law = Callable[[int, int], tuple[str, float]]
 
 
 class Paper(NamedTuple):

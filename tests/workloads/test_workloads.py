@@ -23,7 +23,7 @@ from tests.workloads.cases import (
     small,
 )
 
-STEP = 1e-7  # of central differences in float64: few units of relu change sides on the way
+STEP = 1e-7  # step of central differences in float64, at which few units of relu change sides
 
 
 @pytest.fixture(params=NAMES)

@@ -192,7 +192,7 @@ def test_settings_do_not_share_an_iterate() -> None:
     made = engine("torch", "float64")
     with pytest.raises(ValueError, match="belongs to one setting"):
         execute(bundle, made)
-    jax = engine("jax", "float64")  # whose other rounds share a tile
+    jax = engine("jax", "float64")  # without such bases, rounds on JAX share a tile
     parts = Programs.of_rounds(bundle, [bundle.lanes, (5, 1)], jax, 1 << 30).parts(bundle, jax, 1 << 30)
     assert parts == [(slice(0, 2), slice(number, number + 1)) for number in range(2)]
     second = execute(bundle.subset(*parts[1]), made)

@@ -1,4 +1,4 @@
-"""Gradients accumulated over parts of a minibatch: those of the whole, one part held at a time."""
+"""Gradient accumulation: gradients equal those of the whole minibatch, with one part in memory at a time."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_streamed_minibatches_are_cut_too(backend: str) -> None:
 
 
 def test_convolutions_of_a_single_run_with_statistics_of_each_part() -> None:
-    """Batch norm sees a part at a time: running statistics are those of parts, in their order."""
+    """Batch norm gets one part at a time, and updates its running statistics by each part in order."""
     seen = []
 
     def loss(ops: Any, params: Any, state: Any, batch: Any, noise: Any) -> Any:

@@ -164,7 +164,7 @@ def test_other_workloads_of_the_study_stay_together(config: Config):
         ((1,), "long_squares"): 2 * 2 * 6,
         ((2,), "long_squares"): 2 * 2 * 5,
         ((0, 1, 2), "logistic_regression"): 2,
-        ((2,), "logistic_regression"): 2,  # on the backend that is tuned on the other one
+        ((2,), "logistic_regression"): 2,  # final runs on the backend that is tuned on the other one
     }
     for job in jobs:
         read = [one.spec for one in job.upstream if isinstance(one.spec, RunsSpec)]
@@ -192,7 +192,9 @@ def test_needs_are_those_of_device_memory_and_runs(config: Config):
 
 
 def test_bases_of_runs_alone_on_a_gpu_are_estimated_there(config: Config):
-    """By the first backend of the scale, in the runs' precision; those of other workloads on the host."""
+    """The first backend of the scale estimates them in the precision of the runs; the host estimates the
+    bases of other workloads.
+    """
     write_alone(config.study_folder, BOTH, ON_GPUS, ("schedule:", "precision: mixed\nschedule:"))
     plan = make_plan(config)
     specs = [job.spec for job in plan.jobs if isinstance(job.spec, BasesSpec)]

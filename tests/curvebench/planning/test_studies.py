@@ -93,7 +93,7 @@ def test_a_workload_comes_twice_with_other_settings_and_labels(tmp_path):
     assert (first.name, first.locator, first.settings["d"]) == ("least_squares", "least_squares", 4)
     assert (second.name, second.locator, second.settings["d"]) == ("slow", "least_squares", 2)
     assert second.settings["alpha"] == 1.0
-    assert workload_of(second).name == "slow"  # what tables and random streams know it by
+    assert workload_of(second).name == "slow"  # the name that tables and random streams use
 
 
 def test_final_seeds_have_not_tuned(tmp_path):
@@ -176,7 +176,7 @@ def test_training_keys_are_read_and_move_the_final_seeds(tmp_path):
 
 
 def test_a_plan_has_all_that_decides_what_its_runs_train(tmp_path):
-    """Published runs are computed anew from their plan, as a study's jobs were."""
+    """Published runs are computed again from their plan, with the training keys of the jobs of the study."""
     keys = "gradient_accumulation: 3\n    evaluated_splits: [train]"
     changes = (
         *IN_MINIBATCHES,

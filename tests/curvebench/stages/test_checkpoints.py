@@ -29,7 +29,7 @@ from tests.curvebench.stages.test_jobs import SWEEP as WITH_BASES
 from tests.curvebench.stages.test_jobs import run, written
 from tests.results.comparing import determined
 
-# on PyTorch, which compiles nothing
+# The jobs run on PyTorch, which compiles nothing.
 SWEEP = WITH_BASES.changed(backend="torch", bases=WITH_BASES.bases[:1], settings=({"learning_rate": 0.01},))
 
 
@@ -45,9 +45,9 @@ def at_every_piece(monkeypatch: pytest.MonkeyPatch) -> None:
 def ended_after(
     steps: int, spec: RunsSpec, results: Path, monkeypatch: pytest.MonkeyPatch, noted: bool = True
 ) -> Path:
-    """Run a job that is sent a SIGTERM when a run has come to so many steps; its folder.
+    """Run a job that gets a SIGTERM when a run has taken `steps` steps, and return the folder of the job.
 
-    Where it is not noted, as where a process is killed, the rows of the failure are removed.
+    If `noted` is false, remove the rows of the failure afterwards, as if the process had been killed.
     """
 
     def watched(

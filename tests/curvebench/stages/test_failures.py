@@ -51,9 +51,9 @@ from tests.curvebench.stages.test_jobs import SWEEP as WITH_BASES
 from tests.curvebench.user_files import user_file
 
 CHOSEN = {("least_squares", "identity"): TuningOutcome(((0.01,),), np.zeros((2, 1, 1)), 0.0)}
-# on PyTorch, which compiles nothing
+# The jobs run on PyTorch, which compiles nothing.
 SWEEP = WITH_BASES.changed(backend="torch", bases=WITH_BASES.bases[:1], budget={"steps": 40})
-RATE = 1.0  # of the settings 0.01, 1 and 10 the one that fails
+RATE = 1.0  # learning rate that fails, of the settings 0.01, 1 and 10
 
 
 def outcomes(folder: Path) -> dict[float, set[str]]:
@@ -124,7 +124,8 @@ def test_a_setting_that_fails_is_a_row_and_is_tried_again_alone(
     assert read(folder, "jobs")["failures"].to_list() == [[failure]]
 
     (part,) = (folder / "parts").iterdir()
-    (part / ".1-a1b2c3d4.0-2-1-2.runs.parquet").write_bytes(b"half")  # of a process that was killed
+    # Temporary file of a process that was killed.
+    (part / ".1-a1b2c3d4.0-2-1-2.runs.parquet").write_bytes(b"half")
     with monkeypatch.context() as patch:
         executed = failing(lambda: None, patch)
         assert run(SWEEP, tmp_path) == folder
@@ -300,7 +301,8 @@ def test_a_rule_that_raises_at_its_start_always_fails(tmp_path: Path, monkeypatc
     def raises(*_: object) -> None:
         raise ValueError("no state")
 
-    monkeypatch.setattr("curvebench.engine.programs.lanes_per_bundle", raises)  # it asks for the state's size
+    # The function asks for the size of the state.
+    monkeypatch.setattr("curvebench.engine.programs.lanes_per_bundle", raises)
     rows = read(run(SWEEP, tmp_path), "runs")
     assert (len(rows), set(rows["outcome"]), set(rows["reason"])) == (6, {"error"}, {"ValueError: no state"})
 
@@ -476,7 +478,7 @@ TERMINATED = "os.kill(os.getppid(), signal.SIGTERM); time.sleep(60)"
 @pytest.mark.parametrize(
     ("lanes", "first", "second", "status", "said"),
     [
-        ("DONE", "os.abort()", 0, 0, ""),  # at exit, when nothing can be lost any more
+        ("DONE", "os.abort()", 0, 0, ""),  # the process dies at exit, after its tables are written
         ("DONE", TERMINATED, 0, 0, ""),
         ("Lanes(0)", "os._exit(3)", 0, 0, "the process ended with status 3"),
         ("Lanes(0)", "os._exit(3)", int(signal.SIGABRT), 134, ""),

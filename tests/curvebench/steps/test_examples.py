@@ -144,7 +144,7 @@ def test_batches_do_not_depend_on_threads_backend_and_pieces(backend: str, threa
 
 
 def test_an_examples_draw_is_that_of_seed_step_and_place():
-    """Neither the lanes beside it nor the steps before it count."""
+    """It depends neither on other lanes nor on earlier steps."""
     bundle = bundle_of(Noisy())
     whole = batches(bundle, "torch", 1, [STEPS])["features"]
     alone = batches(bundle.subset(slice(1, 2), slice(0, 1)), "torch", 2, [3], start=5)["features"]

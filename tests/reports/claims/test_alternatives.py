@@ -1,4 +1,4 @@
-"""Settings that tie with the chosen ones, and those that other tuning seeds would choose: simulated."""
+"""Simulated claims at settings that tie with the chosen ones, or that other tuning seeds would choose."""
 
 from __future__ import annotations
 

@@ -225,7 +225,7 @@ def test_what_is_no_file_ends_no_check(copy: Path):
 
 
 def edited(folder: Path, file: str, **values: Any) -> None:
-    """Replace values of a JSON file of a set, each at a path with `/`, and make the checksums anew."""
+    """Replace values of a JSON file of a set, each at a path with `/`, and update the checksums."""
     whole = json.loads((folder / file).read_text())
     for place, value in values.items():
         *above, last = (int(step) if step.isdigit() else step for step in place.split("/"))

@@ -253,7 +253,7 @@ def test_other_machines_are_named_on_the_page(before: Side, tmp_path: Path):
         ([1.0] * 10, [1.2, 0.8] * 5, Tolerance(0.1, "ratio"), "inconclusive"),
         ([1.0] * 4, [1.2] * 4, Tolerance(0.1, "ratio"), "inconclusive"),
         ([1.0] * 10, [math.inf] * 10, Tolerance(0.1, "ratio"), "differs"),
-        # no value counts as better than the limit
+        # The third argument is a limit: values better than it count as equal to it.
         ([0.5] * 8, [0.1] * 8, Tolerance(0.1, "ratio", None), "differs"),
         ([0.5] * 8, [0.1] * 8, Tolerance(0.1, "ratio", 0.4), "differs"),
         ([0.5] * 8, [0.1] * 8, Tolerance(0.1, "ratio", 0.5), "agrees"),
