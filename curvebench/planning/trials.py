@@ -8,7 +8,6 @@ optimizer allow it.
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -28,6 +27,7 @@ from curvebench.engine.loading import load
 from curvebench.engine.memory import runs_singly
 from curvebench.engine.programs import Programs, segment_of
 from curvebench.interop.foreign import CLOSURE, GROUPS, VALUE, defaults_of, is_foreign
+from curvebench.interop.models import global_seed
 from curvebench.optimizers.options import OptionError
 from curvebench.optimizers.rule import Rule
 from curvebench.planning.studies.study import Study
@@ -382,7 +382,7 @@ class Trials:
         tested = set()
         uses = [(study.scales[scale], spec) for scale, specs in study.workloads.items() for spec in specs]
         for scale, spec in sorted(uses, key=lambda use: size_of(use[1])):
-            workload = find_workload(spec.locator).evaluated_on(scale.evaluated_splits)
+            workload = find_workload(spec.locator).at(spec.settings).evaluated_on(scale.evaluated_splits)
             is_own = bool(origin(WORKLOADS, spec.locator).modules)
             if is_own and method.modules:
                 continue
@@ -402,7 +402,7 @@ class Trials:
             else:
                 problem = Problem(workload.sample_parameters(spec.settings, np.random.default_rng(0)), {})
             in_memory = all(isinstance(split, Mapping) for split in problem.splits.values())
-            for backend in backends:
+            for backend in (name for name in backends if workload.backend in (None, name)):
                 trial = Trial(
                     problem_name=spec.name,
                     locator=optimizer.locator,
@@ -491,21 +491,15 @@ def size_of(spec: WorkloadSpec) -> int:
 @contextmanager
 def _restored_generators(backend: str) -> Iterator[None]:
     """Return a context with fixed global random generators, which restores them at its end."""
-    legacy, python = np.random.get_state(), random.getstate()  # noqa: NPY002 (a user may call these)
-    np.random.seed(0)  # noqa: NPY002
-    random.seed(0)
-    try:
-        if backend == "torch":
-            import torch
-
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(0)
-                yield
-        else:
+    with global_seed(0):
+        if backend != "torch":
             yield
-    finally:
-        np.random.set_state(legacy)  # noqa: NPY002
-        random.setstate(python)
+            return
+        import torch
+
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(0)
+            yield
 
 
 def workload_of(
