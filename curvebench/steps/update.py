@@ -135,7 +135,7 @@ def updated(
     refresh = rule.start if work & Work.START and rule.start else rule.refresh
     if work & (Work.REFRESH | Work.START) and refresh is not None:
         state = refresh(ops, grad, state, hyper)
-    result = rule.update(ops, grad, state, param, hyper)
+    result: Any = rule.update(ops, grad, state, param, hyper)
     # Compare no shapes, because a compiled update is used for any number of lanes.
     if type(result) is not tuple or len(result) != 2 or _form(result[0]) != _form(param):
         kinds = result if isinstance(result, tuple) else [result]
