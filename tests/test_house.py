@@ -76,7 +76,7 @@ def pins(lines: list[str]) -> list[str]:
 
 
 def all_pins() -> list[str]:
-    """Of what is installed with its dependencies, and without."""
+    """Return the pins of both lock files: packages that are installed with their dependencies, and without."""
     return [pin for file in (LOCK, WITHOUT_DEPENDENCIES) for pin in pins(file.read_text().splitlines())]
 
 
@@ -166,7 +166,9 @@ def module_of(path: Path) -> str:
 
 
 def package_of(module: str) -> str | None:
-    """The package or module below curvebench that a module is in; None for what is free to all."""
+    """Return the package or module below curvebench that contains a module; None if all modules may import
+    it.
+    """
     package = module.partition(".")[2].split(".")[0]
     return package if package in STANDS_ON else None
 

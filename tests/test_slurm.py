@@ -38,7 +38,7 @@ CONVEX = ("--config", "studies=convex", "--")
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    """A running Slurm; where there is none to run, no test, except where tests must not be left out."""
+    """Yield a running Slurm cluster. Without Slurm, skip the test, unless tests must not be skipped."""
     try:
         running = slurm(tmp_path / "slurm", cpus=4)
         with running as started:
@@ -58,7 +58,7 @@ class Pipeline:
     cluster: Cluster
 
     def wait(self, seen: Callable[[], Any]) -> Any:
-        """The first true thing that is seen while the pipeline runs."""
+        """Call `seen` until it returns a true value, and return this value; fail if the pipeline ends before."""
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end and self.process.poll() is None:
             with suppress(FileNotFoundError, psutil.Error, pl.exceptions.PolarsError):

@@ -27,7 +27,9 @@ Tensor = Any
 
 
 def step(optimizer: Optimizer, outputs: Tensor, targets: Tensor, drawn: Tensor) -> None:
-    """A step on the cross entropy of outputs (examples, classes), observed on drawn targets if need be."""
+    """Make a step on the cross entropy of outputs (examples, classes); if required, first observe the layers
+    on sampled targets.
+    """
     if optimizer.rule.chosen["fisher"] == "sampled" and optimizer.observes:
         with optimizer.observing():
             functional.cross_entropy(outputs, drawn).backward(retain_graph=True)
@@ -130,7 +132,7 @@ def batch(number: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def statistics(model: Net, images: Tensor, targets: Tensor) -> dict[str, dict[str, np.ndarray]]:
-    """A and G of each layer, row by row of example by example."""
+    """Return the factors A and G of K-FAC for each layer, by loops over examples and rows."""
     sums: dict[str, list[Any]] = {name: [0.0, 0.0, 0] for name in LAYERS}
     for image, target in zip(images, targets, strict=True):
         outputs, uses = model.by_hand(image[None])
@@ -149,7 +151,7 @@ def statistics(model: Net, images: Tensor, targets: Tensor) -> dict[str, dict[st
 
 
 def online(model: Net, options: dict[str, Any]) -> Online:
-    """The rule on given gradients and statistics, from where the model is."""
+    """Return the rule K-FAC as `Online`, at the parameters of a model."""
     kinds: dict[str, Role] = {name: Role("vector", 9) for name, _ in model.named_parameters()}
     for number, name in enumerate(LAYERS):
         kinds[f"{name}.weight"] = Role("convolution" if number < 2 else "weight", number)

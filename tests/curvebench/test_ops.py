@@ -54,7 +54,7 @@ def assert_close(ours: Any, expected: Any, tolerance: float) -> None:
 
 
 def weighted(ops: Ops, case: Case) -> Callable[..., Any]:
-    """The sum of all entries of a result by weights that differ, a function of the real inputs."""
+    """Return a function of the real inputs: the sum of all entries of the result, with different weights."""
 
     def value(*inputs: Any) -> Any:
         total = 0.0

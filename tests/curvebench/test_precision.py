@@ -116,7 +116,7 @@ def test_state_beside_parameters_in_half(backend: str, name: str, options: Any, 
 
 
 def gradients(name: str, backend: str, word: str, excess: bool = False) -> dict[str, np.ndarray]:
-    """Of a network's first minibatch."""
+    """Return the gradients of a network on its first minibatch."""
     workload = NETWORKS[name]
     bundle, made = bundle_of(workload, RULES["sgd"], seeds=(0,), rates=1), engine(backend, word)
     with made.context():

@@ -308,7 +308,9 @@ OWN = "{momentum: {low: 0.5, high: 0.9, scale: linear}, learning_rate: {low: 1e-
 
 
 def searched(folder: Path, space: str = OWN) -> Path:
-    """A search in which a contestant of another library has a space of its own."""
+    """Write a study with a random search, in which an optimizer of another library has a search space of its
+    own.
+    """
     return write_study(
         folder,
         (TWO_STAGES, SEARCH),

@@ -17,7 +17,11 @@ Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def evaluation(loss: Loss, calls: list[bool]) -> Any:
-    """The gradient by w of a loss of w and x, and where it observes its square; `calls` has each flag."""
+    """Return an evaluation: the gradient of a loss of w and x with respect to w, and its square if the step
+    observes.
+
+    Each call appends to `calls` whether it observes.
+    """
 
     def evaluate(params: Any, model: Any, batch: Any, noise: Any, observes: bool) -> StepInfo:
         calls.append(observes)

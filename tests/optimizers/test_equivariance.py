@@ -70,7 +70,9 @@ def test_adaptive_rules_notice_a_rotation_on_every_backend(label: str, backend: 
 
 
 def check_rotated(backend: str, seed: int, dimension: int, label: str) -> None:
-    """The path is V times the loop's on V^T w and V^T g, and not the loop's own."""
+    """Check that the path is V times the path of a loop on V^T w and V^T g, and differs from the path on w
+    and g.
+    """
     entry, basis = BATTERY[label], orthogonal(seed, dimension)
     params, grads = instance(seed, dimension)
     path = replay(entry.optimizer, params, grads, entry.hyper, backend, basis=basis, options=entry.options)

@@ -91,7 +91,7 @@ class Recording:
 
 
 def by_examples(bundle: Bundle, seed: int, fisher: str) -> Statistics:
-    """A and G of one seed, row by row of example by example."""
+    """Return the factors A and G of one seed, by loops over examples and rows."""
     problem, workload = bundle.problems[seed], bundle.workload
     assert bundle.orders is not None
     likelihood = workload.likelihood

@@ -46,7 +46,9 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def page(browser: Any) -> Iterator[Any]:
-    """A page that must not complain, miss a file, ask for anything that is not one or open a dialog."""
+    """Yield a page; fail afterwards if it logged an error, missed a file, made a request over the network or
+    opened a dialog.
+    """
     context = browser.new_context(color_scheme="light", viewport={"width": 1280, "height": 900})
     opened = context.new_page()
     troubles: list[str] = []

@@ -173,7 +173,9 @@ def images_of(count):
 
 @pytest.fixture
 def nowhere(tmp_path, monkeypatch):
-    """No files where Debian has them, and no folder named; gives where they would be."""
+    """Return the folder in which Debian has the files, which does not exist here; no other folder is
+    configured.
+    """
     monkeypatch.setattr(fashion, "DEBIAN_FOLDER", tmp_path / "debian")
     monkeypatch.delenv("CURVEBENCH_DATA", raising=False)
     return tmp_path / "debian"

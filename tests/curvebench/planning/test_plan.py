@@ -512,7 +512,7 @@ def test_the_plan_of_the_figures_of_claims_is_written(config, toys):
 
 
 def hashes(config, root):
-    """The hash of every job, table and figure by what it is."""
+    """Return the hashes of all jobs, tables and figures, by kind and name."""
     plan = make_plan(config, root)
     assert plan.report.checks is not None
     found = {"report": plan.report_path.name, "figures of claims": plan.report.checks.figures.name}

@@ -46,7 +46,7 @@ SPEC = of_stage(
 
 
 def ruled(claim: PropertyClaim, scale: str) -> list[Row]:
-    """The measures of the instances that its rule draws."""
+    """Return the measures of a claim on the instances that follow from the hash of its rule."""
     return list(rows(claim, scale, check_rule(claim)))
 
 

@@ -18,7 +18,7 @@ SCHEMA = {"submission": pl.String, "workload": pl.String, "study": pl.String, "s
 
 
 def table(times: dict[str, list[float | None]]) -> pl.DataFrame:
-    """One study for each submission and workload."""
+    """Return a table of runs with one study for each submission and workload."""
     return pl.DataFrame(
         [
             (name, workload, "s", value)
