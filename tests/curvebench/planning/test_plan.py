@@ -179,6 +179,13 @@ def test_what_cannot_run_is_skipped_with_the_reason(config):
         make_plan(changed(config, studies=("other.claim",), scale="quik"))
 
 
+def test_a_run_of_which_everything_is_skipped_is_an_error(config, monkeypatch):
+    monkeypatch.setattr("curvebench.planning.plan.missing_of", lambda workloads: "no data")
+    raw = {key: value for key, value in config if key in config.model_fields_set}
+    with pytest.raises(InputError, match=r"^nothing to run: skipped tiny: no data$"):
+        prepare({**raw, "studies": "tiny"})
+
+
 def test_missing_data_skips_a_study_and_says_how_to_get_it():
     plan = make_plan(Config(scale="paper", study_folder=ROOT / "benchmarks/studies"))
     skipped = {study.name: study.reason for study in plan.report.skipped}
