@@ -76,7 +76,7 @@ def pins(lines: list[str]) -> list[str]:
 
 
 def all_pins() -> list[str]:
-    """Return the pins of both lock files: packages that are installed with their dependencies, and without."""
+    """Return the pins of both lock files: packages installed with their dependencies, and without."""
     return [pin for file in (LOCK, WITHOUT_DEPENDENCIES) for pin in pins(file.read_text().splitlines())]
 
 

@@ -58,7 +58,7 @@ class Pipeline:
     cluster: Cluster
 
     def wait(self, seen: Callable[[], Any]) -> Any:
-        """Call `seen` until it returns a true value, and return this value; fail if the pipeline ends before."""
+        """Call `seen` until it returns a true value, and return it; fail if the pipeline ends before."""
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end and self.process.poll() is None:
             with suppress(FileNotFoundError, psutil.Error, pl.exceptions.PolarsError):

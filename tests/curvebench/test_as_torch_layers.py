@@ -1,4 +1,4 @@
-"""K-FAC on modules of PyTorch: the engine's own steps, examples one by one, and what hooks must not do."""
+"""K-FAC on modules of PyTorch: equal steps as in the engine, statistics by single examples, limits of hooks."""
 
 from __future__ import annotations
 

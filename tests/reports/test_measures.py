@@ -54,7 +54,7 @@ def runs(*rows: dict[str, Any]) -> pl.DataFrame:
 def assert_measured(measure: Callable[[pl.DataFrame], pl.DataFrame], *given: tuple[Any, ...]) -> None:
     """Check the measures of runs.
 
-    Each run is given as (changes of its row, value, least, most); a run without measures has no row in the result.
+    Each run is given as (changes of its row, value, least, most); without measures, it has no row.
     """
     table = runs(*(run(str(number), **changes) for number, (changes, *_) in enumerate(given)))
     columns = ["value", "least", "most"][: max(len(measures) for _, *measures in given)]

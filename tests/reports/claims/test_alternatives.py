@@ -183,7 +183,7 @@ def test_how_many_pairs_would_decide_where_other_settings_are_open(relation: Cla
 
 
 def test_where_the_chosen_setting_is_open_others_count_too():
-    """A tie that says the contrary, or less clearly the same, keeps more pairs from deciding."""
+    """A tied setting with the contrary finding, or with a weaker one, increases the number of pairs needed."""
     chosen = gaining(leaning(3))
     alone = needed(chosen)
     alike = needed(chosen, at_other(leaning(3), 0.0, tied=True))

@@ -194,7 +194,7 @@ def at_fault(runs: pl.DataFrame) -> pl.DataFrame:
 
 
 def first_alone(runs: pl.DataFrame) -> pl.DataFrame:
-    """Every run NaN from its first step on, but the first final one."""
+    """Replace the values of all runs by NaN from the first step on, except those of the first final run."""
     first = pl.col("run") == runs.filter(pl.col("stage").cast(pl.String) == "final")["run"][0]
     return pl.concat([runs.filter(first), diverged(runs.filter(~first))], how="vertical_relaxed")
 

@@ -43,7 +43,7 @@ def test_medians(shape: str, size: int):
     [(4, 1, 0.0), (4, 1, 1.0), (4, 4, 0.0), (4, 4, 1.0), (4, 4, 3.0), (8, 1, 0.0), (8, 1, 0.5)],
 )
 def test_mean_ranks(methods: int, workloads: int, gap: float):
-    """Of methods with normal noise, each `gap` deviations worse than the one before."""
+    """Draw values of methods with normal noise, each `gap` standard deviations worse than the method before."""
     random = np.random.default_rng(0)
 
     def ranks_of(*shape: int) -> np.ndarray:
