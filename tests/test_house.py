@@ -90,7 +90,7 @@ def sources(*folders: str) -> list[Path]:
 
 @cache
 def imports(path: Path, of_names: bool = False) -> tuple[str, ...]:
-    """The dotted names of all absolute imports, wherever they stand, and of the names that they bring."""
+    """Return the dotted names of all absolute imports in a file, and of the names that they import."""
     found: list[str] = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -174,7 +174,7 @@ def package_of(module: str) -> str | None:
 
 
 def below(package: str) -> set[str]:
-    """The packages that a package may import."""
+    """Return the packages that a package may import."""
     return set(STANDS_ON[package]).union(*map(below, STANDS_ON[package]))
 
 
@@ -412,7 +412,7 @@ TOOLS = ("sh", "cat", "cksum", "rm", "touch", "mkdir", "chmod", "basename")
 
 
 def path_with(folder: Path, *programs: str, other: int = 1, failure: int = 0) -> str:
-    """A folder for PATH, below the given one, with the shell's tools and stand-ins of Python and uv.
+    """Return a folder for PATH, below the given one, with the shell's tools and stand-ins of Python and uv.
 
     Args:
         programs: the names of the stand-ins.

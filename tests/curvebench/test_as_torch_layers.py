@@ -1,4 +1,4 @@
-"""K-FAC on modules of PyTorch: equal steps as in the engine, statistics by single examples, limits of hooks."""
+"""K-FAC on modules of PyTorch: steps as in the engine, statistics by single examples, limits of hooks."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def kfac(model: Net, rate: float = NUMBERS["learning_rate"]) -> Optimizer:
 
 
 def begun(steps: int) -> tuple[Net, Optimizer]:
-    """A net and its optimizer after some steps."""
+    """Return a net and its optimizer after some steps."""
     model = net()
     optimizer = kfac(model)
     go_on(model, optimizer, range(steps))
@@ -231,7 +231,7 @@ def perceptron() -> nn.Sequential:
 
 
 def trained(model: nn.Module, *optimizers: Optimizer) -> nn.Module:
-    """The model after three steps."""
+    """Return the model after three steps."""
     for number in range(3):
         random = torch.Generator().manual_seed(number)
         x = torch.randn(8, 4, generator=random, dtype=torch.float64)
@@ -251,7 +251,7 @@ def empirical(model: nn.Module, params: Any, **given: Any) -> Optimizer:
 
 @pytest.fixture
 def observed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the layers whose statistics are computed, one after the other."""
+    """Return the names of the layers whose statistics are computed, one after the other."""
     seen: list[str] = []
 
     def counted(ops: Any, layer: Any, *arrays: Any) -> Any:

@@ -56,7 +56,7 @@ Params = dict[str, torch.Tensor]
 
 
 def by_hand(make: Callable[[Params], list[Any]], closure: bool = False, averaged: bool = False) -> float:
-    """The last training loss of the same run by a plain loop over optimizers of PyTorch."""
+    """Return the last training loss of the same run by a plain loop over optimizers of PyTorch."""
     bundle = alone("torch:torch.optim.SGD")
     problem, ops = bundle.problems[0], engine("torch", "float64").ops
     params = {name: torch.tensor(value, requires_grad=True) for name, value in problem.parameters.items()}

@@ -71,7 +71,7 @@ def real(case: Case) -> tuple[int, ...]:
 
 
 def lanes(case: Case) -> list[np.ndarray]:
-    """The inputs of two lanes: as they are, and with the reals pulled towards 0 by one per cent."""
+    """Return the inputs of two lanes: as they are, and with the reals pulled towards 0 by one per cent."""
     return [np.stack([x, x * 0.99 if x.dtype.kind == "f" else x]) for x in case.inputs]
 
 

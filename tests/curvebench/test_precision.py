@@ -133,7 +133,7 @@ def gradients(name: str, backend: str, word: str, excess: bool = False) -> dict[
 
 
 def error(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) -> float:
-    """The largest relative error of a parameter's gradient, by Euclidean norms."""
+    """Return the largest relative error of a parameter's gradient, by Euclidean norms."""
     return max(
         float(np.linalg.norm(found[name] - wanted[name]) / np.linalg.norm(wanted[name])) for name in wanted
     )

@@ -41,7 +41,7 @@ ON_TORCH = ("      jax: {}\n      torch: {tuned_on: jax, seeds: {final: 2}}\n", 
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An installed package with an optimizer and a workload, as pip would leave it."""
+    """Yield an installed package with an optimizer and a workload, as pip would leave it."""
     site = tmp_path / "site"
     (site / "prowess").mkdir(parents=True)
     (site / "prowess/__init__.py").write_text('"""A package outside."""\n')

@@ -23,13 +23,13 @@ def instance(seed: int, dimension: int) -> tuple[dict[str, np.ndarray], list[dic
 
 
 def orthogonal(seed: int, dimension: int) -> np.ndarray:
-    """A random orthogonal matrix."""
+    """Return a random orthogonal matrix."""
     factor, _ = np.linalg.qr(np.random.default_rng([seed, 1]).standard_normal((dimension, dimension)))
     return np.asarray(factor)
 
 
 def of(symmetry: str) -> list[str]:
-    """The entries of the battery with this symmetry."""
+    """Return the entries of the battery with this symmetry."""
     return [label for label, entry in BATTERY.items() if entry.symmetry == symmetry]
 
 
@@ -90,7 +90,7 @@ FULL_RANK = 3  # steps after which every statistic of these shapes has full rank
 
 
 def turned(array: np.ndarray, bases: list[np.ndarray]) -> np.ndarray:
-    """A tensor with each axis multiplied by its matrix."""
+    """Return a tensor with each axis multiplied by its matrix."""
     for axis, basis in enumerate(bases):
         array = np.moveaxis(np.tensordot(basis, array, axes=(1, axis)), 0, axis)
     return array

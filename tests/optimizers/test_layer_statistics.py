@@ -146,7 +146,7 @@ def _residuals(family: str, outputs: torch.Tensor, draws: Any, fisher: str) -> l
 
 
 def _with_outputs(workload: Workload) -> Workload:
-    """A network of the tests with its likelihood, by a loss of which the logits are taken."""
+    """Return a network of the tests with its likelihood, by a loss of which the logits are taken."""
     kept: list[Any] = []
 
     class Stopped:

@@ -37,7 +37,7 @@ from tests.reports.synthetic import DIVERGING, Shape, write_plan
 
 @pytest.fixture(scope="module")
 def field(tmp_path_factory: pytest.TempPathFactory) -> ReportPlan:
-    """A published set of one study."""
+    """Return a published set of one study."""
     plan = read_plan(write_plan(tmp_path_factory.mktemp("set"), [Shape()]))
     return plan.model_copy(update={"published": "field.2026-11"})
 

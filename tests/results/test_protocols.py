@@ -43,7 +43,7 @@ Played = tuple[tuple[Setting, ...], TuningOutcome | None, pl.DataFrame]
 
 
 def round_of(number: int, tried: tuple[Setting, ...], result: Result) -> pl.DataFrame:
-    """The runs of a round at its settings, with two seeds."""
+    """Return the runs of a round at its settings, with two seeds."""
     runs = []
     for (place, setting), seed in product(enumerate(tried), (0, 1)):
         loss, outcome = result(number, setting, seed)

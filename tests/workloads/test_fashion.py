@@ -103,7 +103,7 @@ def test_pooling_keeps_the_greatest_pixel_of_each_square(window):
 
 
 def _torch_model(workload, parameters, window):
-    """The network in PyTorch's own layers, pooling first, at given parameters in float64."""
+    """Return the network in PyTorch's own layers, pooling first, at given parameters in float64."""
     (hidden, inputs), (classes, _) = parameters["W1"].shape, parameters["W2"].shape
     model = torch.nn.Sequential(
         torch.nn.MaxPool2d(window),

@@ -69,7 +69,7 @@ def tried(run: Callable[..., subprocess.CompletedProcess[str]], *words: str) -> 
 
 
 def field_here(project: Path) -> plan.Plan:
-    """The plan of the field itself, run in a copy of the project."""
+    """Return the plan of the field itself, run in a copy of the project."""
     asked = Config(scale="standard", studies=("field",), backends=("jax",), results=project / "results")
     folder = project / "benchmarks/studies"
     with contextlib.chdir(project):  # below which the published sets are

@@ -76,7 +76,7 @@ def test_a_changed_study_draws_the_seeds_of_a_set_that_is_named(config, tmp_path
 
 
 def bases_of(job, number):
-    """The labels of the bases of a round."""
+    """Return the labels of the bases of a round."""
     return [basis.label for basis in job.spec.in_round(number).bases]
 
 
@@ -379,7 +379,9 @@ def test_backends_are_compared_on_every_optimizer_or_those_of_the_studies_asked_
 
 @pytest.fixture
 def toys(tmp_path, monkeypatch):
-    """A root with the project's sources and two modules of claims, `late` and `toy`, in place of its own."""
+    """Return a root with the project's sources and two modules of claims, `late` and `toy`, in place of its
+    own.
+    """
     root = tmp_path / "root"
     for folder in ("curvebench", "optimizers", "reports", "results", "workloads"):
         ignored = shutil.ignore_patterns("__pycache__", "published")

@@ -162,7 +162,7 @@ def table_of(chain: tuple[Path, dict[str, JobSpec]], stage: str, table: str) -> 
 
 
 def runs_of(chain: tuple[Path, dict[str, JobSpec]], number: int) -> pl.DataFrame:
-    """The runs of a round."""
+    """Return the runs of a round."""
     return table_of(chain, "runs", "runs").filter(round=number)
 
 

@@ -48,7 +48,7 @@ def label_of(problem: ParityProblem) -> str:
 
 
 def gradients_of(prepared: Prepared) -> list[dict[str, np.ndarray]]:
-    """The gradient of each step of gradient descent, in the order of the layout."""
+    """Return the gradient of each step of gradient descent, in the order of the layout."""
     bundle = bundle_of(rules()["sgd"], prepared)
     gradients = trajectory(bundle, engine("torch", "float64"), Clock()).gradients
     return [{name: grads[name] for name in bundle.layout.shapes} for grads in gradients]

@@ -39,7 +39,7 @@ def without(tables: Tables, keep: pl.Expr) -> Tables:
 
 
 def copied(tables: Tables, method: str, onto: str) -> Tables:
-    """The tables with one method's final runs in place of another's."""
+    """Return the tables with one method's final runs in place of another's."""
     final = pl.col("stage") == "final"
     same = tables.runs.filter(final & (pl.col("method") == method)).with_columns(pl.lit(onto).alias("method"))
     return replace(tables, runs=pl.concat([tables.runs.filter(~final | (pl.col("method") != onto)), same]))

@@ -37,7 +37,7 @@ SHAPE = Shape(optimizers=("sgd", "adam", HOSTILE), backends=("jax",))
 
 
 def report(folder: Path, *shapes: Shape, checks: bool = False, **changes: Change) -> Side:
-    """A report with changed tables."""
+    """Return a report with changed tables."""
     return side_of(read_plan(write_report(folder, shapes or [SHAPE], checks, **changes)), "after")
 
 

@@ -23,7 +23,7 @@ SHAPE = Shape()
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with one published set."""
+    """Return a folder with one published set."""
     folder = tmp_path_factory.mktemp("published")
     write_set(folder, "old.quick", [SHAPE])
     return folder
