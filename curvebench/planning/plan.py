@@ -32,7 +32,7 @@ from curvebench.paths import FAILED, stored_kernels
 from curvebench.planning import snakemake_inputs as inputs
 from curvebench.planning.config import CENSUS, Config, read_config
 from curvebench.planning.parity_problems import CORE, PROBLEMS, STEPS, TOLERANCE, ParityProblem
-from curvebench.planning.studies.reading import read_studies
+from curvebench.planning.studies.reading import read_studies, study_files
 from curvebench.planning.studies.seeds import FirstSeeds
 from curvebench.planning.studies.study import Study
 from curvebench.precision import policy_of
@@ -84,7 +84,9 @@ REPORTS_CODE = ("curvebench/spec/*.*", "reports/**/*.py", "reports/templates/**/
 # --- selection of studies ------------------------------------------------------------------------
 
 
-def _select(studies: tuple[Study, ...], claims: Iterable[str], config: Config) -> tuple[Study, ...]:
+def _select(
+    studies: tuple[Study, ...], claims: Iterable[str], broken: Mapping[str, str], config: Config
+) -> tuple[Study, ...]:
     """Return the requested studies.
 
     A study that only repeats claims of other studies (tests them once more under changed circumstances) is
@@ -94,11 +96,15 @@ def _select(studies: tuple[Study, ...], claims: Iterable[str], config: Config) -
     Args:
         studies: all studies of the folder.
         claims: ids of the property claims, which the user may request too.
+        broken: reason why a study, or a file of property claims, cannot be used, by name.
         config: the configuration.
 
     Raises:
-        InputError: if there is no study or claim of a requested name, or no study has the scale.
+        InputError: if a requested study cannot be used, there is no study or claim of a requested name, or no
+            study has the scale.
     """
+    if reasons := [reason for name, reason in broken.items() if name in (config.studies or broken)]:
+        raise InputError("\n".join(reasons))
     by_name = {claim.id: study for study in studies for claim in study.claims}
     by_name |= {study.name: study for study in studies}
     valid = [*by_name, *claims]
@@ -107,7 +113,8 @@ def _select(studies: tuple[Study, ...], claims: Iterable[str], config: Config) -
             owner = f"{config.study_folder} (or benchmarks/claims)"
             message = f"{owner} has no study or claim {name!r}{nearest(name, valid)}"
             names = ", ".join(study.name for study in studies)
-            raise InputError(f"--config studies: {message} (studies: {names}; claims: curvebench list)")
+            message = f"--config studies: {message} (studies: {names}; claims: curvebench list)"
+            raise InputError("\n".join([message, *broken.values()]))
     selected = {by_name[name].name for name in config.studies if name in by_name}
     if not any(config.scale in study.scales for study in studies):
         requested = [study for study in studies if study.name in selected] or studies
@@ -584,6 +591,8 @@ class Plan:
         report: the report plan, which is the content of the site.
         kernels: files in which asv has stored kernel times.
         archive_figures: folder of the figures of published sets.
+        broken: reason why a study, or a file of property claims, that is not requested cannot be used, by
+            name.
     """
 
     config: Config
@@ -592,6 +601,7 @@ class Plan:
     report: plans.ReportPlan
     kernels: tuple[Path, ...]
     archive_figures: Path
+    broken: dict[str, str]
 
     @cached_property
     def figures(self) -> dict[Path, tuple[plans.ReportPlan, tuple[str, ...]]]:
@@ -681,11 +691,12 @@ class Plan:
 
     @property
     def left_out(self) -> list[str]:
-        """Lines of text on the skipped studies and property claims, one line for each reason."""
+        """Lines of text on the skipped or broken studies and property claims, one line for each reason."""
         checks = self.report.checks
         claims = {claim.id: claim.missing for claim in (checks.claims if checks else ())}
         studies = {study.name: study.reason for study in self.report.skipped}
-        return [f"skipped {names}: {reason}" for names, reason in by_reason(studies | claims)]
+        left_out = by_reason(studies | claims | self.broken)
+        return [f"skipped {names}: {reason}" for names, reason in left_out]
 
 
 def _jobs(jobs: Sequence[PlannedJob]) -> str:
@@ -725,10 +736,11 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
     scale, results = config.scale, config.results
     tree = SourceTree(root)
     reports_code, results_code = _code(root, REPORTS_CODE), _code(root, RESULTS_CODE)
-    claims = _checked_claims(names, config, root)
-    studies = _with_seeds(read_studies(config.study_folder, () if config.repeats else names), config)
+    broken: dict[str, str] = {}
+    claims = _checked_claims(names, config, root, broken)
+    studies = _with_seeds(read_studies(config.study_folder, () if config.repeats else names, broken), config)
     _check_ids(studies, claims)
-    for study in _select(studies, claims, config):
+    for study in _select(studies, claims, broken, config):
         reason = _why_skipped(study, config)
         if reason is not None:
             skipped.append(study.skipped(scale, reason))
@@ -765,9 +777,9 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
         ),
     )
     if not names:
-        census = _census(config, studies, claims, set(_decided(report)))
+        census = _census(config, studies, claims, broken, set(_decided(report)))
         report = report.model_copy(update={"census": census})
-    return Plan(config, tuple(planned), extra_jobs, report, kernels, archive_figures)
+    return Plan(config, tuple(planned), extra_jobs, report, kernels, archive_figures, broken)
 
 
 def _decided(plan: plans.ReportPlan) -> Iterator[str]:
@@ -781,6 +793,7 @@ def _census(
     config: Config,
     studies: Iterable[Study],
     checked: Mapping[str, tuple[str, PropertyClaim]],
+    broken: Collection[str],
     decided: Collection[str],
 ) -> tuple[plans.UnrunClaim, ...]:
     """Return all claims that neither this plan nor a published set decides.
@@ -792,6 +805,7 @@ def _census(
         config: the configuration.
         studies: all studies.
         checked: module and property claim, by id of the claim.
+        broken: studies and files of property claims that cannot be used, and may have claims of the census.
         decided: ids of the claims that are decided.
 
     Raises:
@@ -808,7 +822,7 @@ def _census(
     }
     by_id |= {name: unrun(claim, study=file_of(module)) for name, (module, claim) in checked.items()}
     for claim in config.census():
-        if claim not in by_id:
+        if claim not in by_id and not broken:
             path = config.study_folder.parent / CENSUS
             raise InputError(f"{path}: {unknown('curvebench', 'claim', claim, by_id)}")
     return tuple(claim for claim in by_id.values() if claim.id not in decided)
@@ -848,16 +862,20 @@ def _shown_claims(checks: Mapping[str, PlannedJob], config: Config, code: Sequen
     return described.model_copy(update={"figures": figures})
 
 
-def _checked_claims(names: Sequence[str], config: Config, root: Path) -> dict[str, tuple[str, PropertyClaim]]:
+def _checked_claims(
+    names: Sequence[str], config: Config, root: Path, broken: dict[str, str]
+) -> dict[str, tuple[str, PropertyClaim]]:
     """Return module and property claim by id of the claim, for all property claims.
+
+    The reason why a module cannot be used is added to `broken`.
 
     If all names that the user requested are names of study files, the result is empty and no module of claims
     is imported, so that a broken module does not matter.
     """
-    files = {path.stem for path in config.study_folder.glob("*.yaml")}
+    files = {path.stem for path in study_files(config.study_folder)}
     if names and files.issuperset(names):
         return {}
-    return claims_by_id(root / FOLDER.relative_to(ROOT))
+    return claims_by_id(root / FOLDER.relative_to(ROOT), broken)
 
 
 def _check_ids(studies: Iterable[Study], claims: Mapping[str, tuple[str, PropertyClaim]]) -> None:
@@ -1002,9 +1020,11 @@ def prepare(raw: Mapping[str, Any]) -> Plan:
     """Return the plan for the `config` of the Snakefile, after writing its files.
 
     Raises:
-        InputError: for bad input of any kind.
+        InputError: for bad input of any kind, and if all studies and claims are skipped.
     """
     config = read_config(raw)
     plan = make_plan(with_data(config))
+    if not any(job.lanes for job in plan.jobs):
+        raise InputError(f"nothing to run: {'; '.join(plan.left_out)}")
     write_specs(plan)
     return plan

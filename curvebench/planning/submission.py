@@ -82,7 +82,7 @@ def located(name: str) -> str:
     except InputError:
         raise
     # Importing a user's file can raise any exception.
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(f"{match['path']}: cannot be imported ({error_at(error, path)})") from error
     if item not in defined and RULES.constant in defined:
         return f"{path}:{item}" if item else str(path)

@@ -41,7 +41,7 @@ ON_TORCH = ("      jax: {}\n      torch: {tuned_on: jax, seeds: {final: 2}}\n", 
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An installed package with an optimizer and a workload, as pip would leave it."""
+    """Yield an installed package with an optimizer and a workload, as pip would leave it."""
     site = tmp_path / "site"
     (site / "prowess").mkdir(parents=True)
     (site / "prowess/__init__.py").write_text('"""A package outside."""\n')
@@ -64,14 +64,14 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def config_of(study: Path, **settings: Any) -> Config:
-    """What plans a study alone."""
+    """Return a configuration that plans a single study."""
     return Config(study_folder=study.parent, studies=(study.stem,), **settings)
 
 
 def run_all(
     study: Path, results: Path, backends: tuple[str, ...] = ("torch",), timing: bool = False
 ) -> pl.DataFrame:
-    """Every job of a study, in this process, timing if asked for; the runs of all its lanes."""
+    """Run all jobs of a study in this process, with `timing` the timing job too; return the table `runs`."""
     plan = make_plan(config_of(study, results=results, site=results / "site", backends=backends))
     write_specs(plan)
     jobs = [job for planned in plan.studies for job in planned.jobs]
@@ -114,8 +114,8 @@ def test_the_files_and_the_version_of_a_package_decide_the_hash(package: Path, t
 def test_what_is_known_is_ours_and_what_packages_bring(package: Path):
     assert find_rule("lion").source == "Chen et al. 2023"
     assert find_workload("bowl").description == "least squares under another name"
-    assert {"lion", "adam"} <= set(known(RULES))
-    assert {"bowl", "least_squares"} <= set(known(WORKLOADS))
+    assert {"lion", "adam"} <= set(known(RULES, {}))
+    assert {"bowl", "least_squares"} <= set(known(WORKLOADS, {}))
     assert "lion" not in RULES.own()
     assert RULES.module_of("adamw") == "curvebench.optimizers.adam"
     assert origin(RULES, "lion").packages == ("prowess",)
@@ -133,8 +133,11 @@ def test_what_is_known_is_ours_and_what_packages_bring(package: Path):
 )
 def test_a_package_that_is_wrong_is_named(package: Path, content: str, said: str):
     (package / "prowess/rules.py").write_text(content)
-    with pytest.raises(InputError, match=f"entry point prowess = prowess.rules.*{said}"):
+    with pytest.raises(
+        InputError, match=f"has no optimizer 'lion'.*\nentry point prowess = prowess.rules.*{said}"
+    ):
         find_rule("lion")
+    assert known(RULES, {}) == RULES.own()
 
 
 # --- files ---------------------------------------------------------------------------------------
@@ -176,7 +179,8 @@ def test_a_file_beside_the_study_adds_an_optimizer_and_a_workload(tmp_path: Path
     final = next(job.spec for job in plan.jobs if job.spec.stage == "runs")
     keys = [key for key in final.sources if key.startswith("file:")]
     assert {Path(key).name for key in keys} == {"lion.py", "bowl.py"}
-    assert "curvebench/optimizers/gradient_descent.py" in final.sources  # what it imports of ours
+    # The rule imports this module of the project.
+    assert "curvebench/optimizers/gradient_descent.py" in final.sources
     (folder / "rules/lion.py").write_text(LION.replace("0.99", "0.98"))
     with pytest.raises(InputError, match=r"lion\.py changed since it was planned"):
         check_unchanged(final)
@@ -304,7 +308,9 @@ OWN = "{momentum: {low: 0.5, high: 0.9, scale: linear}, learning_rate: {low: 1e-
 
 
 def searched(folder: Path, space: str = OWN) -> Path:
-    """A search in which a contestant of another library has a space of its own."""
+    """Write a study with a random search, in which an optimizer of another library has a search space of its
+    own.
+    """
     return write_study(
         folder,
         (TWO_STAGES, SEARCH),
