@@ -180,7 +180,7 @@ def attributed(owner: str, path: Path) -> Iterator[None]:
         yield
     except InputError:
         raise
-    except Exception as error:  # the code of a user may raise any exception
+    except (Exception, SystemExit) as error:  # the code of a user may raise any exception
         raise InputError(f"{path}: {owner}: fails ({error_at(error, path)})") from error
 
 

@@ -148,7 +148,8 @@ def _why_skipped(study: Study, config: Config) -> str | None:
         return f"it has no scale {config.scale!r} (it has: {', '.join(study.scales)})"
     if not study.backends_at(config.scale, config.backends):
         backends = ", ".join(config.backends or study.scales[config.scale].backends)
-        used = ", ".join(study.backends_at(config.scale)) or "none"
+        only = ", ".join(sorted({spec.only_backend or "" for spec in study.optimizers_at(config.scale)}))
+        used = ", ".join(study.backends_at(config.scale)) or f"none; its optimizers run on {only} only"
         return f"it does not run on {backends} at this scale (it runs on: {used})"
     slow = [spec.name for spec in study.workloads[config.scale] if find_workload(spec.locator).separate_jobs]
     if slow and not config.studies:
@@ -691,11 +692,13 @@ class Plan:
 
     @property
     def left_out(self) -> list[str]:
-        """Lines of text on the skipped or broken studies and property claims, one line for each reason."""
+        """Lines of text on skipped studies, property claims and methods, one line for each reason."""
         checks = self.report.checks
         claims = {claim.id: claim.missing for claim in (checks.claims if checks else ())}
         studies = {study.name: study.reason for study in self.report.skipped}
-        left_out = by_reason(studies | claims | self.broken)
+        plans = [study.plan for study in self.studies]
+        methods = {f"{name} in {plan.name}": why for plan in plans for name, why in plan.unable.items()}
+        left_out = by_reason(studies | claims | methods | self.broken)
         return [f"skipped {names}: {reason}" for names, reason in left_out]
 
 
