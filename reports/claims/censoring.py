@@ -271,24 +271,17 @@ class PairedEffect(EffectBounds):
 
 
 def paired_effect(
-    treated: Bounds,
-    control: Bounds,
-    direction: Direction,
-    effect: Effect,
-    unknown_words: tuple[str, str],
-    negligible: float = 0.0,
+    treated: Bounds, control: Bounds, gains: Bounds, effect: Effect, unknown_words: tuple[str, str]
 ) -> PairedEffect:
     """Compare pairs of values, of which some may be known only by bounds.
 
     Args:
         treated, control: bounds of the values, shape (pairs,), at least one pair.
-        direction: whether less or more of the metric is better.
+        gains: bounds of the gain of each pair (`paired_gains`).
         effect: whether pairs are compared by ratio or by difference.
         unknown_words: texts shown in place of the median and of the interval if nothing is known of the
             effect.
-        negligible: relative difference up to which a pair is a tie.
     """
-    gains = paired_gains(treated, control, direction, effect, negligible)
     as_seen = exponential if effect == "ratio" else float
     return PairedEffect(
         **vars(bounds_of(paired_effects(treated, control, effect), effect, as_seen, unknown_words)),
@@ -327,4 +320,5 @@ def effect_by_seed(study: StudyPlan, values: pl.DataFrame, treated: str, control
     # The values of all methods decide whether pairs are compared by ratio or by difference.
     # If only these two methods decided, some pairs of methods could be compared by ratio and others not.
     effect = effect_for(values["value"].to_numpy(), study.direction)
-    return paired_effect(first, second, study.direction, effect, unknown_words(stop), NEGLIGIBLE)
+    gains = paired_gains(first, second, study.direction, effect, NEGLIGIBLE)
+    return paired_effect(first, second, gains, effect, unknown_words(stop))

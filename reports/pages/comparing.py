@@ -99,9 +99,8 @@ class Matchups:
             shared = ~np.isnan(first_runs.low) & ~np.isnan(second_runs.low)
             if shared.any():
                 pair = first_runs.at(shared), second_runs.at(shared)
-                kind = (self.direction, self.effect)
-                effect = censoring.paired_effect(*pair, *kind, self.unknown_words, NEGLIGIBLE)
-                gains = censoring.paired_gains(*pair, *kind, NEGLIGIBLE)
+                gains = censoring.paired_gains(*pair, self.direction, self.effect, NEGLIGIBLE)
+                effect = censoring.paired_effect(*pair, gains, self.effect, self.unknown_words)
                 pairings[first, second] = Pairing(effect, *map(probability_of_improvement, gains))
         return pairings
 

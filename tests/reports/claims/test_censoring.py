@@ -20,7 +20,8 @@ def compared(treated, control, direction, effect, stop, negligible=0.0) -> censo
         censoring.censored_at(np.asarray(values, dtype=float), direction, stop)
         for values in (treated, control)
     )
-    return censoring.paired_effect(left, right, direction, effect, censoring.unknown_words(stop), negligible)
+    gains = censoring.paired_gains(left, right, direction, effect, negligible)
+    return censoring.paired_effect(left, right, gains, effect, censoring.unknown_words(stop))
 
 
 def ratios(treated: list[float], control: list[float], stop: float | None = STOP) -> censoring.PairedEffect:
@@ -124,7 +125,8 @@ KINDS = (WON, WON, WON_BY_A_BOUND, WON_BY_A_BOUND, TIED, LOST, CUT_OFF, CUT_OFF_
 
 
 def within(treated: censoring.Bounds, control: censoring.Bounds) -> censoring.PairedEffect:
-    return censoring.paired_effect(treated, control, "minimize", "ratio", ("both missed", ""), NEGLIGIBLE)
+    gains = censoring.paired_gains(treated, control, "minimize", "ratio", NEGLIGIBLE)
+    return censoring.paired_effect(treated, control, gains, "ratio", ("both missed", ""))
 
 
 @given(
