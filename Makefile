@@ -1,4 +1,4 @@
-# The habits of the project: `make help` lists them. `make reports` and `make test` are all a newcomer needs.
+# The habits of the project: `make help` lists them. `make reports` and `make test` are all a new user needs.
 SHELL := /bin/bash
 VENV ?= .venv
 WORKERS ?= 2
@@ -100,7 +100,7 @@ lock:  ## write the lock files and environment.yml from what is installed in .ve
 	@mv $(VENV)/requirements.lock $(VENV)/requirements-no-deps.lock $(VENV)/environment.yml .
 
 clean:  ## remove what runs and checks wrote; the environment and results/published stay
-	@rm -rf results/specs results/runs results/tables results/figures results/logs results/kernels results/newcomers results/checkpoints reports/site .snakemake docs/site .cache \
+	@rm -rf results/specs results/runs results/tables results/figures results/logs results/kernels results/submissions results/checkpoints reports/site .snakemake docs/site .cache \
 	  .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
 	@find . -path ./$(VENV) -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -17,16 +17,16 @@ from typing import Any
 
 from curvebench import optimizers, workloads
 from curvebench.engine.schedules import scheduled
-from curvebench.interop import foreign
-from curvebench.interop.files import FILE, load_file
+from curvebench.interop import foreign, models
+from curvebench.interop.files import FILE, load_file, with_neighbours
 from curvebench.optimizers.rule import Rule
 from curvebench.spec.definitions import Kind
-from curvebench.spec.errors import InputError, unknown
+from curvebench.spec.errors import InputError, put_aside, unknown
 from curvebench.spec.method import LIBRARIES, OptimizerSpec, WorkloadSpec
 from curvebench.workloads.workload import Workload
 
-# Prefixes of the keys in `Origin.files`: the first for a file that a user names, the second for a file in an
-# installed package
+# Prefixes of the keys in `Origin.files`: the first for a file that a user names and for its neighbours, the
+# modules in the same folder that it imports; the second for a file in an installed package
 SINGLE_FILE, IN_PACKAGE = "file:", "package:"
 
 
@@ -36,9 +36,9 @@ class Origin:
 
     Args:
         modules: modules of this project, by dotted name.
-        files: other files. The key of a single file is `file:` and its path. The key of a file in an
-            installed package is `package:` and its path inside the package, so that the key is the same on
-            every machine.
+        files: other files. The key of a user's file, or of a neighbour that it imports, is `file:` and its
+            path. The key of a file in an installed package is `package:` and its path inside the package, so
+            that the key is the same on every machine.
         packages: distributions of other libraries, whose versions matter.
     """
 
@@ -51,14 +51,16 @@ RULES, WORKLOADS = optimizers.KIND, workloads.KIND
 
 
 def canonical(name: str, folder: Path) -> str:
-    """Return the locator for a name in a study file; a path in it becomes relative to the working directory.
+    """Return the locator for a name in a study file.
+
+    A path in it becomes relative to the working directory if the file is inside that, and otherwise absolute.
 
     Args:
         name: `adam`, `torch:torch.optim.NAdam`, or the path of a file, relative to `folder`. `torch:` or
             `optax:` may precede the path.
         folder: folder of the study file.
     """
-    if foreign.is_foreign(name):
+    if foreign.is_foreign(name) or models.is_model(name):
         library, _, rest = name.partition(":")
         return f"{library}:{canonical(rest, folder)}"
     match = FILE.fullmatch(name)
@@ -110,8 +112,9 @@ def find_workload(locator: str) -> Workload:
     """Return a workload by its name or from a file.
 
     Args:
-        locator: a name that `curvebench list` prints, such as `least_squares`, or a Python file that defines
-            workloads, such as `my.py` or `my.py:quadratic`.
+        locator: a name that `curvebench list` prints, such as `least_squares`; a Python file that defines
+            workloads, such as `my.py` or `my.py:quadratic`; or a model in a file, such as
+            `torch:my_gru.py:GRU` or `jax:my_rnn.py`.
 
     Raises:
         InputError: when no workload has the name, or a package or file cannot be imported or lacks the
@@ -123,7 +126,7 @@ def find_workload(locator: str) -> Workload:
         >>> workload.shapes_at(workload.complete({"d": 4}))
         {'theta': (4,)}
     """
-    return _find(WORKLOADS, locator)
+    return models.model_workload(locator) if models.is_model(locator) else _find(WORKLOADS, locator)
 
 
 def rule_of(spec: OptimizerSpec, schedule: str = "constant") -> Rule:
@@ -150,29 +153,35 @@ def at_defaults(names: Iterable[str]) -> tuple[WorkloadSpec, ...]:
     return tuple(WorkloadSpec(name, find_workload(name).complete({})) for name in dict.fromkeys(names))
 
 
-def known(kind: Kind) -> dict[str, Any]:
+def known(kind: Kind, broken: dict[str, str]) -> dict[str, Any]:
     """Return the optimizers, bases or workloads of this project and of installed packages, by name.
 
-    Raises:
-        InputError: if a package cannot be imported, or uses a name that is already in use.
+    Args:
+        kind: optimizers, bases or workloads.
+        broken: a dictionary to which the reason is added for each entry point that is left out, because its
+            module cannot be imported or uses a name that is already in use.
     """
-    return {**kind.own(), **{name: item for name, (item, _) in _installed(kind).items()}}
+    items, reasons = _installed(kind)
+    broken.update(reasons)
+    return {**kind.own(), **{name: item for name, (item, _) in items.items()}}
 
 
 def origin(kind: Kind, locator: str) -> Origin:
     """Return the source code that decides the results of an optimizer or a workload."""
+    if kind is WORKLOADS and models.is_model(locator):
+        return Origin(files=_neighbours(models.location(locator).path), packages=models.packages(locator))
     if foreign.is_foreign(locator):
         source, packages = foreign.location(locator), foreign.packages(locator)
         if source.is_file:
-            return Origin(files={f"{SINGLE_FILE}{source.module}": Path(source.module)}, packages=packages)
+            return Origin(files=_neighbours(source.module), packages=packages)
         files = {} if source.package in LIBRARIES else _package_files(source.package)
         return Origin(files=files, packages=packages)
     if locator in kind.own():
         return Origin(modules=(kind.module_of(locator),))
     match = FILE.fullmatch(locator)
     if match is not None:
-        return Origin(files={f"{SINGLE_FILE}{match['path']}": Path(match["path"])})
-    _, entry = _installed(kind)[locator]
+        return Origin(files=_neighbours(match["path"]))
+    _, entry = _installed(kind)[0][locator]
     packages = () if entry.dist is None else (entry.dist.name,)
     return Origin(files=_package_files(entry.module.split(".")[0]), packages=packages)
 
@@ -199,13 +208,16 @@ def _find(kind: Kind, locator: str) -> Any:
     if locator in kind.own():
         return kind.own()[locator]  # returned first, because loading all installed packages takes time
     if match is None:
-        items = known(kind)
+        broken: dict[str, str] = {}
+        items = known(kind, broken)
         if locator not in items:
             hint = ""
             if "." in locator:
                 rest = locator.rpartition(":")[2]
                 hint = f"; of another library: {' or '.join(f'{library}:{rest}' for library in LIBRARIES)}"
-            raise InputError(unknown("curvebench", kind.noun, locator, items) + hint)
+            raise InputError(
+                "\n".join([unknown("curvebench", kind.noun, locator, items) + hint, *broken.values()])
+            )
         return items[locator]
     items = kind.defined(partial(load_file, Path(match["path"]).resolve()), match["path"])
     for name in items.keys() & kind.own():
@@ -219,19 +231,25 @@ def _find(kind: Kind, locator: str) -> Any:
 
 
 @cache
-def _installed(kind: Kind) -> dict[str, tuple[Any, EntryPoint]]:
+def _installed(kind: Kind) -> tuple[dict[str, tuple[Any, EntryPoint]], dict[str, str]]:
     """Return the optimizers, bases or workloads of installed packages by name, each with the entry point that
-    defines it.
+    defines it; and the reason for each entry point that is left out.
     """
-    group = kind.package
     items: dict[str, tuple[Any, EntryPoint]] = {}
-    for entry in entry_points(group=group):
-        source = f"entry point {entry.name} = {entry.value} of {group}"
-        for name, item in kind.defined(entry.load, source).items():
-            if name in kind.own() or name in items:
+    broken: dict[str, str] = {}
+    for entry in entry_points(group=kind.package):
+        source = f"entry point {entry.name} = {entry.value} of {kind.package}"
+        with put_aside(broken, source):
+            defined = kind.defined(entry.load, source)
+            for name in defined.keys() & {*kind.own(), *items}:
                 raise InputError(f"{source}: the name {name!r} is taken; rename the {kind.noun}")
-            items[name] = (item, entry)
-    return items
+            items |= {name: (item, entry) for name, item in defined.items()}
+    return items, broken
+
+
+def _neighbours(path: str) -> dict[str, Path]:
+    """Return a user's file and the neighbours that it imports, directly or not, by keys of `Origin.files`."""
+    return {f"{SINGLE_FILE}{file.as_posix()}": file for file in with_neighbours(Path(path))}
 
 
 def _package_files(package: str, pattern: str = "**/*.py") -> dict[str, Path]:

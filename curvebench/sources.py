@@ -9,12 +9,13 @@ from __future__ import annotations
 import ast
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from curvebench import EXPORTS
+from curvebench.interop.files import imported_names, module_file, with_packages
 from curvebench.optimizers.bases import KIND as BASES
 from curvebench.registry import RULES, WORKLOADS, find_workload, located, origin
 from curvebench.spec.errors import InputError
@@ -29,6 +30,8 @@ RULES_AND_WORKLOADS = ("curvebench.optimizers", "curvebench.workloads")
 FOLLOWED = ("curvebench.spec", *RULES_AND_WORKLOADS)
 # Nodes of syntax trees that may have a docstring.
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+# Modules that define the public names, by name with the package
+PUBLIC = {f"curvebench.{name}": module for name, module in EXPORTS.items()}
 DATA = "data:"  # prefix of the keys of data files among the hashes of a job's sources
 
 
@@ -41,7 +44,7 @@ class SourceTree:
 
     def __init__(self, root: Path = ROOT) -> None:
         self.root = root
-        self._file = cache(self._find)
+        self._file = cache(partial(module_file, root))
         self._hash = cache(content_hash)
         self._imported = cache(self._imports)
         self._sources = cache(self._all_sources)
@@ -124,7 +127,7 @@ class SourceTree:
     def _all_sources(self, modules: tuple[str, ...], followed: tuple[str, ...]) -> Mapping[str, str]:
         """Return the SHA-256 of modules, and of the modules that they import, directly or not, by path."""
         paths: dict[str, Path] = {}
-        waiting = [name for module in modules for name in _with_packages(module)]
+        waiting = [name for module in modules for name in _hashed(module)]
         while waiting:
             module = waiting.pop()
             if module in paths:
@@ -138,12 +141,6 @@ class SourceTree:
             waiting.extend(self._imported(module, path, followed))
         return {path.relative_to(self.root).as_posix(): self._hash(path) for path in sorted(paths.values())}
 
-    def _find(self, module: str) -> Path | None:
-        """Return the file of a module or package; None if the name is that of a function or class."""
-        path = self.root.joinpath(*module.split("."))
-        candidates = (path.with_suffix(".py"), path / "__init__.py")
-        return next((candidate for candidate in candidates if candidate.is_file()), None)
-
     def _imports(self, module: str, path: Path, followed: tuple[str, ...]) -> tuple[str, ...]:
         """Return the names of the followed modules that a file imports, and of the packages they are in.
 
@@ -156,17 +153,14 @@ class SourceTree:
             followed: packages whose imports are followed.
         """
         package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-        try:
-            names = _names(path.read_bytes(), package)
-        except SyntaxError as error:
-            raise InputError(f"{path}: line {error.lineno}: not valid Python ({error.msg})") from error
+        names = imported_names(path, package)
         if {"curvebench", "curvebench.*"} & {*names}:
-            names += tuple(EXPORTS.values())
+            names += tuple(PUBLIC.values())
         return tuple(
             part
             for imported in names
-            if _is_below(name := EXPORTS.get(imported.removeprefix("curvebench."), imported), followed)
-            for part in _with_packages(name)
+            if _is_below(name := PUBLIC.get(imported, imported), followed)
+            for part in _hashed(name)
             if self._file(part) is not None  # leave out names of functions and classes
         )
 
@@ -241,28 +235,8 @@ def _is_below(module: str, packages: tuple[str, ...]) -> bool:
     return any(f"{module}.".startswith(f"{package}.") for package in packages)
 
 
-def _with_packages(module: str) -> list[str]:
+def _hashed(module: str) -> list[str]:
     """Return the names of a module and of the packages that contain it, except `curvebench`, whose
     `__init__` has no code that decides results.
     """
-    parts = module.split(".")
-    return [".".join(parts[: end + 1]) for end in range(1, len(parts))]
-
-
-@cache
-def _names(source: bytes, package: str) -> tuple[str, ...]:
-    """Return the dotted names of all modules, and members of modules, that the imports of a file may mean.
-
-    Args:
-        source: content of the file.
-        package: name of the package that contains the file, for relative imports.
-    """
-    names: list[str] = []
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            parents = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-            base = ".".join([*parents, *([node.module] if node.module else [])])
-            names += [f"{base}.{alias.name}" for alias in node.names]
-    return tuple(names)
+    return with_packages(module)[1:]

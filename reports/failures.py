@@ -1,7 +1,8 @@
 """Failures of the runs and checks that a report shows, with their reasons.
 
 A job executes several runs, or the checks of several claims, and records each failure. A method is an
-optimizer in a basis. A round is a stage of tuning. A workload is at fault if it fails with every method.
+optimizer in a basis. Rounds are the tuning rounds and the final round. A workload is at fault if it fails
+with every method.
 """
 
 from __future__ import annotations

@@ -326,7 +326,7 @@ def _narrowed(plan: ReportPlan, names: Collection[str]) -> ReportPlan:
 
 
 def checksums_of(names: Iterable[str], studies: Iterable[StudyPlan]) -> list[str]:
-    """Return the text of the file SHA256SUMS of some published sets.
+    """Return the text of the file SHA256SUMS of each of some published sets.
 
     The texts are used as a cache key: figures are drawn again when a set changes.
 

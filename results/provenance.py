@@ -10,7 +10,7 @@ import os
 import platform
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
@@ -105,15 +105,15 @@ def commit(folder: Path) -> tuple[str | None, bool | None]:
     return revision, any(not re.fullmatch(r"\?\? [^/]+\.py", line) for line in changes.splitlines())
 
 
-def check_committed(file: Path | None = None, otherwise: str = "") -> None:
+def check_committed(files: Iterable[Path] = (), otherwise: str = "") -> None:
     """Check that the code of the project is the same as in the commit that is checked out.
 
     Args:
-        file: a user's file that must be committed too; None for no such file.
+        files: files of a user that must be committed too.
         otherwise: text for the error message: an alternative to committing.
 
     Raises:
-        InputError: when code or file differ from the commit.
+        InputError: when code or files differ from the commit.
     """
     revision, changed = commit(PROJECT)
     if revision is None or changed:
@@ -121,8 +121,11 @@ def check_committed(file: Path | None = None, otherwise: str = "") -> None:
             "the code that runs jobs and computes verdicts is not what a commit has (git status); commit it "
             f"first{otherwise}"
         )
-    if file and not output_of(["git", "-C", str(PROJECT), "ls-tree", "HEAD", "--", str(file)]):
-        raise InputError(f"{file}: no commit of {PROJECT} has this file; move it there and commit it first")
+    for file in files:
+        if not output_of(["git", "-C", str(PROJECT), "ls-tree", "HEAD", "--", str(file)]):
+            raise InputError(
+                f"{file}: no commit of {PROJECT} has this file; move it there and commit it first"
+            )
 
 
 @cache

@@ -40,7 +40,7 @@ WRITTEN_PATHS = {
     "results/logs",
     "results/kernels",
     "results/checkpoints",
-    "results/newcomers",
+    "results/submissions",
     "reports/site",
 }
 WRITTEN_NAMES = {"__pycache__", "build"}

@@ -76,8 +76,7 @@ def placeholder_of(split: Split) -> Mapping[str, np.ndarray]:
 class Setting(Option):
     """A setting of a workload that a study may change: its default, description and `read`.
 
-    `read(value)` converts and checks the value that a study gives. If `read` is None, every value is
-    accepted.
+    `read(value)` converts and checks the value that a study gives. The default accepts every value.
     """
 
     read: Read = lambda value: value
@@ -248,6 +247,11 @@ class Workload:
             calls it.
         streams: original name of the workload, from which random streams are seeded; set if a study's label
             has replaced this name in `name`.
+        backend: the only backend on which the workload runs, `torch` or `jax`, because its loss calls this
+            library; None for a workload that is written in `ops`.
+        bind: `bind(settings) -> workload` returns the workload whose functions belong to given settings, if
+            metrics and loss depend on them, as for a model that is constructed from them; None if they do
+            not. Call it through `at`.
 
     Example:
         The mean squared distance of a vector from random points:
@@ -302,6 +306,12 @@ class Workload:
     files: Callable[[Settings], tuple[Path, ...]] = lambda settings: ()
     check: Callable[[Settings], None] = lambda settings: None
     streams: str = ""
+    backend: str | None = None
+    bind: Callable[[Settings], Workload] | None = None
+
+    def at(self, settings: Settings) -> Workload:
+        """Return the workload whose metrics, loss and evaluation belong to a value for each setting."""
+        return self if self.bind is None else self.bind(settings)
 
     def __post_init__(self) -> None:
         in_pieces = self.streamed or self.evaluation_batch is not None

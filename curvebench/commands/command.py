@@ -9,8 +9,9 @@ from __future__ import annotations
 import inspect
 import json
 import re
+import sys
 from argparse import ArgumentTypeError, Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from math import isfinite, nan
@@ -128,7 +129,13 @@ SCALE = argument(
     metavar="NAME",
     help="scale, such as paper, which sets the numbers of runs, steps and instances (default: %(default)s)",
 )
-STUDIES = folder("--studies", STUDY_FOLDER, "folder of study files")
+STUDIES = argument(
+    "--studies",
+    type=Path,
+    default=STUDY_FOLDER,
+    metavar="FOLDER",
+    help="folder of study files (default: the studies of curvebench, and those in the folder studies)",
+)
 STUDY_NAMES = argument(
     "names", nargs="*", metavar="STUDY", help="study names or claim ids (default: all studies)"
 )
@@ -137,3 +144,8 @@ STUDY_NAMES = argument(
 def print_json(content: Any) -> None:
     """Print a value as JSON."""
     print(json.dumps(content, indent=1))
+
+
+def print_left_out(broken: Mapping[str, str]) -> None:
+    """Print on standard error the reasons why studies, packages or files cannot be used."""
+    print("".join(f"left out: {reason}\n" for reason in broken.values()), end="", file=sys.stderr)

@@ -1,7 +1,7 @@
 """`curvebench try`: run one new method, and compare it with a published field whose runs are not repeated.
 
 The field is a study with a published set, which contains the results of several methods. The new method runs
-as a newcomer: a study with one method, under the protocol of the field.
+as a submission: a study with one method, under the protocol of the field.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from curvebench.spec.errors import InputError
 
 if TYPE_CHECKING:
     from curvebench.planning.config import Config
-    from curvebench.planning.newcomer import Newcomer
     from curvebench.planning.plan import Plan
+    from curvebench.planning.submission import Submission
     from curvebench.reports.tables import Tables
     from curvebench.spec.plan import ReportPlan, StudyPlan
 
@@ -77,8 +77,8 @@ def try_method(args: Namespace) -> int:
     from curvebench.results.outcomes import finished
     from curvebench.spec.plan import read_plan
 
-    newcomer = newcomer_of(args)
-    config = checked(args, newcomer)
+    submission = submission_of(args)
+    config = checked(args, submission)
     settings = [f"{key}={_written(value)}" for key, value in config if key in config.model_fields_set]
     target, name = ("publish", [f"name={args.publish}"]) if args.publish else ("site", [])
     words = [*SNAKEMAKE, "--cores", args.cores, target, "--config", *settings, *name]
@@ -96,19 +96,19 @@ def try_method(args: Namespace) -> int:
         )
     plan = read_plan(path)
     studies = (study for published in plan.archive for study in published.studies)
-    (study,) = (study for study in studies if study.name == newcomer.joins)
+    (study,) = (study for study in studies if study.name == submission.joins)
     tables = tables_of(study)
-    print_standing(args, newcomer, plan, study, tables)
-    return status or int(tables.runs.filter(finished(), method=newcomer.name).is_empty())
+    print_standing(args, submission, plan, study, tables)
+    return status or int(tables.runs.filter(finished(), method=submission.name).is_empty())
 
 
-def newcomer_of(args: Namespace) -> Newcomer:
+def submission_of(args: Namespace) -> Submission:
     """Write the study that runs the new method.
 
     Raises:
         InputError: when an argument is invalid, or the study of the field is missing.
     """
-    from curvebench.planning.newcomer import write_newcomer
+    from curvebench.planning.submission import write_submission
     from curvebench.spec.study import Contribution, parsed_yaml
 
     field = args.studies / f"{FIELD}.yaml"
@@ -121,17 +121,17 @@ def newcomer_of(args: Namespace) -> Newcomer:
         check_new_set(args)
     contributed = Contribution(author=args.author, paper=args.paper, code=args.code) if args.author else None
     details = {"label": args.label, "options": options, "problems": args.problems, "contributed": contributed}
-    return write_newcomer(args.method, field, args.results, **details)
+    return write_submission(args.method, field, args.results, **details)
 
 
-def checked(args: Namespace, newcomer: Newcomer) -> Config:
+def checked(args: Namespace, submission: Submission) -> Config:
     """Check the new method for a few seconds, and return the configuration that runs it.
 
     If a check fails before the first run, the study file of the method is deleted.
 
     Args:
         args: arguments of the command.
-        newcomer: study with the new method.
+        submission: the study that runs the new method.
 
     Raises:
         InputError: when the method fails in a step, its study is invalid, or its runs cannot be published.
@@ -140,21 +140,22 @@ def checked(args: Namespace, newcomer: Newcomer) -> Config:
     from curvebench.planning.plan import make_plan
     from curvebench.planning.studies.validation import read_study
 
-    config = newcomer.config(args.results).model_copy(update={"minutes": args.minutes / ROUNDS})
+    config = submission.config(args.results).model_copy(update={"minutes": args.minutes / ROUNDS})
     try:
-        check_methods([read_study(newcomer.path)])
+        for note in check_methods([read_study(submission.path)]):
+            print(f"note: {in_words_of_the_command(note, args.method, submission)}", file=sys.stderr)
         planned = make_plan(config)
         if args.publish:
-            check_runs(planned, args.results / "runs" / newcomer.name)
+            check_runs(planned, args.results / "runs" / submission.name)
     except InputError as error:
         if not config.site.exists():
-            shutil.rmtree(newcomer.path.parent)
-        raise InputError(in_words_of_the_command(str(error), args.method, newcomer)) from error
+            shutil.rmtree(submission.path.parent)
+        raise InputError(in_words_of_the_command(str(error), args.method, submission)) from error
     return config
 
 
 def print_standing(
-    args: Namespace, newcomer: Newcomer, plan: ReportPlan, study: StudyPlan, tables: Tables
+    args: Namespace, submission: Submission, plan: ReportPlan, study: StudyPlan, tables: Tables
 ) -> None:
     """Print the rank of the new method among the methods of the field, and its failed runs.
 
@@ -166,18 +167,18 @@ def print_standing(
     Raises:
         InputError: when no final run of the new method has a result.
     """
-    from curvebench.reports.boards.newcomer import as_json, as_text, hopeless, newcomers
+    from curvebench.reports.boards.submission import as_json, as_text, hopeless, submissions
     from curvebench.reports.failures import in_words, read_failures
     from curvebench.reports.pages.site import study_file
     from curvebench.results.archive import LOCAL
 
     for failure in read_failures(plan):
         print(f"failed: {in_words(failure)}", file=sys.stderr)
-    standing = next((standing for standing in newcomers(study, tables) if standing.origin == LOCAL), None)
-    reason = hopeless(tables.runs, args.method, newcomer.name)
+    standing = next((standing for standing in submissions(study, tables) if standing.origin == LOCAL), None)
+    reason = hopeless(tables.runs, args.method, submission.name)
     if standing is None:
         raise InputError(reason or "no final run of the method has a result; the failures are listed above")
-    page = (newcomer.config(args.results).site / study_file(study.name)).resolve()
+    page = (submission.config(args.results).site / study_file(study.name)).resolve()
     if args.json:
         print_json({**as_json(standing), "page": str(page)})
     else:
@@ -190,23 +191,23 @@ def print_standing(
         webbrowser.open(page.as_uri())
 
 
-def in_words_of_the_command(text: str, method: str, newcomer: Newcomer) -> str:
-    """Replace keys of the newcomer's study file in an error message by arguments of this command.
+def in_words_of_the_command(text: str, method: str, submission: Submission) -> str:
+    """Replace keys of the submission's study file in a message by arguments of this command.
 
     The user gave the method, `--label` and `--options`, and has not seen the study file.
 
     Args:
         text: the message.
         method: the method, as the user gave it.
-        newcomer: the newcomer.
+        submission: the study that runs the method.
     """
     from curvebench.interop.foreign import REFUSES
-    from curvebench.planning.newcomer import located
+    from curvebench.planning.submission import located
 
-    text = text.replace(f"{newcomer.path}: optimizers.{newcomer.name}: ", "")
+    text = text.replace(f"{submission.path}: optimizers.{submission.name}: ", "")
     text = text.replace(f"optimizers.{located(method)}: ", "").replace("`label:`", "--label")
     remedy = "; give it arguments with --options '{NAME: VALUE}'" if REFUSES in text else ""
-    return text.replace(f"{newcomer.path}: ", f"{method}: ") + remedy
+    return text.replace(f"{submission.path}: ", f"{method}: ") + remedy
 
 
 def check_new_set(args: Namespace) -> None:
@@ -216,7 +217,7 @@ def check_new_set(args: Namespace) -> None:
         InputError: when the name of the set is invalid or taken, problems are left out, or the code of the
             method is not committed.
     """
-    from curvebench.interop.files import FILE
+    from curvebench.interop.files import FILE, with_neighbours
     from curvebench.interop.foreign import is_foreign
     from curvebench.paths import NEW_SETS
     from curvebench.results.provenance import check_committed
@@ -226,7 +227,7 @@ def check_new_set(args: Namespace) -> None:
     if args.problems:
         raise InputError("--publish: a set has all problems; leave --problems out")
     file = FILE.fullmatch(args.method.partition(":")[2] if is_foreign(args.method) else args.method)
-    check_committed(Path(file["path"]).resolve() if file else None)
+    check_committed(with_neighbours(Path(file["path"]).resolve()) if file else ())
 
 
 def check_runs(planned: Plan, folder: Path) -> None:

@@ -42,9 +42,9 @@ def multipliers(schedule: Mapping[str, Any], steps: int, epoch: int | None = Non
       (002 Sec. 4.4).
 
     Args:
-        schedule: value of the key `schedule` of a study, a mapping. `name` is the schedule and `final` its
-            last value; `warmup` and `cooldown` are shares of the steps. `warmup_epochs` may be given instead
-            of `warmup`.
+        schedule: value of the key `schedule` of a study, a mapping. `name` is the schedule and `final` the
+            value towards which it falls; `warmup` and `cooldown` are shares of the steps. `warmup_epochs` may
+            be given instead of `warmup`.
         steps: number of steps of the run.
         epoch: number of steps of an epoch; required with `warmup_epochs`.
 

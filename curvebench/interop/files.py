@@ -1,12 +1,18 @@
-"""Import of single Python files of users that belong to no package, such as a file with an optimizer."""
+"""Import of Python files of users, such as a file with an optimizer, and of the modules next to them.
+
+A user's file can import modules from its own folder, its *neighbours*, as a script can. They are found by
+syntax tree, without executing anything.
+"""
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib.util
 import re
 import sys
 import traceback
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -21,22 +27,113 @@ FILE = re.compile(r"(?P<path>.+\.py)(?::(?P<item>[^:/\\]+))?")
 def load_file(path: Path) -> ModuleType:
     """Import a file as a module, once per process.
 
-    The module's name in `sys.modules` is a hash of the path, so that it differs from all packages.
+    The module's name in `sys.modules` is a hash of the path, so that it differs from all packages. The folder
+    of the file is appended to `sys.path`.
 
     Raises:
-        InputError: when there is no such file. Exceptions that are raised by code in the file are not caught.
+        InputError: when there is no such file, or an import would find another module than the file's
+            neighbour. Exceptions that are raised by code in the file are not caught.
     """
     name = f"curvebench_file_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None or not path.is_file():
         raise InputError(f"{path}: there is no such file")
+    _make_importable(with_neighbours(path))
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # register it before execution, since dataclasses look up their module there
     spec.loader.exec_module(module)
     return module
 
 
-def error_at(error: Exception, path: Path) -> str:
+def with_neighbours(path: Path) -> list[Path]:
+    """Return a user's file, followed by the modules of its folder that it imports, directly or not.
+
+    Imports inside functions count, and a module of a package counts with the `__init__` of each package that
+    contains it.
+
+    Raises:
+        InputError: if one of the files is not valid Python.
+    """
+    folder, files = path.parent, [path]
+    for file in files:  # the loop also visits the files that it appends
+        for name in imported_names(file, ".".join(file.relative_to(folder).parent.parts)):
+            # In a checkout of this project, curvebench is a neighbour of files in the root folder.
+            parts = with_packages(name) if name.split(".")[0] != "curvebench" else []
+            modules = (module_file(folder, part) for part in parts)
+            files += [module for module in modules if module and module not in files]
+    return files
+
+
+def _make_importable(files: Sequence[Path]) -> None:
+    """Append the folder of a user's file to `sys.path`, so that the file can import its neighbours.
+
+    The folder is appended, so that imports of other code still find the modules that they found before.
+
+    Args:
+        files: the file, followed by its neighbours.
+
+    Raises:
+        InputError: if the name of a neighbour means another module: one of an installed package, of the
+            standard library, or next to another file that was imported before.
+    """
+    folder = files[0].parent
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+    for top in dict.fromkeys(folder / file.relative_to(folder).parts[0] for file in files[1:]):
+        spec = importlib.util.find_spec(top.stem)
+        found = next(iter(spec.submodule_search_locations or [spec.origin or ""]), None) if spec else None
+        if top.resolve() != Path(found or "").resolve():
+            message = f"import {top.stem} finds {found}, not {top}, which is next to the file"
+            raise InputError(f"{files[0]}: {message}; rename one of them")
+
+
+def imported_names(path: Path, package: str) -> tuple[str, ...]:
+    """Return the dotted names of all modules, and members of modules, that the imports of a file may mean.
+
+    Args:
+        path: the file.
+        package: name of the package that contains the file, for relative imports; empty for no package.
+
+    Raises:
+        InputError: if the file is not valid Python.
+    """
+    try:
+        return _imported_names(path.read_bytes(), package)
+    except SyntaxError as error:
+        raise InputError(f"{path}: line {error.lineno}: not valid Python ({error.msg})") from error
+
+
+@cache
+def _imported_names(source: bytes, package: str) -> tuple[str, ...]:
+    names: list[str] = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            parents = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = [*filter(None, parents), *([node.module] if node.module else [])]
+            names += [".".join([*base, alias.name]) for alias in node.names]
+    return tuple(names)
+
+
+def module_file(folder: Path, module: str) -> Path | None:
+    """Return the file of a module or package; None if the name is that of a function or class.
+
+    Args:
+        folder: folder in which an import would look for the module.
+        module: dotted name of the module.
+    """
+    path = folder.joinpath(*module.split("."))
+    return next(filter(Path.is_file, (path / "__init__.py", path.with_suffix(".py"))), None)
+
+
+def with_packages(module: str) -> list[str]:
+    """Return the names of the packages that contain a module, from the outermost one, and its own name."""
+    parts = module.split(".")
+    return [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
+
+
+def error_at(error: BaseException, path: Path) -> str:
     """Return a message for an exception: its type, its text, and the line of a user's file that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if Path(frame.filename) == path]

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 IDENTITY = "identity"
 # Libraries whose optimizers a study may name, and the backend on which they run
 LIBRARIES = {"torch": "torch", "optax": "jax"}
+# Libraries whose models a study may name as workloads, and the backend on which they run
+MODELS = {"torch": "torch", "jax": "jax"}
 
 
 class Method(NamedTuple):

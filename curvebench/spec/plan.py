@@ -16,7 +16,7 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError, model_validator
 
 from curvebench.spec.claim import Claim
-from curvebench.spec.document import NEW_NAMES, RENAMED_KEY, Direction, Document, Headline, Which, dotted
+from curvebench.spec.document import NEW_NAMES, Direction, Document, Headline, Which, dotted
 from curvebench.spec.errors import InputError, unknown
 from curvebench.spec.method import BasisSpec, OptimizerSpec, WorkloadSpec, methods
 from curvebench.spec.sets import PLAN
@@ -117,8 +117,8 @@ class StudyPlan(StudyQuestion, StudyClaims):
         first_final_seed: first seed of the final runs, in which methods are judged.
         tables: folder of the study's tables.
         figures: folder of the study's figures.
-        joined: submissions to this study, by the name of the published set that contains them, or `HERE` for
-            local runs.
+        joined: submissions to this study, by the name of the published set that contains them, or
+            `curvebench.results.archive.LOCAL` for local runs.
         all_workloads: for a submission that ran only some workloads, the number of workloads of the study
             that it joins; otherwise None.
     """
@@ -457,10 +457,11 @@ def read_plan(path: Path, root: Path | None = None) -> ReportPlan:
             "name the plan of a published set, results/published/NAME/plan.json"
         ) from error
     except ValidationError as error:
-        if key := RENAMED_KEY.search(path.read_text(errors="replace")):
-            remedy = f"run curvebench convert {path}, which renames all such keys"
-            raise InputError(f"{path}: {key[3]}: is now called {NEW_NAMES[key[3]]}; {remedy}") from error
-        first = error.errors()[0]
+        first, *_ = details = error.errors()
+        for key in (str(*detail["loc"][-1:]) for detail in details):
+            if key in NEW_NAMES:
+                remedy = f"run curvebench convert {path}, which renames all such keys"
+                raise InputError(f"{path}: {key}: is now called {NEW_NAMES[key]}; {remedy}") from error
         kind = "not JSON" if first["type"] == "json_invalid" else f"not a plan: {dotted(first['loc'])}"
         raise InputError(f"{path}: {kind} ({first['msg']}); delete it and run snakemake again") from error
     if plan.published:

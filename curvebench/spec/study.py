@@ -11,7 +11,7 @@ YAML is read as YAML 1.2, in which `1e-3` is a number and a duplicate key is an 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
@@ -21,7 +21,9 @@ from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, Valid
 from ruamel.yaml import YAML
 from ruamel.yaml.constructor import DuplicateKeyError
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import MappingNode, SequenceNode
 
+from curvebench.paths import STUDY_FOLDER
 from curvebench.spec import document as documents
 from curvebench.spec.claim import Claim
 from curvebench.spec.errors import InputError, unknown
@@ -35,6 +37,8 @@ NULL = "null"
 # If a number of evaluations is invalid, the message suggests at most this many valid numbers.
 MAX_OFFERED = 4
 
+# Keys whose values `converted` leaves unchanged, since they are mappings by names of options or metrics
+DEFINITIONS = ("optimizers", "workloads", "workload", "bases", "settings", "space", "targets")
 LETTERS = re.compile(r"[a-z0-9_-]+")
 
 
@@ -258,8 +262,8 @@ class StudyQuestion(documents.Document):
 class StudyFile(StudyQuestion, StudyTraining):
     """A study file with valid keys and types. `curvebench.planning.studies.validation` looks up its names.
 
-    Keys that a file leaves out are taken from the study file named by its key `like` or `joins`, which is in
-    the same folder. A single workload may be written under the key `workload`.
+    Keys that a file leaves out are taken from the study named by its key `like` or `joins`, which is in the
+    same folder, or is a study of this project. A single workload may be written under the key `workload`.
     """
 
     like: str | None = None
@@ -380,12 +384,13 @@ def _inherited(path: Path, name: Any, chain: tuple[str, ...]) -> dict[str, Any]:
         name: name of the other study, as written in the file.
         chain: names of the studies that led to this one by their keys `like`, followed by this one's name.
     """
-    names = sorted(file.stem for file in path.parent.glob("*.yaml") if file != path)
-    if name not in names:
-        raise InputError(f"{path}: like: {unknown(str(path.parent), 'other study', str(name), names)}")
+    folders = (STUDY_FOLDER, path.parent)
+    files = {file.stem: file for folder in folders for file in sorted(folder.glob("*.yaml")) if file != path}
+    if name not in files:
+        raise InputError(f"{path}: like: {unknown(str(path.parent), 'other study', str(name), files)}")
     if name in chain:
         raise InputError(f"{path}: like: {name} is like this study in turn; remove one of the two keys")
-    raw = _completed(path.parent / f"{name}.yaml", chain)
+    raw = _completed(files[name], chain)
     # The keys of `source_figures` contain the name of the other study, so they match no figure of this study.
     raw.pop("source_figures", None)
     return raw
@@ -446,7 +451,7 @@ def read_yaml(path: Path, kind: str, document: type[documents.Document]) -> dict
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from error
     if not isinstance(raw, dict):
-        keys = ", ".join(document.model_fields)
+        keys = ", ".join(documents.valid_keys(document))
         raise InputError(f"{path}: not {kind}: the file must hold keys and values (keys: {keys})")
     return raw
 
@@ -477,6 +482,49 @@ def parsed_yaml(where: str, text: str) -> Any:
 @lru_cache(maxsize=256)
 def _parsed(text: str) -> Any:
     return YAML(typ="safe", pure=True).load(text)
+
+
+def converted(path: Path) -> str:
+    """Return the text of a study file or a plan in which all renamed keys have their current names.
+
+    Comments, layout and values stay as they are. Keys in the definitions of optimizers, workloads and bases
+    also stay, and so do targets: options and metrics may have any name.
+
+    Raises:
+        InputError: when the file cannot be read or is not valid YAML (JSON is also YAML), or when a mapping
+            has both names of a key.
+    """
+    read_yaml(path, "a study", StudyFile)
+    # This text has the line ends of the file.
+    text = path.read_bytes().decode()
+    root = YAML(typ="safe", pure=True).compose(text)
+    keys = {key.start_mark.index: key for key in _renamed_keys(path, root)}
+    for start, key in sorted(keys.items(), reverse=True):
+        # The node of a key also contains its anchor and its quotation marks.
+        written, rest = text[start : key.end_mark.index], text[key.end_mark.index :]
+        text = text[:start] + written.replace(key.value, documents.NEW_NAMES[key.value]) + rest
+    return text
+
+
+def _renamed_keys(path: Path, node: Any) -> Iterator[Any]:
+    """Yield the nodes of the renamed keys in a YAML node, at every level.
+
+    Raises:
+        InputError: when a mapping has both names of a key.
+    """
+    if isinstance(node, SequenceNode):
+        for item in node.value:
+            yield from _renamed_keys(path, item)
+    elif isinstance(node, MappingNode):
+        names = {str(key.value) for key, _ in node.value}
+        for key, value in node.value:
+            if name := documents.NEW_NAMES.get(str(key.value)):
+                if name in names:
+                    where = f"{path}: {key.value}: line {key.start_mark.line + 1}"
+                    raise InputError(f"{where}: {name} is the name of the same key; keep one of the two")
+                yield key
+            if key.value not in DEFINITIONS:
+                yield from _renamed_keys(path, value)
 
 
 class Tour(documents.Document):

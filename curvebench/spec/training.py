@@ -28,7 +28,7 @@ class Schedule(Document):
         name: shape after the warm-up, such as `cosine`.
         warmup, cooldown: fractions of the steps during which the factor rises from 0, and falls to `final`.
         warmup_epochs: length of the warm-up in epochs, which replaces `warmup`; None to use `warmup`.
-        final: factor at the last step.
+        final: factor that a falling schedule or a cool-down would reach one step after the last.
     """
 
     name: str = "constant"

@@ -38,13 +38,13 @@ NOTHING_ELSE: dict[str, Any] = {
     "targets": {},
     "tuning_seeds": (),
     "claim_rules": {},
-    "alone": False,
-    "setting": None,
-    "compared": (),
+    "single_run": False,
+    "setting_index": None,
+    "compared_bases": (),
 }
 NO_NAMES: dict[str, Any] = {"study": "estimate", "scale": "any", "sources": {}, "versions": {}}
 ON_GPU = "it has jobs on a GPU, whose cost is not estimated"
-ROUGH = (
+CAVEATS = (
     "With n jobs side by side: process time over n, at least the longest job.",
     f"{STEPS} steps of at most {MAX_LANES} runs, measured on one thread of this machine as it is now;",
     "work that comes more rarely is not in it, and jobs side by side take longer.",
@@ -58,7 +58,7 @@ class Cost:
 
     Args:
         jobs: number of jobs, each of which is a process.
-        runs: number of single runs; 0 for basis-estimation jobs.
+        runs: number of single runs; 0 for jobs that are not runs jobs.
         process_seconds: sum of the times of all jobs.
         longest_seconds: time of the longest job. However many jobs run in parallel, they take at least this
             long.
@@ -239,7 +239,7 @@ def described(
         ],
         "total": asdict(sum((cost for _, cost in costs), Cost())),
         "skipped": dict(skipped),
-        "rough": list(ROUGH),
+        "caveats": list(CAVEATS),
     }
 
 

@@ -424,7 +424,7 @@ def workload_of(spec: WorkloadSpec, splits: Collection[str] | None = None) -> Wo
         spec: name and settings of the workload.
         splits: names of the splits to evaluate; None for all splits.
     """
-    workload = find_workload(spec.locator).evaluated_on(splits)
+    workload = find_workload(spec.locator).at(spec.settings).evaluated_on(splits)
     return replace(workload, name=spec.name, streams=workload.name)
 
 

@@ -202,12 +202,12 @@ class Randomized(Whole):
 
 @dataclass
 class Streaming:
-    """Estimator of the leading eigenvectors that reads each gradient once and stores 4 r + 10 vectors,
-    whatever M is.
+    """Estimator of the leading eigenvectors that reads each gradient once and does not store it.
 
-    The sketch is Y = P Omega for the EGOP P and a Gaussian Omega. The eigenvectors are those of Nystroem's
-    approximation Y (Omega^T Y)^-1 Y^T of P (Tropp, Yurtsever, Udell, Cevher 2017, Algorithm 3). No iteration
-    improves the sketch, so that it is `WIDER` times as wide as the rank (docs/performance.md has the errors).
+    It stores two matrices of 4 r + 10 columns, whatever M is: an orthonormal basis Omega of random vectors,
+    and the sketch Y = P Omega of the EGOP P. The eigenvectors are those of Nystroem's approximation
+    Y (Omega^T Y)^-1 Y^T of P (Tropp, Yurtsever, Udell, Cevher 2017, Algorithm 3). No iteration improves the
+    sketch, so that it is `WIDER` times as wide as the rank (docs/performance.md has the errors).
     """
 
     size: int

@@ -331,12 +331,8 @@ class TargetSteps(Quantity):
         metric, target = self.condition.metric, self.condition.target
         if target is None:
             return measures.steps_to_target(runs, metric)
-        value = pl.col("value").fill_nan(None)
-        reached = value <= target if self.direction == "minimize" else value >= target
-        evaluated = recorded(self.tables, runs, metric).filter(reached)
-        first = evaluated.group_by("run").agg(first=pl.col("step").min())
-        joined = runs.join(first, on="run", how="left", maintain_order="left")
-        return measures.cost_until(joined, pl.col("first"), ~missing(), measures.RUN_STEPS).drop("first")
+        curves = recorded(self.tables, runs, metric)
+        return measures.cost_to_value(runs, curves, target, self.direction, "steps")
 
 
 class ConvergenceSeconds(Quantity):
@@ -408,8 +404,9 @@ class Straightness(Quantity):
 
     It is the coefficient of determination (R²) of a line fitted to the logarithms of a run's evaluations as a
     function of the step, from the start to the first evaluation that is at most the condition's `until`. The
-    straightness is 0 if a run never reaches `until`, or has values that are not finite before it. Nothing is
-    known of a run that reaches `until` before its third evaluation.
+    straightness is 0 if a run fails, if its last value is above `until`, or if it has values that are not
+    finite before it reaches `until`. Nothing is known of a run that reaches `until` before its third
+    evaluation.
     """
 
     def of_runs(self, runs: pl.DataFrame) -> pl.DataFrame:

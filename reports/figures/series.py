@@ -47,7 +47,7 @@ def series_rows(plan: ChecksPlan) -> pl.DataFrame:
 
 
 def draw_series(plan: ChecksPlan, out: Path) -> list[Drawn]:
-    """Draw a figure for each claim with recorded series, and write the list of figures for the site.
+    """Draw each figure of a source for which a claim has recorded series, and list them for the site.
 
     Args:
         out: folder of the figures; it is created if necessary.
@@ -63,10 +63,10 @@ def draw_series(plan: ChecksPlan, out: Path) -> list[Drawn]:
 
 
 def _draw(claim: str, series: pl.DataFrame, out: Path) -> Drawn:
-    """Draw the figure of one claim.
+    """Draw one figure of a source for one claim.
 
     Args:
-        series: rows of the table `series` for this claim.
+        series: rows of the table `series` for this claim and figure.
     """
     names = series["panel"].unique(maintain_order=True).to_list()
     source, x_name, y_name, log = (series[name][0] for name in ("figure", "x_name", "y_name", "log"))

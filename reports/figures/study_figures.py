@@ -33,7 +33,7 @@ AXES = {
     "charged_evaluations": "gradient evaluations, basis included",
     "charged_seconds": "seconds of the run, basis included",
 }
-# For each horizontal axis that includes the cost of the basis, the axis that leaves this cost out.
+# For each horizontal axis that includes the cost of the basis, the axis of the cost of steps only.
 UNCHARGED = {
     "charged_evaluations": "gradient_evaluations",
     "charged_seconds": "run_seconds",
@@ -238,7 +238,7 @@ def _curve(cell: FigureCell, metric: str, axis: str, bands: pl.DataFrame, timed:
 
 
 def _is_wide(bands: pl.DataFrame, axis: str) -> bool:
-    """Whether estimating a basis costs several times as much as the steps of a run.
+    """Whether a run with its basis (and compilation, on that axis) costs several times as much as its steps.
 
     A linear axis would then compress all curves.
     """

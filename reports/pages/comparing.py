@@ -99,9 +99,9 @@ class Matchups:
             shared = ~np.isnan(first_runs.low) & ~np.isnan(second_runs.low)
             if shared.any():
                 pair = first_runs.at(shared), second_runs.at(shared)
-                gains = censoring.paired_gains(*pair, self.direction, self.effect, NEGLIGIBLE)
-                effect = censoring.paired_effect(*pair, gains, self.effect, self.unknown_words)
-                pairings[first, second] = Pairing(effect, *map(probability_of_improvement, gains))
+                kind = (self.direction, self.effect)
+                effect = censoring.paired_effect(*pair, *kind, self.unknown_words, NEGLIGIBLE)
+                pairings[first, second] = Pairing(effect, *map(probability_of_improvement, effect.gains))
         return pairings
 
 

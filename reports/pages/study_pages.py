@@ -15,7 +15,7 @@ import polars as pl
 
 from curvebench.reports import measures, wall_clock
 from curvebench.reports.boards.leaderboard import Board
-from curvebench.reports.boards.newcomer import newcomers
+from curvebench.reports.boards.submission import submissions
 from curvebench.reports.claims.censoring import effect_by_seed
 from curvebench.reports.claims.comparison import OutcomeLookup, outcome_lookup
 from curvebench.reports.failures import faults_of
@@ -59,7 +59,7 @@ def study_page(
         "answers": answers,
         "board": board,
         "heat": heat if heat and heat.rows else None,
-        "newcomers": newcomers(study, tables),
+        "submissions": submissions(study, tables),
         "seconds": job_seconds(tables.jobs),
         "stages": Counter(tables.runs["stage"].to_list()),
     }

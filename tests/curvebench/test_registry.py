@@ -41,7 +41,7 @@ ON_TORCH = ("      jax: {}\n      torch: {tuned_on: jax, seeds: {final: 2}}\n", 
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An installed package with an optimizer and a workload, as pip would leave it."""
+    """Yield an installed package with an optimizer and a workload, as pip would leave it."""
     site = tmp_path / "site"
     (site / "prowess").mkdir(parents=True)
     (site / "prowess/__init__.py").write_text('"""A package outside."""\n')
@@ -64,14 +64,14 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def config_of(study: Path, **settings: Any) -> Config:
-    """What plans a study alone."""
+    """Return a configuration that plans a single study."""
     return Config(study_folder=study.parent, studies=(study.stem,), **settings)
 
 
 def run_all(
     study: Path, results: Path, backends: tuple[str, ...] = ("torch",), timing: bool = False
 ) -> pl.DataFrame:
-    """Every job of a study, in this process, timing if asked for; the runs of all its lanes."""
+    """Run all jobs of a study in this process, with `timing` the timing job too; return the table `runs`."""
     plan = make_plan(config_of(study, results=results, site=results / "site", backends=backends))
     write_specs(plan)
     jobs = [job for planned in plan.studies for job in planned.jobs]
@@ -114,8 +114,8 @@ def test_the_files_and_the_version_of_a_package_decide_the_hash(package: Path, t
 def test_what_is_known_is_ours_and_what_packages_bring(package: Path):
     assert find_rule("lion").source == "Chen et al. 2023"
     assert find_workload("bowl").description == "least squares under another name"
-    assert {"lion", "adam"} <= set(known(RULES))
-    assert {"bowl", "least_squares"} <= set(known(WORKLOADS))
+    assert {"lion", "adam"} <= set(known(RULES, {}))
+    assert {"bowl", "least_squares"} <= set(known(WORKLOADS, {}))
     assert "lion" not in RULES.own()
     assert RULES.module_of("adamw") == "curvebench.optimizers.adam"
     assert origin(RULES, "lion").packages == ("prowess",)
@@ -133,8 +133,11 @@ def test_what_is_known_is_ours_and_what_packages_bring(package: Path):
 )
 def test_a_package_that_is_wrong_is_named(package: Path, content: str, said: str):
     (package / "prowess/rules.py").write_text(content)
-    with pytest.raises(InputError, match=f"entry point prowess = prowess.rules.*{said}"):
+    with pytest.raises(
+        InputError, match=f"has no optimizer 'lion'.*\nentry point prowess = prowess.rules.*{said}"
+    ):
         find_rule("lion")
+    assert known(RULES, {}) == RULES.own()
 
 
 # --- files ---------------------------------------------------------------------------------------
@@ -176,7 +179,8 @@ def test_a_file_beside_the_study_adds_an_optimizer_and_a_workload(tmp_path: Path
     final = next(job.spec for job in plan.jobs if job.spec.stage == "runs")
     keys = [key for key in final.sources if key.startswith("file:")]
     assert {Path(key).name for key in keys} == {"lion.py", "bowl.py"}
-    assert "curvebench/optimizers/gradient_descent.py" in final.sources  # what it imports of ours
+    # The rule imports this module of the project.
+    assert "curvebench/optimizers/gradient_descent.py" in final.sources
     (folder / "rules/lion.py").write_text(LION.replace("0.99", "0.98"))
     with pytest.raises(InputError, match=r"lion\.py changed since it was planned"):
         check_unchanged(final)
@@ -208,6 +212,52 @@ def test_a_file_with_several_rules_wants_a_name(tmp_path: Path):
     assert find_rule(f"{tmp_path}/two.py:tiger").name == "tiger"
     with pytest.raises(InputError, match=r"name it after a colon: .*two\.py:NAME.*\(valid: lion, tiger\)"):
         find_rule(f"{tmp_path}/two.py")
+
+
+# --- neighbours of files -------------------------------------------------------------------------
+
+
+def test_a_file_two_imports_away_decides_the_hash(tmp_path: Path):
+    """A workload imports one of its neighbours inside a function, which imports a module of a package."""
+    folder = tmp_path / "studies"
+    study = write_study(folder, ("{least_squares: {n: 8, d: 4}}", "{near.py: {n: 8, d: 4}}"))
+    (folder / "far_away").mkdir()
+    (folder / "near.py").write_text(BOWL + "\n\ndef late():\n    import between\n")
+    (folder / "between.py").write_text("from far_away.sizes import SIZE\n")
+    far = folder / "far_away/sizes.py"
+
+    def final(text: str) -> RunsSpec:
+        far.write_text(text)
+        specs = [job.spec for job in make_plan(config_of(study)).jobs]
+        return next(spec for spec in specs if isinstance(spec, RunsSpec) and spec.seeds)
+
+    before = final("SIZE = 1\n")
+    keys = [Path(key).name for key in before.sources if key.startswith("file:")]
+    assert keys == ["near.py", "between.py", "sizes.py"]
+    assert final('"""Sizes."""\nSIZE = 1  # a comment\n').hash == before.hash
+    check_unchanged(before)
+    assert final("SIZE = 2\n").hash != before.hash
+    with pytest.raises(InputError, match=r"sizes\.py changed since it was planned"):
+        check_unchanged(before)
+
+
+def test_a_file_imports_its_neighbours_and_never_those_of_another(tmp_path: Path):
+    for folder in ("one", "two", "shadow"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mine.py").write_text(f"from twin_of_{folder[-1]} import RULES\n")
+        (tmp_path / folder / f"twin_of_{folder[-1]}.py").write_text(LION)
+    (tmp_path / "two/mine.py").write_text("def late():\n    import twin_of_e\n")
+    (tmp_path / "two/twin_of_e.py").touch()
+    (tmp_path / "shadow/mine.py").write_text("import json\n")
+    (tmp_path / "shadow/json.py").touch()
+    assert find_rule(f"{tmp_path}/one/mine.py").name == "lion"
+    first, second = (tmp_path / folder / "twin_of_e.py" for folder in ("one", "two"))
+    with pytest.raises(
+        InputError, match=f"two/mine.py: import twin_of_e finds {first}, not {second}, .*rename"
+    ):
+        find_rule(f"{tmp_path}/two/mine.py")
+    with pytest.raises(InputError, match=r"shadow/mine.py: import json finds .*, not .*/shadow/json\.py"):
+        find_rule(f"{tmp_path}/shadow/mine.py")
 
 
 # --- other libraries -----------------------------------------------------------------------------
@@ -258,7 +308,9 @@ OWN = "{momentum: {low: 0.5, high: 0.9, scale: linear}, learning_rate: {low: 1e-
 
 
 def searched(folder: Path, space: str = OWN) -> Path:
-    """A search in which a contestant of another library has a space of its own."""
+    """Write a study with a random search, in which an optimizer of another library has a search space of its
+    own.
+    """
     return write_study(
         folder,
         (TWO_STAGES, SEARCH),

@@ -6,6 +6,7 @@ import hashlib
 
 import pytest
 
+from curvebench.interop.files import with_neighbours
 from curvebench.sources import SourceTree, content_hash, files_hash
 from curvebench.spec.errors import InputError
 
@@ -61,6 +62,28 @@ def test_public_names_stand_for_the_modules_that_define_them(packages, imports):
     followed = [name for name in SourceTree(packages).outside({"file:mine.py": mine}) if "/" in name]
     expected = ["__init__", "late", "one", "rule", "shared"]
     assert followed == [f"curvebench/optimizers/{name}.py" for name in expected]
+
+
+def test_neighbours_of_a_file_are_found_without_importing_them(tmp_path):
+    files = {
+        "mine.py": "import numpy, near\nfrom curvebench import Rule\nfrom parts.layers import *\n",
+        "near.py": "import parts.deep.down as down\n",
+        "parts/__init__.py": "raise RuntimeError('must not be imported')\n",
+        "parts/layers.py": "from . import norms\nfrom .norms import norm\n",
+        "parts/norms.py": "import near, mine\n",
+        "parts/deep/down.py": "from ..late import thing\n",
+        "parts/late.py": "",
+        "parts/unused.py": "",
+        "norms.py": "",
+        "curvebench/__init__.py": "",
+    }
+    unused = ("parts/unused.py", "norms.py", "curvebench/__init__.py")
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    found = with_neighbours(tmp_path / "mine.py")
+    assert found[0] == tmp_path / "mine.py"
+    assert {*found} == {tmp_path / name for name in files if name not in unused}
 
 
 def test_a_missing_module_and_a_broken_file_are_named(packages):

@@ -37,7 +37,7 @@ def found(studies: Studies) -> list[Matchups]:
 
 
 def stored(page: str) -> str:
-    """The data of a page, as it stands in the file."""
+    """Return the data of a page, as it stands in the file."""
     [text] = re.findall(r'<script type="application/json" id="comparisons">(.*?)</script>', page, re.DOTALL)
     return str(text)
 

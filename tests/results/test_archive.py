@@ -10,7 +10,7 @@ import pytest
 
 from curvebench.paths import PUBLISHED
 from curvebench.reports.boards.leaderboard import board_ranks
-from curvebench.reports.boards.newcomer import as_text, newcomers
+from curvebench.reports.boards.submission import as_text, submissions
 from curvebench.reports.figures import all_figures
 from curvebench.reports.figures.all_figures import drawn_part
 from curvebench.reports.pages.contents import ShownStudy, Version
@@ -37,13 +37,15 @@ from tests.reports.synthetic import DIVERGING, Shape, write_plan
 
 @pytest.fixture(scope="module")
 def field(tmp_path_factory: pytest.TempPathFactory) -> ReportPlan:
-    """A published set of one study."""
+    """Return a published set of one study."""
     plan = read_plan(write_plan(tmp_path_factory.mktemp("set"), [Shape()]))
     return plan.model_copy(update={"published": "field.2026-11"})
 
 
-def newcomer(field: ReportPlan, label: str = "lion", **changes: Any) -> StudyPlan:
-    """A study of one method that joins the field's, with the tables of that one."""
+def submission(field: ReportPlan, label: str = "lion", **changes: Any) -> StudyPlan:
+    """Return a submission, a study of one method that joins the study of the field, with the tables of that
+    study.
+    """
     (study,) = field.studies
     own = (OptimizerSpec(study.optimizers[0].name, {}, {}, label),)
     first = study.backends[0]
@@ -52,13 +54,13 @@ def newcomer(field: ReportPlan, label: str = "lion", **changes: Any) -> StudyPla
 
 
 def published(plan: ReportPlan, name: str, *studies: StudyPlan) -> ReportPlan:
-    """A set of that name with these studies."""
+    """Return the plan of a set with this name and these studies."""
     return plan.model_copy(update={"published": name, "studies": studies})
 
 
 def test_a_study_that_joins_is_on_the_board_of_the_published_one_and_nowhere_else(field: ReportPlan):
-    handed_in = published(field, "lion.2026-12", newcomer(field))
-    here = newcomer(field, "tiger")
+    handed_in = published(field, "lion.2026-12", submission(field))
+    here = submission(field, "tiger")
     archive = with_joined((field, handed_in), [here])
     (study,) = archive[0].studies
     assert [one.label for one in study.optimizers][-2:] == ["lion", "tiger"]
@@ -85,7 +87,7 @@ def test_what_cannot_join_is_told_of_a_local_one(field: ReportPlan, changes: dic
         (workload,) = field.studies[0].workloads
         changes = {"workloads": (workload.model_copy(update=changes["workloads"]),)}
     with pytest.raises(InputError, match=told):
-        with_joined([field], [newcomer(field, **changes)])
+        with_joined([field], [submission(field, **changes)])
 
 
 def test_next_to_fewer_problems_the_others_stand_on_these_alone(field: ReportPlan, tmp_path: Path):
@@ -93,7 +95,7 @@ def test_next_to_fewer_problems_the_others_stand_on_these_alone(field: ReportPla
     both = (*study.workloads, study.workloads[0].model_copy(update={"name": "b"}))
     more = study.model_copy(update={"workloads": both})
     two = field.model_copy(update={"studies": (more,)})
-    few = newcomer(two, workloads=study.workloads)
+    few = submission(two, workloads=study.workloads)
     (here,) = with_joined([two], [few])[0].studies
     assert (len(here.workloads), here.all_workloads) == (1, 2), "how many the field has is told"
     assert here.workloads == study.workloads
@@ -104,8 +106,8 @@ def test_next_to_fewer_problems_the_others_stand_on_these_alone(field: ReportPla
         "it has 1 of the 2 workloads of digits_mlp"
         in submission_flaws(handed_in, "2026-12-02", [tmp_path])[0]
     )
-    other = newcomer(two, "tiger", workloads=more.workloads[1:])
-    (here,) = with_joined([two], [few, newcomer(two, "tiger")])[0].studies
+    other = submission(two, "tiger", workloads=more.workloads[1:])
+    (here,) = with_joined([two], [few, submission(two, "tiger")])[0].studies
     assert (here.workloads, len(here.joining)) == (study.workloads, 2), (
         "those of the first are what both have"
     )
@@ -115,7 +117,7 @@ def test_next_to_fewer_problems_the_others_stand_on_these_alone(field: ReportPla
 
 def test_sets_with_methods_of_one_study_name_all_join(field: ReportPlan):
     first, second = (
-        published(field, name, newcomer(field, name).model_copy(update={"name": "own"}))
+        published(field, name, submission(field, name).model_copy(update={"name": "own"}))
         for name in ("a", "b")
     )
     kept = best_of((field, first, second))
@@ -128,13 +130,13 @@ def test_sets_with_methods_of_one_study_name_all_join(field: ReportPlan):
 
 
 def test_a_set_with_another_protocol_stays_by_itself(field: ReportPlan):
-    apart = field.model_copy(update={"published": "b", "studies": (newcomer(field, evaluations=7),)})
+    apart = field.model_copy(update={"published": "b", "studies": (submission(field, evaluations=7),)})
     archive = with_joined([field, apart], [])
     assert archive == (field, apart)
 
 
 def stored(folder: Path, plan: ReportPlan, published: str) -> None:
-    """A set's plan and day in a folder of sets."""
+    """Write the plan and the day of publication of a set to a folder of sets."""
     place = folder / plan.published
     place.mkdir(parents=True)
     (place / "plan.json").write_text(plan.at(lambda path: Path(path.name)).to_json())
@@ -144,7 +146,7 @@ def stored(folder: Path, plan: ReportPlan, published: str) -> None:
 
 def test_a_set_that_cannot_join_is_told_why_whatever_is_published_later(field: ReportPlan, tmp_path: Path):
     (study,) = field.studies
-    handed_in = field.model_copy(update={"published": "lion", "studies": (newcomer(field),)})
+    handed_in = field.model_copy(update={"published": "lion", "studies": (submission(field),)})
     assert (
         "no published set has a study 'digits_mlp'"
         in submission_flaws(handed_in, "2026-12-02", [tmp_path])[0]
@@ -162,7 +164,7 @@ def test_a_set_that_cannot_join_is_told_why_whatever_is_published_later(field: R
 
 def test_a_study_that_is_run_here_has_what_joins_the_published_one(field: ReportPlan):
     (study,) = field.studies
-    handed_in = field.model_copy(update={"published": "lion", "studies": (newcomer(field),)})
+    handed_in = field.model_copy(update={"published": "lion", "studies": (submission(field),)})
     archive = with_joined((field, handed_in), [])
     both = joined_locally(study, archive)
     assert both.optimizers == archive[0].studies[0].optimizers
@@ -184,8 +186,8 @@ def test_the_sums_of_sets_that_join_count(field: ReportPlan, tmp_path: Path, mon
     for name in (field.published, "lion"):
         (PUBLISHED / name).mkdir(parents=True)
         (PUBLISHED / name / "SHA256SUMS").write_text(f"{name} 1")
-    handed_in = field.model_copy(update={"published": "lion", "studies": (newcomer(field),)})
-    studies = with_joined((field, handed_in), [newcomer(field, "tiger")])[0].studies
+    handed_in = field.model_copy(update={"published": "lion", "studies": (submission(field),)})
+    studies = with_joined((field, handed_in), [submission(field, "tiger")])[0].studies
     sums = checksums_of([field.published], studies)
     assert sums == [f"{field.published} 1", "lion 1"]
 
@@ -193,7 +195,7 @@ def test_the_sums_of_sets_that_join_count(field: ReportPlan, tmp_path: Path, mon
 def test_the_runs_of_a_study_that_joins_count_on_the_first_backend_without_seconds(field: ReportPlan):
     (study,) = field.studies
     by_itself = read_tables(study.tables)
-    (joined,) = with_joined([field], [newcomer(field)])[0].studies
+    (joined,) = with_joined([field], [submission(field)])[0].studies
     both = tables_of(joined)
     assert len(both.runs) == 2 * len(by_itself.runs)
     assert set(both.runs[len(by_itself.runs) :]["backend"]) == {study.backends[0]}
@@ -205,7 +207,7 @@ def test_the_runs_of_a_study_that_joins_count_on_the_first_backend_without_secon
     assert shown.jobs.equals(by_itself.jobs), "what was run here is without what joins"
 
 
-def test_what_failed_of_a_newcomer_and_what_it_ran_on_are_told(tmp_path: Path):
+def test_what_failed_of_a_submission_and_what_it_ran_on_are_told(tmp_path: Path):
     field, own = (
         read_plan(write_plan(tmp_path / shape.name, [shape]))
         for shape in (
@@ -216,7 +218,7 @@ def test_what_failed_of_a_newcomer_and_what_it_ran_on_are_told(tmp_path: Path):
     (new,) = own.studies
     new = new.model_copy(update={"joins": "digits_mlp", "runs_on": {"torch": new.runs_on["jax"]}})
     (study,) = with_joined([field], [new])[0].studies
-    (placed,) = newcomers(study, tables_of(study))
+    (placed,) = submissions(study, tables_of(study))
     assert [one.failed for one in placed.problems] == [1]
     assert "\nIt ran on torch, the field's methods on jax, whose steps are" in as_text(placed)
     assert "It ran on" not in as_text(replace(placed, backend="jax"))
@@ -230,7 +232,7 @@ def test_a_target_may_go_by_workload():
 
 
 def test_figures_show_the_best_and_those_that_join(field: ReportPlan, monkeypatch: pytest.MonkeyPatch):
-    (study,) = with_joined([field], [newcomer(field)])[0].studies
+    (study,) = with_joined([field], [submission(field)])[0].studies
     tables = read_tables(study.tables)
     assert drawn_part(study, tables) == (study, tables), "all where they are few"
     monkeypatch.setattr(all_figures, "MOST_DRAWN", 2)

@@ -73,26 +73,26 @@ def test_commit_inside_git(tmp_path, monkeypatch):
     git(tmp_path, "commit", "--quiet", "--message", "first")
     first = git(tmp_path, "rev-parse", "HEAD")
     assert commit(tmp_path) == (first, False)
-    check_committed(tmp_path / "file")
+    check_committed([tmp_path / "file"])
     (tmp_path / ".git/info/exclude").write_text("ignored")
     (tmp_path / "ignored").touch()
     with pytest.raises(InputError, match=r"ignored: no commit of .* has this file"):
-        check_committed(tmp_path / "ignored")
+        check_committed([tmp_path / "ignored"])
     (tmp_path / "mine.py").touch()
-    assert commit(tmp_path) == (first, False)  # it may lie there, yet is of no commit
+    assert commit(tmp_path) == (first, False)  # the file is in the folder, but in no commit
     with pytest.raises(InputError, match=r"mine.py: no commit of .* has this file"):
-        check_committed(tmp_path / "mine.py")
+        check_committed([tmp_path / "mine.py"])
     git(tmp_path, "add", "mine.py")
     assert commit(tmp_path) == (first, True)
     git(tmp_path, "commit", "--quiet", "--message", "second")
-    check_committed(tmp_path / "mine.py")
+    check_committed([tmp_path / "mine.py"])
     (tmp_path / "mine.py").write_text("changed = True")
     with pytest.raises(InputError, match="commit it first"):
-        check_committed(tmp_path / "mine.py")
+        check_committed([tmp_path / "mine.py"])
     git(tmp_path, "reset", "--quiet", "--hard", first)
     (tmp_path / "file").write_text("2")
     with pytest.raises(InputError, match=r"commit it first; or not$"):
-        check_committed(tmp_path / "file", "; or not")
+        check_committed([tmp_path / "file"], "; or not")
     assert commit(tmp_path) == (first, True)
 
 

@@ -21,8 +21,9 @@ from curvebench.spec.plan import StudyPlan
 # Smallest number of pairs with which a claim can be decided: if all pairs favour the same method, the
 # one-sided p-value is 2^-pairs, which must be at most ALPHA.
 MIN_PAIRS = ceil(-log2(ALPHA))
-# Largest decay rate of an exponential moving average that half precision can store: with a larger one, each
-# update moves the average by less than 1/256 of its value and is rounded away.
+# Largest decay rate with which an exponential moving average works in half precision. An update moves the
+# average by (1 - decay rate) times the distance between the new value and the average. Moves of less than
+# 1/256 of the average are rounded away: with a larger decay rate, the average stops far from its limit.
 MAX_DECAY = 0.99
 
 

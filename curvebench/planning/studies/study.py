@@ -177,7 +177,7 @@ def _bound_to_backends(optimizers: Sequence[OptimizerSpec], backends: Collection
 
 
 def _workload_plan(spec: WorkloadSpec, splits: tuple[str, ...] | None) -> WorkloadPlan:
-    workload = find_workload(spec.locator).evaluated_on(splits)
+    workload = find_workload(spec.locator).at(spec.settings).evaluated_on(splits)
     metrics = {name: MetricPlan.taken_from(metric) for name, metric in workload.metrics.items()}
     return WorkloadPlan.taken_from(
         workload, name=spec.name, locator=spec.locator, settings=dict(spec.settings), metrics=metrics

@@ -124,6 +124,7 @@ class _Reader:
             locator = canonical(entry.name, self.path.parent)
             with self.problems.caught("workloads: "):
                 workload = find_workload(locator)
+                workload = workload.at(workload.complete(entry.options))
                 pairs.append((entry.label or workload.name, StudyWorkload(entry, locator, workload)))
         names = [name for name, _ in pairs]
         self.problems.once("workloads", names, "two workloads are called {!r}; give each its own `label:`")
@@ -300,6 +301,11 @@ class _Reader:
             key: key of the scale in the study file, for messages.
             scale: the scale.
         """
+        for label, used in self.workloads.items():
+            only = used.workload.backend
+            if only is not None and (others := scale.backends.keys() - {only}):
+                message = f"{label} is a model of {only}, which does not run on {', '.join(sorted(others))}"
+                self.problems.add(f"{key}.backends: {message}; give {only} alone")
         tuners = [name for name, use in scale.backends.items() if use.tuned_on is None]
         problems, misspelt = self.problems, scale.backends.keys() - {*BACKENDS}
         problems.known(f"{key}.backends", "curvebench", "backend", scale.backends, BACKENDS)

@@ -1,4 +1,4 @@
-"""`curvebench try`: a newcomer in a published field, as a class and as a rule, and handed in as a set."""
+"""`curvebench try`: a submission in a published field, as a class and as a rule, and handed in as a set."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ import pytest
 from curvebench.commands import trying
 from curvebench.planning import plan
 from curvebench.planning.config import Config
-from curvebench.planning.newcomer import located, write_newcomer
 from curvebench.planning.studies.validation import read_study
-from curvebench.reports.boards.newcomer import hopeless
+from curvebench.planning.submission import located, write_submission
+from curvebench.reports.boards.submission import hopeless
 from curvebench.results.schema import JOBS
 from curvebench.results.writing import write_table
 from curvebench.spec.errors import InputError
@@ -35,7 +35,9 @@ CLASS = re.search(r"```python\n(.*?)```", (ROOT / "docs/how-to/try-an-optimizer.
 
 @pytest.fixture
 def run(project: Path, activated: dict[str, str]) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """A command in a copy of the project that has a field of two methods, Lion twice, and broken ones."""
+    """Return a function that runs `curvebench` in a copy of the project, which has a field of two methods,
+    Lion as a class and as a rule, and broken optimizers.
+    """
     leave_tiny(project)
     (project / "benchmarks/studies/field.yaml").write_text(FIELD)
     for folder in (project / "results/published").glob("*.*"):
@@ -67,7 +69,7 @@ def tried(run: Callable[..., subprocess.CompletedProcess[str]], *words: str) -> 
 
 
 def field_here(project: Path) -> plan.Plan:
-    """The plan of the field itself, run in a copy of the project."""
+    """Return the plan of the field itself, run in a copy of the project."""
     asked = Config(scale="standard", studies=("field",), backends=("jax",), results=project / "results")
     folder = project / "benchmarks/studies"
     with contextlib.chdir(project):  # below which the published sets are
@@ -91,7 +93,7 @@ def test_a_rule_has_the_place_of_its_class_which_can_be_handed_in(
     page = Path(first["page"]).read_text()
     assert "It ran on torch, the field's methods on jax" in page
     assert AGAIN in page
-    assert "figures --plan results/newcomers/torch-lion/site/plan.json" in page
+    assert "figures --plan results/submissions/torch-lion/site/plan.json" in page
     assert re.search(r"torch-lion\W.*joins</h2>", page)
     assert "A. Author; arXiv:2302.06675" in page
     assert not [*(project / "results/figures").glob("torch-lion.*")], "the field's figures show it"
@@ -102,7 +104,7 @@ def test_a_rule_has_the_place_of_its_class_which_can_be_handed_in(
     for one, other in zip(first["problems"], second["problems"], strict=True):
         assert one["median"] == pytest.approx(other["median"], rel=1e-9)
         assert {**one, "median": 0, "ratio": 0} == {**other, "median": 0, "ratio": 0}
-    folder = f"study_folder={project}/results/newcomers/torch-lion"
+    folder = f"study_folder={project}/results/submissions/torch-lion"
     published(run, "studies=torch-lion", "backends=torch", folder, "name=lion.set")
     assert run("python", "-m", "curvebench", "sets", "check", "results/published/lion.set").returncode == 0
     readme = (project / "results/published/lion.set/README.md").read_text()
@@ -151,8 +153,9 @@ def test_what_cannot_be_handed_in_is_refused_before_anything_is_run(
     assert "leave --problems out" in told("--publish", "adam.set", "--problems", "mild")
     assert "'Adam'" in told("--publish", "Adam")
     monkeypatch.setattr(provenance, "commit", lambda folder: ("0" * 40, False))
-    for method in (f"{tmp_path}/own.py:Own", f"torch:{tmp_path}/own.py:Own"):
-        assert f"{tmp_path}/own.py: no commit of" in told("--publish", "adam.set", method=method)
+    (own := tmp_path.with_suffix(".py")).touch()
+    for method in (f"{own}:Own", f"torch:{own}:Own"):
+        assert f"{own}: no commit of" in told("--publish", "adam.set", method=method)
     assert "field.yaml: there is no such file; name" in told("--studies", str(tmp_path))
     assert told("--options", "{betas: [0.9") == (
         "error: --options: line 1: not valid YAML (expected ',' or ']', but got '<stream end>')\n"
@@ -192,10 +195,10 @@ def test_names_and_problems_that_are_not_there_are_told(tmp_path: Path):
     with pytest.raises(InputError, match=r"cannot be imported .*nothing_of_that_name', line 1\)"):
         located(f"{tmp_path}/bad.py:Lion")
     with pytest.raises(InputError, match=r"--problems: .*'mild'"):
-        write_newcomer("adam", field, tmp_path, label="own", problems=("milt",))
-    newcomer = write_newcomer("adam", field, tmp_path, label="own", problems=("mild",))
-    assert (newcomer.name, newcomer.scale, newcomer.backend) == ("own", "standard", "jax")
-    study = read_study(newcomer.path)
+        write_submission("adam", field, tmp_path, label="own", problems=("milt",))
+    submission = write_submission("adam", field, tmp_path, label="own", problems=("mild",))
+    assert (submission.name, submission.scale, submission.backend) == ("own", "standard", "jax")
+    study = read_study(submission.path)
     assert [one.name for one in study.workloads["standard"]] == ["mild"]
     assert study.file.targets == {"train_loss": {"least_squares": 0.1, "mild": 0.2}}, (
         "those of the field, whole"

@@ -45,7 +45,7 @@ def by_stage(plan: Plan, *stages: str) -> list[PlannedJob]:
 
 
 def of_rounds(plan: Plan, *numbers: int) -> list[PlannedJob]:
-    """The jobs of runs that are made in one of these rounds."""
+    """Return the runs jobs whose first round is one of the given rounds."""
     return [job for job in by_stage(plan, "runs") if spec_of(job).rounds[0] in numbers]
 
 
@@ -64,7 +64,7 @@ def test_each_run_is_a_job(config: Config):
         ((2,), "jax"): 2 * 2 * 3,
         ((2,), "torch"): 2 * 2 * 2,
     }
-    assert all(job.lanes == 1 and spec_of(job).alone for job in alone)
+    assert all(job.lanes == 1 and spec_of(job).single_run for job in alone)
     assert len({job.spec.hash for job in alone}) == len(alone)
     together = write_alone(config.study_folder.with_name("others"), alone=False)
     before = make_plan(config.model_copy(update={"study_folder": together.parent}))
@@ -72,7 +72,7 @@ def test_each_run_is_a_job(config: Config):
 
 
 def test_a_run_reads_the_runs_that_tune_it_alone(config: Config):
-    """Those of its method, or of the basis that chooses for it; and bases where its own is estimated."""
+    """A run reads the tuning runs of its method in its tuning basis, and its own basis if it is estimated."""
     plan = make_plan(config)
     bases = {job.spec.hash for job in by_stage(plan, "bases")}
     for job in of_rounds(plan, 1, 2):
@@ -97,7 +97,7 @@ def test_settings_that_follow_from_tables_are_told_apart_by_their_number(config:
     refined = [spec_of(job) for job in of_rounds(make_plan(config), 1)]
     for method in {(spec.optimizers[0].label, spec.bases[0].label) for spec in refined}:
         own = [spec for spec in refined if (spec.optimizers[0].label, spec.bases[0].label) == method]
-        assert Counter((spec.setting, spec.tuning_seeds) for spec in own) == {
+        assert Counter((spec.setting_index, spec.tuning_seeds) for spec in own) == {
             (number, (seed,)): 1 for number in range(6) for seed in (0, 1)
         }
 
@@ -142,7 +142,7 @@ def test_many_runs_that_many_others_read_are_gathered_first(config: Config):
     first = [job for job in refined.upstream if job.spec.stage == "runs"]
     assert [Path(name).parent for name in tables[2::3]] == [job.folder for job in first]
     assert inputs.description(Asked(hash_)).startswith("4 runs are there, the first of them sgd on long_")
-    edges = sum(len(inputs.made_of[job.spec.hash]) for job in of_rounds(plan, 1, 2))
+    edges = sum(len(inputs.input_files[job.spec.hash]) for job in of_rounds(plan, 1, 2))
     assert edges < 3 * len(of_rounds(plan, 1, 2))
 
 
@@ -164,7 +164,7 @@ def test_other_workloads_of_the_study_stay_together(config: Config):
         ((1,), "long_squares"): 2 * 2 * 6,
         ((2,), "long_squares"): 2 * 2 * 5,
         ((0, 1, 2), "logistic_regression"): 2,
-        ((2,), "logistic_regression"): 2,  # on the backend that is tuned on the other one
+        ((2,), "logistic_regression"): 2,  # final runs on the backend that is tuned on the other one
     }
     for job in jobs:
         read = [one.spec for one in job.upstream if isinstance(one.spec, RunsSpec)]
@@ -192,7 +192,9 @@ def test_needs_are_those_of_device_memory_and_runs(config: Config):
 
 
 def test_bases_of_runs_alone_on_a_gpu_are_estimated_there(config: Config):
-    """By the first backend of the scale, in the runs' precision; those of other workloads on the host."""
+    """The first backend of the scale estimates them in the precision of the runs; the host estimates the
+    bases of other workloads.
+    """
     write_alone(config.study_folder, BOTH, ON_GPUS, ("schedule:", "precision: mixed\nschedule:"))
     plan = make_plan(config)
     specs = [job.spec for job in plan.jobs if isinstance(job.spec, BasesSpec)]

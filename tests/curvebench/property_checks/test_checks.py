@@ -46,7 +46,7 @@ SPEC = of_stage(
 
 
 def ruled(claim: PropertyClaim, scale: str) -> list[Row]:
-    """The measures of the instances that its rule draws."""
+    """Return the measures of a claim on the instances that follow from the hash of its rule."""
     return list(rows(claim, scale, check_rule(claim)))
 
 
@@ -92,6 +92,10 @@ def test_a_broken_module_is_named_with_what_is_wrong(toys, old, new, said):
         claims_by_id()
     assert str(caught.value).startswith("benchmarks/claims/toy.py: ")
     assert said in str(caught.value)
+    if "id=" not in old:
+        broken: dict[str, str] = {}
+        assert claims_by_id(broken=broken) == {}
+        assert broken == {"benchmarks/claims/toy.py": str(caught.value)}
 
 
 # --- measuring -----------------------------------------------------------------------------------
@@ -259,7 +263,7 @@ def test_a_claim_whose_check_raises_has_failed_and_the_others_are_kept(toys, tmp
 
 @pytest.fixture
 def no_clothing(toys: ToyClaims, monkeypatch: pytest.MonkeyPatch) -> ToyClaims:
-    """The claim toy.other reads Fashion-MNIST, which is not there."""
+    """Let the claim toy.other read Fashion-MNIST, which is missing."""
     toys.write(('_below_one, {"paper": 2}),)', '_below_one, {"paper": 2}),), workloads=("fashion_small",)'))
     monkeypatch.delenv("CURVEBENCH_DATA")
     return toys
@@ -308,11 +312,11 @@ def test_the_command_as_json_says_the_worst_measure_of_every_part(toys, capsys):
     mean, other = json.loads(capsys.readouterr().out)
     assert mean["verdicts"] == {PRINTED: "not reproduced", CORRECTED: "reproduced"}
     assert other["verdicts"] == {"": "reproduced"}
-    assert [part["instances"] for part in mean["parts"]] == [5, 5, 5]
+    assert [part["instances"] for part in mean["subclaims"]] == [5, 5, 5]
     claim, _ = claims_of("toy")
     means: list[Row] = [row for row in ruled(claim, "paper") if row.variant == PRINTED]
-    assert mean["parts"][1]["worst"]["value"] == min(row.measure.value for row in means)
-    assert mean["parts"][1]["holds"] is False
+    assert mean["subclaims"][1]["worst"]["value"] == min(row.measure.value for row in means)
+    assert mean["subclaims"][1]["holds"] is False
 
 
 def test_a_part_that_raises_is_no_verdict_and_does_not_end_well(toys, capsys):

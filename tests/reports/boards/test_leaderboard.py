@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from curvebench.reports.boards.leaderboard import Board, by_source, leaderboard, leaderboards
-from curvebench.reports.boards.newcomer import as_json, as_text, newcomers
+from curvebench.reports.boards.submission import as_json, as_text, submissions
 from curvebench.reports.measures import evaluations_to_target, problems_of, study_values
 from curvebench.reports.pages.study_pages import results_rows
 from curvebench.reports.sets.derived import board_table
@@ -48,7 +48,7 @@ def test_the_score_is_the_area_under_the_profile_of_gradients_with_the_basis(stu
     )
     wanted = dict(score_intervals(charged, paired=False).select("submission", "score").iter_rows())
     assert {row.method: row.score.value for row in digits.rows} == pytest.approx(wanted)
-    # as fast as adam in steps, but the basis is charged
+    # It is as fast as adam in steps, but the gradients of its basis are charged.
     assert wanted["adam @ egop"] < wanted["adam"]
     assert all(row.score.low <= row.score.value <= row.score.high for row in digits.rows)
 
@@ -206,7 +206,8 @@ def test_the_floor_is_of_the_headline_alone(study: StudyPlan, tables: Tables):
     runs = problems_of(study, tables)[0].final
     held = replace(study, compare=study.compare.model_copy(update={"floor": 1e9}))
     assert study_values(held, runs)["value"].min() == 1e9
-    named = study_values(held, runs, held.metric, held.which)  # as a claim asks, whose floor is its own
+    # A claim's comparison, which has a floor of its own.
+    named = study_values(held, runs, held.metric, held.which)
     assert named.equals(study_values(study, runs))
 
 
@@ -254,7 +255,7 @@ def test_the_edge_of_the_field_s_first_tier_does_not_hang_on_the_draws(monkeypat
     assert found[0] == found[1]
 
 
-# --- a newcomer -----------------------------------------------------------------------------------
+# --- a submission ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -271,7 +272,7 @@ def test_a_rate_at_the_edge_is_reported(studies: Studies, rate: float, told: str
     field = study.model_copy(update={"joined": {LOCAL: (new,)}})
     final = (pl.col("method") == "adam") & (pl.col("stage") == "final")
     chosen = pl.when(final).then(rate).otherwise("learning_rate")
-    (found,) = newcomers(field, replace(tables, runs=tables.runs.with_columns(learning_rate=chosen)))
+    (found,) = submissions(field, replace(tables, runs=tables.runs.with_columns(learning_rate=chosen)))
     edge = told and told.split()[0]
     assert [one["edge"] for one in as_json(found)["problems"]] == [edge]
     page = words_of("macros.html.jinja", "at_edge", found.problems)

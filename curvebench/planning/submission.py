@@ -1,7 +1,7 @@
-"""Newcomers: studies that `curvebench try` writes to compare a user's method with a published study.
+"""Submissions: studies that `curvebench try` writes to compare a user's method with a published study.
 
-A newcomer runs one method on the workloads of the published study, with the same seeds, targets and number of
-tuned settings as the methods of that study, whose results are not computed again.
+A submission runs one method on the workloads of the published study, with the same seeds, targets and number
+of tuned settings as the methods of that study, whose results are not computed again.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from curvebench.results.temporary import write_texts
 from curvebench.spec.errors import InputError, unknown
 from curvebench.spec.study import LETTERS, Contribution, NamedItem, StudyFile, read_study_file
 
-# Folder in the results folder that has a folder for each newcomer.
-FOLDER_NAME = "newcomers"
+# Folder in the results folder that has a folder for each submission.
+FOLDER_NAME = "submissions"
 HEAD = "# One method under the protocol of a published study, written by curvebench try.\n"
 
 
 @dataclass(frozen=True)
-class Newcomer:
+class Submission:
     """A study file with one method that joins a published study.
 
     Args:
         path: the study file. Its folder also contains a copy of the file of the published study.
         joins: name of the published study.
-        scale: name of the scale, a size of the published study, at which the newcomer is run.
-        backend: backend on which the newcomer is run.
+        scale: name of the scale, a size of the published study, at which the submission is run.
+        backend: backend on which the submission is run.
     """
 
     path: Path
@@ -48,7 +48,7 @@ class Newcomer:
         return self.path.stem
 
     def config(self, results: Path) -> Config:
-        """Return the configuration that runs the newcomer, with a site in its own folder."""
+        """Return the configuration that runs the submission, with a site in its own folder."""
         return Config(
             scale=self.scale,
             studies=(self.name,),
@@ -82,7 +82,7 @@ def located(name: str) -> str:
     except InputError:
         raise
     # Importing a user's file can raise any exception.
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(f"{match['path']}: cannot be imported ({error_at(error, path)})") from error
     if item not in defined and RULES.constant in defined:
         return f"{path}:{item}" if item else str(path)
@@ -94,7 +94,7 @@ def located(name: str) -> str:
     return f"{library or ('torch' if isinstance(defined[item], type) else 'optax')}:{path}:{item}"
 
 
-def write_newcomer(
+def write_submission(
     name: str,
     joins: Path,
     results: Path,
@@ -103,14 +103,15 @@ def write_newcomer(
     options: Mapping[str, Any] | None = None,
     problems: Sequence[str] = (),
     contributed: Contribution | None = None,
-) -> Newcomer:
-    """Write the study file of a newcomer to a folder of its own in the results folder.
+) -> Submission:
+    """Write the study file of a submission to a folder of its own in the results folder.
 
     Args:
         name: optimizer as in a study file, or `my.py:Lion`; a relative path starts at the working directory.
         joins: file of the published study.
         results: results folder.
-        label: name of the newcomer and of its method; by default, the name of the optimizer.
+        label: name of the submission, which is also the label of its method; by default, the name of the
+            optimizer.
         options: hyperparameters and options, as under the optimizer's name in a study file; None for the
             defaults.
         problems: labels of the workloads of the published study to run; empty for all.
@@ -143,7 +144,7 @@ def write_newcomer(
     path = folder / f"{label}.yaml"
     write_texts({path: f"{HEAD}{json.dumps(content, indent=1)}\n"})
     (scale,) = list(study.scales)[:1]
-    return Newcomer(path, joins.stem, scale, rule.backend or next(iter(study.scales[scale].backends)))
+    return Submission(path, joins.stem, scale, rule.backend or next(iter(study.scales[scale].backends)))
 
 
 def _chosen(study: StudyFile, path: Path, problems: Sequence[str]) -> list[NamedItem]:
@@ -157,5 +158,4 @@ def _chosen(study: StudyFile, path: Path, problems: Sequence[str]) -> list[Named
 
 def _written(workload: NamedItem) -> dict[str, Any]:
     """Return an entry of a study's workloads in the form that study files have."""
-    label = {"label": workload.label} if workload.label else {}
-    return {workload.name: {**workload.options, **label}}
+    return {workload.name: workload.options | ({"label": workload.label} if workload.label else {})}

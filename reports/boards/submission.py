@@ -42,7 +42,7 @@ class ProblemResult:
         ratio: the median divided by the best median of any method; infinite if only the best median is 0.
         best: method with the best median.
         reached: number of final runs that reached the target.
-        failed: number of final runs that diverged or raised an error.
+        failed: number of final runs that failed (`curvebench.results.outcomes`).
         seeds: number of final runs.
         evaluations: median over seeds of the gradient evaluations to the target; infinite if at least half of
             the runs missed the target.
@@ -123,7 +123,7 @@ def standings(study: StudyPlan, tables: Tables, method: str) -> dict[str, Standi
     return standing_of
 
 
-def newcomers(study: StudyPlan, tables: Tables) -> list[Placed]:
+def submissions(study: StudyPlan, tables: Tables) -> list[Placed]:
     """Return the submissions that join a study, each with its place on the study's board.
 
     Args:
@@ -197,7 +197,6 @@ def _problems(board: Board, row: MethodRow, chosen: Mapping[str, dict[str, Any]]
         best = (min if column.study.direction == "minimize" else max)(medians, key=medians.__getitem__)
         median, best_median = medians[row.method], medians[best]
         tuned, lost = chosen[column.workload], entry.diverged.successes == entry.diverged.count
-        at_edge = tuned["at_edge"] and not lost
         yield ProblemResult(
             column.workload,
             median,
@@ -208,8 +207,19 @@ def _problems(board: Board, row: MethodRow, chosen: Mapping[str, dict[str, Any]]
             entry.value.count,
             entry.evaluations.median if entry.evaluations else math.inf,
             None if lost else tuned["learning_rate"],
-            ("lowest" if tuned["learning_rate"] <= tuned["least"] else "highest") if at_edge else None,
+            None if lost else edge_of(tuned),
         )
+
+
+def edge_of(tuned: Mapping[str, Any]) -> Edge | None:
+    """Return the end of the range of learning rates tried that tuning chose; None if it chose neither end.
+
+    Args:
+        tuned: row of `chosen_rates`.
+    """
+    if not tuned["at_edge"]:
+        return None
+    return "lowest" if tuned["learning_rate"] <= tuned["least"] else "highest"
 
 
 def hopeless(runs: pl.DataFrame, named: str, method: str) -> str | None:
@@ -243,7 +253,7 @@ def _lost(lost: pl.DataFrame) -> str:
 
 def as_text(placed: Placed) -> str:
     """Format the results of a submission as text for people."""
-    return text_of("newcomer", placed=placed)
+    return text_of("submission", placed=placed)
 
 
 def as_json(placed: Placed) -> dict[str, Any]:

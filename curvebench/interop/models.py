@@ -1,0 +1,642 @@
+"""Models of users as workloads: what models of PyTorch and JAX have in common.
+
+A study names a model by a locator, such as `torch:my_gru.py:GRU` or `jax:my_rnn.py`. The settings of such a
+workload name objects of the same file: the loss, the data and the metrics. All other settings are arguments
+with which the model is constructed.
+
+The loss and the metrics call the library, not the array functions `ops`; therefore the workload runs on one
+backend only (`Workload.backend`).
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import random as python_random
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from functools import cache, cached_property
+from importlib import import_module
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Protocol, cast
+
+import numpy as np
+
+from curvebench.interop.files import FILE, error_at, load_file
+from curvebench.spec.errors import InputError, unknown
+from curvebench.spec.method import MODELS
+from curvebench.spec.values import whole
+from curvebench.steps.layout import KINDS, roles_of
+from curvebench.workloads.arguments import Array, Arrays, Ops, Random, Settings
+from curvebench.workloads.workload import (
+    Loss,
+    Metric,
+    Problem,
+    Role,
+    Setting,
+    Split,
+    Workload,
+    examples_in,
+    require_batch,
+)
+
+SPLITS = ("train", "validation", "test")
+DIRECTIONS: tuple[Literal["maximize"], Literal["minimize"]] = ("maximize", "minimize")
+EVALUATED_AT_ONCE = 1_000  # number of examples of an evaluation call, if a study gives no other
+# Bytes of a split from which its examples are read when they are needed, instead of all at once.
+MAX_RESIDENT_BYTES = 1 << 30
+COMPARED_EXAMPLES = 4  # number of examples that are fetched twice, to see whether the data change
+SEEDS = "seeds"  # name of the seeds in the noise of a step
+STORED_DATA = (
+    ".npz"  # suffix of a file of arrays that a split may be instead of an object of the model's file
+)
+
+
+def is_model(name: str) -> bool:
+    """Return whether a name is the locator of a model in a file: `torch:path.py:Name` or `jax:path.py`."""
+    library, colon, rest = name.partition(":")
+    return bool(colon) and library in MODELS and FILE.fullmatch(rest) is not None
+
+
+def packages(locator: str) -> tuple[str, ...]:
+    """Return the distributions of other libraries whose versions decide the results of a model."""
+    return tuple(sorted(packages_distributions().get(MODELS[location(locator).library], ())))
+
+
+class ModelLocation(NamedTuple):
+    """Library of a model, path of the file that defines it, and its name in the file, which may be empty on
+    JAX.
+    """
+
+    library: str
+    path: str
+    name: str
+
+
+def location(locator: str) -> ModelLocation:
+    """Parse the locator of a model, such as `torch:my_gru.py:GRU`."""
+    library, _, rest = locator.partition(":")
+    match = FILE.fullmatch(rest)
+    assert match is not None, "callers ask is_model"
+    return ModelLocation(library, match["path"], match["item"] or "")
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """The file of a user that defines a model, its loss and its data.
+
+    Args:
+        locator: the locator of the model, for messages.
+        path: the file.
+        objects: the global names of the file.
+    """
+
+    locator: str
+    path: Path
+    objects: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, locator: str) -> ModelFile:
+        """Import the file of a model.
+
+        Raises:
+            InputError: if there is no such file, or if its import raises an error.
+        """
+        path = Path(location(locator).path).resolve()
+        with attributed(locator, path):
+            return cls(locator, path, vars(load_file(path)))
+
+    def named(self, name: str, kind: str) -> Any:
+        """Return the object with a global name of the file.
+
+        Args:
+            name: the name.
+            kind: kind of the object, such as `loss`, for the message.
+
+        Raises:
+            InputError: if the file does not define the name.
+        """
+        if name not in self.objects:
+            own = [key for key, item in self.objects.items() if _is_defined_here(item, self.objects)]
+            raise InputError(unknown(str(self.path), kind, name, own or self.objects))
+        return self.objects[name]
+
+    def evaluated(self, text: str, key: str) -> Any:
+        """Return the object that the text of a setting means: `data` or `Adding(500, seed=1)`.
+
+        Args:
+            text: a global name of the file, or a call of one with constants as arguments.
+            key: the setting, such as `train`, for messages.
+
+        Raises:
+            InputError: if the text is something else, or if the call raises an error.
+        """
+        try:
+            name, args, keywords = _parsed(text)
+        except (SyntaxError, ValueError) as error:
+            raise InputError(
+                f"{key}: {text!r} is neither a name in {self.path} nor a call of one with constants, such as "
+                "Adding(500, seed=1)"
+            ) from error
+        item = self.named(name, key)
+        if not callable(item):
+            return item
+        with attributed(f"{key}: {text}", self.path):
+            return item(*args, **keywords)
+
+
+def _parsed(text: str) -> tuple[str, list[Any], dict[str, Any]]:
+    """Parse a name, or a call of one with constants: return the name and the arguments.
+
+    Raises:
+        SyntaxError, ValueError: if the text is something else.
+    """
+    node = ast.parse(text, mode="eval").body
+    if isinstance(node, ast.Name):
+        return node.id, [], {}
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+        raise ValueError(text)
+    keywords = {str(item.arg): ast.literal_eval(item.value) for item in node.keywords}
+    return node.func.id, [ast.literal_eval(arg) for arg in node.args], keywords
+
+
+def _is_defined_here(item: Any, objects: Mapping[str, Any]) -> bool:
+    return getattr(item, "__module__", None) == objects.get("__name__")
+
+
+@contextmanager
+def attributed(owner: str, path: Path) -> Iterator[None]:
+    """Return a context that turns an exception of a user's code into an InputError with the line in the file.
+
+    Args:
+        owner: what was evaluated, at the start of the message.
+        path: the user's file.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:  # the code of a user may raise any exception
+        raise InputError(f"{path}: {owner}: fails ({error_at(error, path)})") from error
+
+
+@contextmanager
+def global_seed(seed: int) -> Iterator[None]:
+    """Return a context in which the global generators of Python and NumPy are seeded; it restores them."""
+    python, numpy = python_random.getstate(), np.random.get_state()  # noqa: NPY002 (users draw from it)
+    python_random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002
+    try:
+        yield
+    finally:
+        python_random.setstate(python)
+        np.random.set_state(numpy)  # noqa: NPY002
+
+
+class Examples(NamedTuple):
+    """The examples of a split.
+
+    Args:
+        split: arrays by field; the fields are the numbers of the leaves. A data source if the arrays would
+            not fit into memory.
+        structure: how the library nests the leaves of a minibatch.
+    """
+
+    split: Split
+    structure: Any
+
+
+class Initial(NamedTuple):
+    """A model at the start of a run, as NumPy arrays by name.
+
+    Args:
+        parameters: the trained parameters.
+        state: the model state: buffers, and parameters that are not trained.
+        kinds: kinds of those parameters whose kind follows from the layer they belong to.
+    """
+
+    parameters: dict[str, np.ndarray]
+    state: dict[str, np.ndarray]
+    kinds: dict[str, str]
+
+
+class Functions(NamedTuple):
+    """The functions of a model for given settings, as fields of `Workload`.
+
+    Args:
+        loss, evaluate: as in `Workload`.
+        draws: whether the loss draws random numbers, such as dropout masks.
+        mapped: whether a batched program can compute several runs together.
+    """
+
+    loss: Loss
+    evaluate: Callable[[Ops, Arrays, Arrays, Arrays], dict[str, Array]]
+    draws: bool
+    mapped: bool
+
+
+class Library(Protocol):
+    """What differs between PyTorch and JAX; `torch_model` and `jax_model` are the implementations."""
+
+    def constructor(self, file: ModelFile, name: str) -> tuple[Callable[..., Any], Collection[str]]:
+        """Return the class or function that constructs a model, and the names of those of its arguments that
+        are no settings, such as a key of random numbers.
+        """
+
+    def flatten(self, data: Any) -> tuple[list[Any], Any]:
+        """Return the leaves of nested data, and their structure."""
+
+    def initial(self, model: UserModel, seed: int) -> Initial:
+        """Construct a model whose initial parameters are drawn with a seed."""
+
+    def functions(self, model: UserModel) -> Functions:
+        """Return the functions of a model, after a trial on a few of its own examples.
+
+        Raises:
+            InputError: if the loss or the metrics fail, or return something else than numbers.
+        """
+
+
+@dataclass(frozen=True, eq=False)
+class UserModel:
+    """A model with its data for given settings.
+
+    Args:
+        file: the user's file.
+        name: name of the model in the file; empty if the file has functions `init` and `loss`.
+        settings: values of all settings.
+        arguments: arguments with which the model is constructed.
+        library: functions of its library.
+    """
+
+    file: ModelFile
+    name: str
+    settings: Mapping[str, Any]
+    arguments: Mapping[str, Any]
+    library: Library
+
+    @property
+    def loss(self) -> Callable[..., Any]:
+        """The loss, `(model, batch) -> number`."""
+        return _function(self.file, self.settings, "loss")
+
+    @property
+    def metrics(self) -> Callable[..., Mapping[str, Any]] | None:
+        """The metrics besides the loss, `(model, batch) -> {name: number}`; None if there are none."""
+        return _function(self.file, self.settings, "metrics") if self.settings["metrics"] else None
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the metrics besides the loss."""
+        return [name for direction in DIRECTIONS for name in self.settings[direction]]
+
+    @cached_property
+    def examples(self) -> dict[str, Examples]:
+        """Examples by split.
+
+        Raises:
+            InputError: if data are not examples, or change from one call to the next.
+        """
+        texts = {split: self.settings[split] for split in SPLITS if self.settings[split]}
+        return {split: _examples(self.file.locator, text, split) for split, text in texts.items()}
+
+    def initial(self, seed: int) -> Initial:
+        """Return the model whose initial parameters are drawn with a seed."""
+        with attributed(self.name or "init", self.file.path):
+            return self.library.initial(self, seed)
+
+    @cached_property
+    def roles(self) -> dict[str, Role]:
+        """Roles of the parameters: from their layers and shapes, or from patterns in the setting `roles`."""
+        initial = self.initial(0)
+        kinds = dict(initial.kinds)
+        for pattern, kind in self.settings["roles"].items():
+            matching = [name for name in initial.parameters if fnmatchcase(name, pattern)]
+            if not matching:
+                raise InputError(
+                    f"roles: {pattern!r} matches no parameter; there are {', '.join(initial.parameters)}"
+                )
+            kinds |= dict.fromkeys(matching, kind)
+        return roles_of({name: value.shape for name, value in initial.parameters.items()}, kinds)
+
+
+def _function(file: ModelFile, settings: Settings, key: str) -> Any:
+    function = file.named(settings[key], key)
+    if not callable(function):
+        raise InputError(f"{file.path}: {key}: {settings[key]} is no function")
+    return function
+
+
+def require_number(path: Path, name: str, value: Any) -> None:
+    """Check that a loss or a metric is one number, as an array of the library.
+
+    Raises:
+        InputError: if it is something else.
+    """
+    shape = getattr(value, "shape", None)
+    if shape is None or tuple(shape):
+        described = type(value).__name__ if shape is None else f"an array of shape {tuple(shape)}"
+        raise InputError(f"{path}: {name}: returns {described}; return one number, such as a mean")
+
+
+def require_metrics(model: UserModel, values: Mapping[str, Any]) -> None:
+    """Check that the loss and the metrics that settings declare are returned, and are numbers.
+
+    Raises:
+        InputError: if one is missing, not declared, or no number.
+    """
+    if unequal := {*values} ^ {"loss", *model.names}:
+        raise InputError(
+            f"{model.file.path}: metrics: {', '.join(sorted(unequal))} is returned or declared, but not "
+            "both; name every metric under maximize or minimize"
+        )
+    for name, value in values.items():
+        require_number(model.file.path, name, value)
+
+
+def _defaults(function: Callable[..., Any], given: Collection[str]) -> dict[str, Any]:
+    """Return the defaults of the arguments of a class or function, apart from those that are given.
+
+    The default of an argument without one, or whose default is no plain value, is None; such an argument is
+    passed only if a study gives it.
+    """
+    is_class = isinstance(function, type)
+    # A metaclass may hide the arguments in the signature of the class.
+    parameters = [*inspect.signature(function.__init__ if is_class else function).parameters.values()]
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    items = [item for item in parameters[is_class:] if item.kind not in variadic and item.name not in given]
+    return {item.name: _plain_or_none(item.default) for item in items}
+
+
+def _plain_or_none(value: Any) -> Any:
+    try:
+        return json.loads(json.dumps(value))
+    except TypeError:
+        return None
+
+
+def library_of(locator: str) -> Library:
+    """Return the functions of the library of a model; the library is imported."""
+    module = import_module(f"curvebench.interop.{location(locator).library}_model")
+    return cast(Library, module)
+
+
+@cache
+def _examples(locator: str, text: str, split: str) -> Examples:
+    """Return the examples of a split, made twice under different global random states.
+
+    Raises:
+        InputError: if the two differ, since then every process would train on other data.
+    """
+    file, library = ModelFile.of(locator), library_of(locator)
+
+    def made(seed: int) -> Examples:
+        with global_seed(seed):
+            if text.endswith(STORED_DATA):
+                with np.load(file.path.parent / text) as arrays:
+                    return examples_of(tuple(arrays.values()), library)
+            return examples_of(file.evaluated(text, split), library)
+
+    with attributed(f"{split}: {text}", file.path):
+        first, second = made(0), made(1)
+    for number in range(min(COMPARED_EXAMPLES, examples_in(first.split))):
+        fetched = [_example(examples.split, number) for examples in (first, second, second)]
+        if not all(_equal(fetched[0], other) for other in fetched[1:]):
+            raise InputError(
+                f"{file.path}: {split}: {text} gives other data at each call; draw them from a generator "
+                "with a seed, such as torch.Generator().manual_seed(0)"
+            )
+    return first
+
+
+def examples_of(data: Any, library: Library) -> Examples:
+    """Return a data set with a length and an index, or nested arrays whose first axis counts examples.
+
+    Raises:
+        TypeError: if `data` is something else.
+    """
+    data = getattr(data, "tensors", data)  # the arrays of a TensorDataset of PyTorch
+    leaves, structure = library.flatten(data)
+    if not leaves or (leaves[0] is data and not hasattr(data, "shape")):
+        if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
+            raise TypeError("is no data set with a length and an index, and no arrays")
+        source = _Source(data, library)
+        _, structure = library.flatten(data[0])
+        size = sum(array.nbytes for array in source.fetch(0, None).values())
+        if size * len(data) > MAX_RESIDENT_BYTES:
+            return Examples(source, structure)
+        items = [source.fetch(number, None) for number in range(len(data))]
+        return Examples({name: np.stack([item[name] for item in items]) for name in items[0]}, structure)
+    arrays = _arrays(leaves)
+    if len({array.shape[:1] for array in arrays.values()} | {()}) != 2:
+        raise TypeError("has arrays whose first axes, which count examples, differ")
+    return Examples(arrays, structure)
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A data set of a user as a `DataSource`. Examples are not augmented, since data must not change."""
+
+    items: Any
+    library: Library
+    notes: list[str] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def fetch(self, number: int, generator: np.random.Generator | None) -> Mapping[str, np.ndarray]:
+        return _arrays(self.library.flatten(self.items[number])[0])
+
+    def placeholder(self, is_training: bool) -> Mapping[str, np.ndarray]:
+        return self.fetch(0, None)
+
+
+def _arrays(leaves: Sequence[Any]) -> dict[str, np.ndarray]:
+    """Return tensors, arrays or numbers as arrays by number, real numbers in float64."""
+    arrays = {str(number): np.asarray(leaf) for number, leaf in enumerate(leaves)}
+    if others := [array.dtype.name for array in arrays.values() if array.dtype.kind not in "fiub"]:
+        raise TypeError(f"has {others[0]}; examples consist of arrays of numbers")
+    return {
+        name: array.astype(np.float64) if array.dtype.kind == "f" else array for name, array in arrays.items()
+    }
+
+
+def _example(split: Split, number: int) -> list[np.ndarray]:
+    if isinstance(split, Mapping):
+        return [array[number] for array in split.values()]
+    return list(split.fetch(number, None).values())
+
+
+def _equal(one: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> bool:
+    return len(one) == len(other) and all(
+        np.array_equal(a, b, equal_nan=True) for a, b in zip(one, other, strict=True)
+    )
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError("is no text that names something in the model's file")
+    return value
+
+
+def _names(value: Any) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise ValueError("is no list of names of metrics")
+    return value
+
+
+def _kinds(value: Any) -> dict[str, str]:
+    if not isinstance(value, Mapping) or not all(kind in KINDS for kind in value.values()):
+        raise ValueError(f"is no mapping from names or patterns of parameters to {', '.join(KINDS)}")
+    return dict(value)
+
+
+# Settings of every model. Names in it refer to the file of the model.
+SETTINGS = {
+    "loss": Setting("loss", "name of the loss in the model's file, (model, batch) -> number", _text),
+    "train": Setting(
+        "", "training data: a name in the model's file, a call such as Data(2000), or a file.npz", _text
+    ),
+    "validation": Setting("", "validation data, like train", _text),
+    "test": Setting("", "test data, like train", _text),
+    "metrics": Setting("", "name of the function (model, batch) -> {name: number}", _text),
+    "maximize": Setting([], "metrics of which more is better", _names),
+    "minimize": Setting([], "metrics of which less is better", _names),
+    "roles": Setting(
+        {}, "kinds of parameters by name or pattern, such as {'*.embed.weight': embedding}", _kinds
+    ),
+    "batch_size": Setting(32, "examples in a minibatch; null: full batch", whole(1, "full batch")),
+    "evaluated_at_once": Setting(EVALUATED_AT_ONCE, "examples in an evaluation call", whole(1)),
+}
+
+
+@cache
+def model_workload(locator: str) -> Workload:
+    """Return the workload of a model, which `Workload.at` binds to settings.
+
+    Args:
+        locator: `torch:path.py:Class`, `jax:path.py:Class`, or `jax:path.py` for a file with functions `init`
+            and `loss`.
+
+    Raises:
+        InputError: if the file cannot be imported, or does not define the model.
+    """
+    library, name = library_of(locator), location(locator).name
+    file = ModelFile.of(locator)
+    defaults = _defaults(*library.constructor(file, name))
+    if taken := sorted(defaults.keys() & SETTINGS.keys()):
+        raise InputError(
+            f"{file.path}: {name}: {', '.join(taken)} is a setting of every model; rename the argument"
+        )
+    own = {key: Setting(default, f"argument of {name}", _plain) for key, default in defaults.items()}
+
+    @cache
+    def model(settings: str) -> UserModel:
+        values = json.loads(settings)
+        arguments = {key: values[key] for key in own if values[key] != own[key].default}
+        return UserModel(file, name, values, arguments, library)
+
+    def at(settings: Settings) -> UserModel:
+        return model(json.dumps(dict(settings)))
+
+    def initial(settings: Settings, generator: np.random.Generator) -> Initial:
+        return at(settings).initial(int(generator.integers(2**63)))
+
+    def problem(settings: Settings, random: Random) -> Problem:
+        start = initial(settings, random("parameters"))
+        splits = {split: examples.split for split, examples in at(settings).examples.items()}
+        return Problem(start.parameters, splits, start.state)
+
+    @cache
+    def bound(settings: str) -> Workload:
+        model_at = model(settings)
+        functions = library.functions(model_at)
+        splits = [examples.split for examples in model_at.examples.values()]
+        streamed = not all(isinstance(split, Mapping) for split in splits)
+        at_once = model_at.settings["evaluated_at_once"]
+        return replace(
+            unbound,
+            metrics=_metrics(model_at.settings),
+            loss=functions.loss,
+            evaluate=functions.evaluate,
+            noise=_seeds if functions.draws else None,
+            mapped=functions.mapped,
+            streamed=streamed,
+            evaluation_batch=at_once if streamed or max(map(examples_in, splits)) > at_once else None,
+        )
+
+    def check(settings: Settings) -> None:
+        _check(file, settings)
+        require_batch(settings, examples_in(at(settings).examples["train"].split))
+
+    unbound = Workload(
+        name=(name or file.path.stem).lower(),
+        description=f"{name or 'a model'} of {file.path.name}",
+        source=locator,
+        metrics={},
+        settings={**SETTINGS, **own},
+        dtype="float32",
+        shared_data=True,
+        roles=lambda settings: at(settings).roles,
+        problem=problem,
+        sample_parameters=lambda settings, generator: initial(settings, generator).parameters,
+        shapes=lambda settings: {
+            key: array.shape for key, array in at(settings).initial(0).parameters.items()
+        },
+        loss=_unbound,
+        evaluate=_unbound,
+        check=check,
+        files=lambda settings: tuple(
+            file.path.parent / settings[split] for split in SPLITS if settings[split].endswith(STORED_DATA)
+        ),
+        backend=MODELS[location(locator).library],
+        bind=lambda settings: bound(json.dumps(dict(settings))),
+    )
+    return unbound
+
+
+def _metrics(settings: Settings) -> dict[str, Metric]:
+    metrics: dict[str, Metric] = {}
+    for split in (split for split in SPLITS if settings[split]):
+        metrics[f"{split}_loss"] = Metric(f"loss on all examples of {settings[split]}", "minimize")
+        for direction in DIRECTIONS:
+            for name in settings[direction]:
+                metrics[f"{split}_{name}"] = Metric(f"{name} on all examples of {settings[split]}", direction)
+    return metrics
+
+
+def _check(file: ModelFile, settings: Settings) -> None:
+    """Check settings before data are made and the model is constructed.
+
+    Raises:
+        ValueError: if the training data are missing, or metrics have no direction or no function.
+    """
+    if not settings["train"]:
+        raise ValueError("train: is missing; name the training data in the model's file")
+    declared = [name for direction in DIRECTIONS for name in settings[direction]]
+    if bool(declared) != bool(settings["metrics"]):
+        raise ValueError(
+            "metrics: name the function that returns them, and each metric under maximize or minimize"
+        )
+    for name in ("loss", *filter(settings.get, ["metrics"])):
+        _function(file, settings, name)
+
+
+def _seeds(settings: Settings, generator: np.random.Generator, batch_size: int) -> dict[str, np.ndarray]:
+    """Draw the seeds of a step: a loss that draws random numbers uses the first.
+
+    There is one for each example, so that each microbatch of an accumulated gradient has its own.
+    """
+    return {SEEDS: generator.integers(2**31, size=(batch_size, 2), dtype=np.int64)}
+
+
+def _plain(value: Any) -> Any:
+    return value
+
+
+def _unbound(*arguments: Any) -> Any:
+    raise RuntimeError("bind the workload to settings first (Workload.at)")
