@@ -35,7 +35,7 @@ def snakemake(project, activated):
 
 
 def jobs_of(said: str) -> list[str]:
-    """The messages of the jobs that Snakemake announced."""
+    """Return the messages of the jobs that Snakemake announced."""
     lines = [line.partition(": ")[2] for line in said.splitlines() if line.startswith("Job ")]
     return [line for line in lines if line]
 
