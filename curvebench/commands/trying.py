@@ -6,16 +6,13 @@ as a submission: a study with one method, under the protocol of the field.
 
 from __future__ import annotations
 
-import shlex
 import shutil
 import sys
-import time
 from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from curvebench.commands.command import JSON, RESULTS_FOLDER, STUDIES, argument, command, print_json
-from curvebench.paths import SNAKEMAKE
 from curvebench.spec.errors import InputError
 
 if TYPE_CHECKING:
@@ -72,29 +69,14 @@ def try_method(args: Namespace) -> int:
         --cores: CPU cores to use, or all (default: %(default)s)
         --open: open the page of the comparison in a browser
     """
-    from curvebench.reports.sets.reproduce import run_snakemake
+    from curvebench.commands.running import run_to_plan
     from curvebench.reports.tables import tables_of
     from curvebench.results.outcomes import finished
-    from curvebench.spec.plan import read_plan
 
     submission = submission_of(args)
     config = checked(args, submission)
-    settings = [f"{key}={_written(value)}" for key, value in config if key in config.model_fields_set]
     target, name = ("publish", [f"name={args.publish}"]) if args.publish else ("site", [])
-    words = [*SNAKEMAKE, "--cores", args.cores, target, "--config", *settings, *name]
-    start = time.time()
-    try:
-        status = run_snakemake([*words, "--quiet", "all"], output=sys.stderr)
-    except KeyboardInterrupt:
-        print("interrupted; the same command resumes the runs", file=sys.stderr)
-        return 130
-    path = config.site / "plan.json"
-    if status and not (path.exists() and path.stat().st_mtime >= start):
-        raise InputError(
-            "snakemake ended with an error; if it is not printed above, this command prints it:\n"
-            f"  {shlex.join(words)}\nThe same curvebench try resumes the runs."
-        )
-    plan = read_plan(path)
+    status, plan = run_to_plan("curvebench try", config, args.cores, target, *name)
     studies = (study for published in plan.archive for study in published.studies)
     (study,) = (study for study in studies if study.name == submission.joins)
     tables = tables_of(study)
@@ -248,8 +230,3 @@ def check_runs(planned: Plan, folder: Path) -> None:
             f"--publish: {unknown} of its jobs ran before their code was committed; delete {folder}, and try "
             "again"
         )
-
-
-def _written(value: object) -> str:
-    """Return a value of the configuration as text for the command line of Snakemake."""
-    return ",".join(value) if isinstance(value, tuple) else str(value)
