@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 import re
 import sys
 from argparse import ArgumentTypeError, Namespace
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from curvebench.commands.command import JSON, RESULTS_FOLDER, argument, command, positive, print_json
-from curvebench.commands.running import run_to_plan
 from curvebench.commands.trying import names
+from curvebench.interop.files import MODULE_PREFIX
+from curvebench.paths import RESULTS
 from curvebench.spec.errors import InputError
 
 if TYPE_CHECKING:
-    from curvebench.planning.model_comparison import ModelComparison
+    from matplotlib.figure import Figure
+    from polars import DataFrame
+
+    from curvebench.loading import LoadedResults
+    from curvebench.planning.model_comparison import ComparisonPlan
     from curvebench.planning.studies.study import Study
+    from curvebench.reports.boards.model_comparison import ModelComparison
 
 SECONDS = {"s": 1, "min": 60, "h": 3600}
 
@@ -93,15 +101,16 @@ def compare(args: Namespace) -> int:
         --cores: CPU cores to use, or all (default: %(default)s)
         --open: open the page of the comparison in a browser
     """
-    from curvebench.commands.studies import check_methods
-    from curvebench.planning.studies.validation import read_study
+    from curvebench.spec.study import parsed_yaml
 
-    comparison = comparison_of(args)
-    study = read_study(comparison.write(args.results))
-    print(model_as_text(study), file=sys.stderr)
-    check_methods([study])
-    affordable(comparison, args.results, args.budget, args.cores).write(args.results)
-    return finish("curvebench compare", comparison.label, args)
+    further = parsed_yaml("--settings", args.settings)
+    if not isinstance(further, dict):
+        raise InputError(f"--settings: {args.settings!r} is no mapping, such as '{{hidden: 64}}'")
+    keys = ("loss", "train", "validation", "metrics", "maximize", "minimize", "batch_size")
+    settings = {key: getattr(args, key) for key in keys} | further
+    details = {"judge": args.judge, "schedule": args.schedule, "label": args.label}
+    plan = plan_of(args.file, args.model, settings, args.optimizers, args.steps, **details)
+    return shown(run_plan(plan, args.results, args.cores, args.budget), args)
 
 
 @command(
@@ -122,33 +131,196 @@ def more(args: Namespace) -> int:
     from curvebench.planning.model_comparison import add_seeds
 
     add_seeds(args.name, args.results, args.seeds)
-    return finish("curvebench more", args.name, args)
+    return shown(result_of("curvebench more", args.name, args.results, args.cores), args)
 
 
-def comparison_of(args: Namespace) -> ModelComparison:
-    """Return the comparison that the arguments of the command describe.
+def compare_optimizers(
+    model: Any,
+    loss: Any = "loss",
+    train: Any = "",
+    validation: Any = "",
+    *,
+    optimizers: Sequence[str] = (),
+    steps: int = 300,
+    batch_size: int | None = 32,
+    metrics: Any = "",
+    maximize: Sequence[str] = (),
+    minimize: Sequence[str] = (),
+    judge: str = "",
+    settings: Mapping[str, Any] | None = None,
+    schedule: str = "cosine",
+    budget: float | None = None,
+    label: str = "",
+    results: Path = RESULTS,
+    cores: str = "all",
+) -> ComparedModel:
+    """Find the optimizer that trains a model best, as `curvebench compare` does.
+
+    The model and the functions must be defined in a Python file, since other processes import it.
+
+    Args:
+        model: a class of modules or a function that returns one; or text such as `my_gru.py:GRU`.
+        loss: the function `(model, batch) -> number`, or its name in the file of the model.
+        train: training data: a data set of PyTorch, arrays, or text as for `curvebench compare --train`.
+            Objects are stored as arrays in the folder of the comparison.
+        validation: validation data, like `train`; empty for none.
+        optimizers: names as for `curvebench compare --optimizers`; empty for ten.
+        steps: length of a run.
+        batch_size: examples in a minibatch; None for the full batch.
+        metrics: the function `(model, batch) -> {name: number}`, or its name; empty for none.
+        maximize, minimize: names of the metrics, by direction.
+        judge: metric that tunes and ranks; empty for the loss on the validation data, or else on the training
+            data.
+        settings: arguments of the model and further settings of its workload.
+        schedule: `cosine` or `constant`, after a warm-up of 5 % of the steps.
+        budget: seconds that the comparison may take; None for no limit.
+        label: name of the comparison; empty for the name of the model.
+        results: folder of all results.
+        cores: CPU cores to use, or `all`.
 
     Raises:
-        InputError: when an argument is invalid.
+        InputError: if something is not defined in a file, or is refused by `curvebench check`.
     """
-    from curvebench.planning.model_comparison import ModelComparison, entries, locator_of
-    from curvebench.registry import find_workload
-    from curvebench.spec.study import in_letters, parsed_yaml
+    file, name = (model, "") if isinstance(model, str) else _defined_in(model)
+    label = label or name.lower()
+    data = {
+        split: value if isinstance(value, str) else str(_stored(value, results, label, split))
+        for split, value in (("train", train), ("validation", validation))
+    }
+    given = {
+        "loss": loss if isinstance(loss, str) else loss.__name__,
+        "metrics": metrics if isinstance(metrics, str) else metrics.__name__,
+        **data,
+        "maximize": maximize,
+        "minimize": minimize,
+        "batch_size": batch_size,
+        **(settings or {}),
+    }
+    plan = plan_of(file, name, given, optimizers, steps, judge=judge, schedule=schedule, label=label)
+    return run_plan(plan, Path(results), cores, budget)
 
-    model = locator_of(args.file, args.model)
-    further = parsed_yaml("--settings", args.settings)
-    if not isinstance(further, dict):
-        raise InputError(f"--settings: {args.settings!r} is no mapping, such as '{{hidden: 64}}'")
-    keys = ("loss", "train", "validation", "metrics", "batch_size")
-    given = {key: getattr(args, key) for key in keys}
-    given |= {key: list(getattr(args, key)) for key in ("maximize", "minimize")}
-    settings = {**{key: value for key, value in given.items() if value}, **further}
-    workload = find_workload(model)
-    workload.complete(settings)
-    label = in_letters(args.label or re.sub(r"\W", "_", workload.name))
-    return ModelComparison(
-        model, settings, entries(args.optimizers), args.steps, label, args.judge, args.schedule
-    )
+
+@dataclass(frozen=True)
+class ComparedModel:
+    """Result of a comparison of optimizers on a model.
+
+    Args:
+        status: exit status of Snakemake; it is not 0 if runs have failed.
+        label: name of the problem in tables.
+        metric: metric that judges the methods.
+        comparison: results of the methods, and which of them leads.
+        tables: the tables of all runs.
+        page: the page of the study.
+    """
+
+    status: int
+    label: str
+    metric: str
+    comparison: ModelComparison
+    tables: LoadedResults
+    page: Path
+
+    def __str__(self) -> str:
+        from curvebench.reports.boards.model_comparison import as_text
+
+        return as_text(self.comparison)
+
+    @property
+    def ranking(self) -> DataFrame:
+        """The methods from the best to the worst, with median and interval of the metric."""
+        direction = self.comparison.direction == "maximize"
+        return self.tables.best(self.metric, maximize=direction)
+
+    def plot(self) -> Figure:
+        """Draw the metric of each method against the step."""
+        return self.tables.plot_curves(self.label, self.metric)
+
+
+def _defined_in(item: Any) -> tuple[str, str]:
+    """Return the file that defines a class or a function, and its name.
+
+    Raises:
+        InputError: if it is not defined in a file, or if its file is being imported by curvebench.
+    """
+    name = item.__qualname__
+    if item.__module__.startswith(MODULE_PREFIX):
+        raise InputError(
+            f"{name}: call compare below `if __name__ == '__main__':`, since its file is imported"
+        )
+    try:
+        file = inspect.getsourcefile(item)
+    except TypeError:
+        file = None
+    if file is None or not Path(file).is_file() or not name.isidentifier():
+        raise InputError(
+            f"{name}: is not defined at the top of a file; write it to one (%%writefile my_model.py)"
+        )
+    return file, name
+
+
+def _stored(data: Any, results: Path, label: str, split: str) -> Path:
+    from curvebench.interop.models import store
+    from curvebench.interop.torch_model import examples
+    from curvebench.planning.model_comparison import study_file
+
+    path = study_file(label, results).with_name(f"{split}.npz").resolve()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    store(examples(data), path)
+    return path
+
+
+def plan_of(
+    file: str,
+    model: str,
+    settings: Mapping[str, Any],
+    optimizers: Sequence[str],
+    steps: int,
+    *,
+    judge: str,
+    schedule: str,
+    label: str,
+) -> ComparisonPlan:
+    """Return the plan of a comparison, after a check of its settings.
+
+    Args:
+        file: file of the model, or its locator.
+        model: name of the model in the file; empty if `file` has it.
+        settings: settings of the model; empty ones are left out.
+        optimizers: names of the optimizers; empty for the default set.
+        steps, judge, schedule, label: as in `compare_optimizers`.
+
+    Raises:
+        InputError: when a setting is invalid.
+    """
+    from curvebench.planning.model_comparison import ComparisonPlan, entries, locator_of
+    from curvebench.registry import find_workload
+    from curvebench.spec.study import in_letters
+
+    locator = locator_of(file, model)
+    chosen = {
+        key: list(value) if isinstance(value, tuple) else value
+        for key, value in settings.items()
+        if value or key == "batch_size"
+    }
+    workload = find_workload(locator)
+    try:
+        workload.complete(chosen)
+        label = in_letters(label or re.sub(r"\W", "_", workload.name))
+    except ValueError as error:
+        raise InputError(str(error)) from error
+    return ComparisonPlan(locator, chosen, entries(optimizers), steps, label, judge, schedule)
+
+
+def run_plan(plan: ComparisonPlan, results: Path, cores: str, budget: float | None) -> ComparedModel:
+    """Check a comparison, reduce it to its budget, and run it. What it does is printed on standard error."""
+    from curvebench.commands.studies import check_methods
+    from curvebench.planning.studies.validation import read_study
+
+    study = read_study(plan.write(results))
+    print(model_as_text(study), file=sys.stderr)
+    check_methods([study])
+    affordable(plan, results, budget, cores).write(results)
+    return result_of("curvebench compare", plan.label, results, cores)
 
 
 def model_as_text(study: Study) -> str:
@@ -170,9 +342,7 @@ def model_as_text(study: Study) -> str:
     return "\n".join([head, *lines, f"Runs of a method are computed {how}."])
 
 
-def affordable(
-    comparison: ModelComparison, results: Path, budget: float | None, cores: str
-) -> ModelComparison:
+def affordable(comparison: ComparisonPlan, results: Path, budget: float | None, cores: str) -> ComparisonPlan:
     """Return the comparison, reduced until its estimated time fits into the budget, and print the estimate.
 
     The estimate is made from some measured steps of each method. Trials are reduced first, then methods are
@@ -224,36 +394,48 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def finish(name: str, label: str, args: Namespace) -> int:
-    """Run a comparison, and print its result.
+def result_of(name: str, label: str, results: Path, cores: str) -> ComparedModel:
+    """Run a comparison whose study file is written, and return its result.
 
     Args:
         name: name of the command, for messages.
         label: label of the comparison.
-        args: arguments of the command.
-
-    Returns:
-        The exit status: 1 if every run failed.
+        results: the results folder.
+        cores: the argument --cores.
     """
+    from curvebench.commands.running import run_to_plan
+    from curvebench.loading import LoadedResults
     from curvebench.planning.model_comparison import config
-    from curvebench.reports.boards import model_comparison as boards
+    from curvebench.reports.boards.model_comparison import comparison_of
     from curvebench.reports.failures import in_words, read_failures
     from curvebench.reports.pages.site import study_file
     from curvebench.reports.tables import tables_of
 
-    configuration = config(label, args.results)
-    status, plan = run_to_plan(name, configuration, args.cores)
+    configuration = config(label, results)
+    status, plan = run_to_plan(name, configuration, cores)
     for failure in read_failures(plan):
         print(f"failed: {in_words(failure)}", file=sys.stderr)
     (study,) = plan.studies
-    result = boards.comparison_of(study, tables_of(study))
-    page = (configuration.site / study_file(study.name)).resolve()
+    return ComparedModel(
+        status,
+        label,
+        study.compare.metric,
+        comparison_of(study, tables_of(study)),
+        LoadedResults(study.tables),
+        (configuration.site / study_file(study.name)).resolve(),
+    )
+
+
+def shown(result: ComparedModel, args: Namespace) -> int:
+    """Print the result of a comparison, and return the exit status of the command."""
+    from curvebench.reports.boards.model_comparison import as_json
+
     if args.json:
-        print_json({**boards.as_json(result), "page": str(page)})
+        print_json({**as_json(result.comparison), "page": str(result.page)})
     else:
-        print(f"{boards.as_text(result)}\n\nPage: {page}")
+        print(f"{result}\n\nPage: {result.page}")
     if args.open:
         import webbrowser
 
-        webbrowser.open(page.as_uri())
-    return status
+        webbrowser.open(result.page.as_uri())
+    return result.status

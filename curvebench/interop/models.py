@@ -50,6 +50,7 @@ EVALUATED_AT_ONCE = 1_000  # number of examples of an evaluation call, if a stud
 MAX_RESIDENT_BYTES = 1 << 30
 COMPARED_EXAMPLES = 4  # number of examples that are fetched twice, to see whether the data change
 SEEDS = "seeds"  # name of the seeds in the noise of a step
+ONLY = "only"  # name of a single array in a file of arrays
 STORED_DATA = (
     ".npz"  # suffix of a file of arrays that a split may be instead of an object of the model's file
 )
@@ -346,8 +347,7 @@ def _examples(locator: str, text: str, split: str) -> Examples:
     def made(seed: int) -> Examples:
         with global_seed(seed):
             if text.endswith(STORED_DATA):
-                with np.load(file.path.parent / text) as arrays:
-                    return library.examples(tuple(arrays.values()))
+                return library.examples(_loaded(file.path.parent / text))
             return library.examples(file.evaluated(text, split))
 
     with attributed(f"{split}: {text}", file.path):
@@ -360,6 +360,27 @@ def _examples(locator: str, text: str, split: str) -> Examples:
                 "with a seed, such as torch.Generator().manual_seed(0)"
             )
     return first
+
+
+def store(arrays: Any, path: Path) -> None:
+    """Store the data of a split, a mapping, a sequence or a single array, in a file that `train` may name."""
+    items = dict(arrays) if isinstance(arrays, Mapping) else arrays
+    if isinstance(items, Mapping):
+        np.savez(path, allow_pickle=False, **items)
+    elif isinstance(items, Sequence):
+        np.savez(path, *items, allow_pickle=False)
+    else:
+        np.savez(path, allow_pickle=False, **{ONLY: items})
+
+
+def _loaded(path: Path) -> Any:
+    """Return what `store` has stored: a mapping by name, a tuple, or a single array."""
+    with np.load(path) as file:
+        arrays = dict(file)
+    if arrays.keys() == {ONLY}:
+        return arrays[ONLY]
+    unnamed = arrays.keys() == {f"arr_{number}" for number in range(len(arrays))}
+    return tuple(arrays.values()) if unnamed else arrays
 
 
 def _example(split: Split, number: int) -> list[np.ndarray]:

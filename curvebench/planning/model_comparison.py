@@ -51,7 +51,7 @@ SPACE = {
 
 
 @dataclass(frozen=True)
-class ModelComparison:
+class ComparisonPlan:
     """What `curvebench compare` runs.
 
     Args:
