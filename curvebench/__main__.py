@@ -31,7 +31,7 @@ COMMANDS: Mapping[str, tuple[Command, ...]] = {
     "pages": (site.site, site.figures, site.failures),
     "published sets": (sets.check, sets.reproduce, sets.compare, sets.publish, sets.renew),
     "images": (images.index, images.decode),
-    "tables": (tables.export, tables.seconds, tables.merge),
+    "tables": (tables.clean, tables.export, tables.seconds, tables.merge),
 }
 EXAMPLES = """examples:
   curvebench list                          which workloads, optimizers, studies, claims are there?

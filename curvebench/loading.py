@@ -7,22 +7,24 @@ the hyperparameters of a method; final runs use them on other seeds.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import polars as pl
 
 from curvebench.paths import TABLES
 from curvebench.reports.measures import complete_curves, curve_bands, run_values, sensitivity
 from curvebench.reports.statistics.medians import medians
-from curvebench.results.reading import read, with_method
+from curvebench.results.reading import named, newest, read, with_method
 from curvebench.results.schema import TABLES as SCHEMAS
 from curvebench.spec.document import Which
 from curvebench.spec.errors import InputError, unknown
 from curvebench.spec.method import Method
-from curvebench.spec.sets import set_folders
+from curvebench.spec.plan import read_plan
+from curvebench.spec.sets import PLAN, set_folders
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 # Folder of the published sets. The path is absolute because notebooks change their working folder.
 SETS = Path(__file__).parent / "results" / "published"
 FIGURE_INCHES = (6.0, 4.0)  # Width and height of a figure
+# Columns of `runs` without the list of hyperparameters, which becomes columns
+UNNESTED = {name: dtype for name, dtype in SCHEMAS["runs"].items() if name != "hyperparameters"}
 MARKER_DISTANCE = 0.1  # Distance between two markers on a line, as a share of its length
 
 
@@ -39,11 +43,12 @@ class LoadedResults:
 
     A table is read when its attribute is first used. It has no rows if the folder lacks the table: a set of
     property checks has no runs, and only published sets have claims. The columns are described in
-    docs/reference/tables.md; `runs` has the additional column `method`, which joins the labels of optimizer
-    and basis (`adam @ egop`).
+    docs/reference/tables.md; those of `runs` differ from there as the attribute says.
 
     Args:
-        folder: folder of the set, or any folder that contains tables, directly or in its subfolders.
+        folder: folder of the set, or any folder that contains tables, directly or in its subfolders. If the
+            tables of several definitions of a study are in `results/tables`, only those of the definition
+            that was planned last are read.
 
     Example:
         >>> from curvebench import load
@@ -66,10 +71,18 @@ class LoadedResults:
     def runs(self) -> pl.DataFrame:
         """Table with one row per run, including tuning runs.
 
+        The column `method` joins the labels of optimizer and basis (`adam @ egop`). Every hyperparameter has
+        a column `hyperparameters.NAME`, in place of the list `hyperparameters`; the learning rate stays the
+        column `learning_rate`. Every setting of the workload has a column `workload.NAME`, if the plan of the
+        study is next to the tables (`plan.json`); a setting that is a list is JSON text. A value is null in
+        runs without the hyperparameter or setting.
+
         Raises:
-            InputError: when a run occurs twice, as in a folder with the tables of its job and of its study.
+            InputError: when a run occurs twice, as in a folder with the tables of its job and of its study,
+                or a plan is damaged.
         """
-        runs = with_method(self._read("runs"))
+        frames = [with_values(read([file], "runs"), file.parent) for file in self._files("runs")]
+        runs = with_method(pl.concat([pl.DataFrame(schema=UNNESTED), *frames], how="diagonal_relaxed"))
         if runs["run"].is_duplicated().any():
             raise InputError(f"{self.name}: has runs twice; name a folder below it, such as {TABLES}")
         return runs
@@ -195,8 +208,12 @@ class LoadedResults:
 
     def _read(self, table: str) -> pl.DataFrame:
         """Read a table of the folder; if the folder lacks the table, return a frame without rows."""
-        file = next(self.folder.rglob(f"{table}.parquet"), None)
-        return pl.DataFrame(schema=SCHEMAS[table]) if file is None else read(self.folder, table)
+        return read(self._files(table), table)
+
+    def _files(self, table: str) -> list[Path]:
+        """Return the files of a table in the folder, without those of older definitions of a study."""
+        name = f"{table}.parquet"
+        return [folder / name for folder in newest(file.parent for file in self.folder.rglob(name))]
 
     def _select(
         self, metric: str, stage: str, which: str = "final", *, one_cell: bool = False, **names: str | None
@@ -229,6 +246,36 @@ class LoadedResults:
         if metric not in metrics:
             raise InputError(unknown(self.name, "metric", metric, metrics.to_list()))
         return runs
+
+
+def with_values(runs: pl.DataFrame, folder: Path) -> pl.DataFrame:
+    """Replace the list of hyperparameters by columns, and add columns for the settings of workloads.
+
+    Args:
+        runs: the table `runs` in a folder.
+        folder: the folder. The plan of its studies is in it, or above it, as in published sets; without a
+            plan there are no columns for settings.
+    """
+    names = runs["hyperparameters"].explode().struct.field("name").drop_nulls().unique(maintain_order=True)
+    columns = (named(name, "hyperparameters").alias(f"hyperparameters.{name}") for name in names)
+    runs = runs.with_columns(columns).drop("hyperparameters")
+    plan = next((path for path in (folder / PLAN, folder.parent / PLAN) if path.exists()), None)
+    rows = [
+        {"study": study.name, "workload": workload.name}
+        | {f"workload.{name}": _as_cell(value) for name, value in workload.settings.items()}
+        for study in (read_plan(plan).studies if plan else ())
+        for workload in study.workloads
+        if study.name in runs["study"]
+    ]
+    if not rows:
+        return runs
+    settings = pl.DataFrame(rows, infer_schema_length=None, strict=False)
+    return runs.join(settings, on=["study", "workload"], how="left", maintain_order="left")
+
+
+def _as_cell(value: Any) -> Any:
+    """Return the value of a setting if a column can contain it, else JSON text."""
+    return json.dumps(value) if isinstance(value, list | dict) else value
 
 
 def _drawn(
@@ -270,27 +317,35 @@ def load(place: str | Path) -> LoadedResults:
     """Open the tables of a published set or of local runs.
 
     Args:
-        place: name of a published set (`curvebench.published()` lists them), or a folder: of a set, of the
-            tables of a study (`results/tables/STUDY.SCALE.HASH`), or of several studies (`results/tables`).
+        place: a folder (of a set, of the tables of a study, or of the tables of all studies,
+            `results/tables`), the name of a published set (`curvebench.published()` lists them), or the name
+            of a study that was run in the working folder, `STUDY`, or `STUDY.SCALE` if it was run at several
+            scales. If the study was changed between runs, its newest definition is opened.
 
     Returns:
         The tables, which are read when they are first used.
 
     Raises:
-        InputError: when neither a set nor a folder has this name, or the folder contains no tables.
+        InputError: when no folder with tables, set or study has this name, or the study was run at several
+            scales.
 
     Example:
         >>> from curvebench import load
         >>> load("symo-checks.2026-11-25").claims["verdict"].is_empty()
         False
     """
-    folder = next((path for path in (Path(place), SETS / place) if path.is_dir()), None)
-    if folder is None:
-        hint = unknown("curvebench", "published set", str(place), published())
-        raise InputError(f"{place}: no such folder. {hint}; your own tables lie below {TABLES}")
-    if next(folder.rglob("*.parquet"), None) is None:
-        raise InputError(f"{folder}: holds no tables; your own lie below {TABLES} after a run")
-    return LoadedResults(folder)
+    local = {folder.stem: folder for folder in newest(file.parent for file in TABLES.glob("*/runs.parquet"))}
+    scales = [name for name in local if str(place) in (name, name.partition(".")[0])]
+    places = (Path(place), SETS / place, *(local[name] for name in scales))
+    folders = [path for path in places if next(path.rglob("*.parquet"), None)]
+    if not folders:
+        names = [*published(), *local]
+        hint = unknown("curvebench", "published set or study with results", str(place), names)
+        reason = "holds no tables" if Path(place).is_dir() else "no such folder"
+        raise InputError(f"{place}: {reason}. {hint}; your own tables lie below {TABLES} after a run")
+    if len(folders) == len(scales) > 1:
+        raise InputError(f"{place}: was run at several scales; name one: {', '.join(scales)}")
+    return LoadedResults(folders[0])
 
 
 def published() -> list[str]:

@@ -21,7 +21,7 @@ from curvebench.interop import foreign, models
 from curvebench.interop.files import FILE, load_file, with_neighbours
 from curvebench.optimizers.rule import Rule
 from curvebench.spec.definitions import Kind
-from curvebench.spec.errors import InputError, unknown
+from curvebench.spec.errors import InputError, put_aside, unknown
 from curvebench.spec.method import LIBRARIES, OptimizerSpec, WorkloadSpec
 from curvebench.workloads.workload import Workload
 
@@ -153,13 +153,17 @@ def at_defaults(names: Iterable[str]) -> tuple[WorkloadSpec, ...]:
     return tuple(WorkloadSpec(name, find_workload(name).complete({})) for name in dict.fromkeys(names))
 
 
-def known(kind: Kind) -> dict[str, Any]:
+def known(kind: Kind, broken: dict[str, str]) -> dict[str, Any]:
     """Return the optimizers, bases or workloads of this project and of installed packages, by name.
 
-    Raises:
-        InputError: if a package cannot be imported, or uses a name that is already in use.
+    Args:
+        kind: optimizers, bases or workloads.
+        broken: a dictionary to which the reason is added for each entry point that is left out, because its
+            module cannot be imported or uses a name that is already in use.
     """
-    return {**kind.own(), **{name: item for name, (item, _) in _installed(kind).items()}}
+    items, reasons = _installed(kind)
+    broken.update(reasons)
+    return {**kind.own(), **{name: item for name, (item, _) in items.items()}}
 
 
 def origin(kind: Kind, locator: str) -> Origin:
@@ -177,7 +181,7 @@ def origin(kind: Kind, locator: str) -> Origin:
     match = FILE.fullmatch(locator)
     if match is not None:
         return Origin(files=_neighbours(match["path"]))
-    _, entry = _installed(kind)[locator]
+    _, entry = _installed(kind)[0][locator]
     packages = () if entry.dist is None else (entry.dist.name,)
     return Origin(files=_package_files(entry.module.split(".")[0]), packages=packages)
 
@@ -204,13 +208,16 @@ def _find(kind: Kind, locator: str) -> Any:
     if locator in kind.own():
         return kind.own()[locator]  # returned first, because loading all installed packages takes time
     if match is None:
-        items = known(kind)
+        broken: dict[str, str] = {}
+        items = known(kind, broken)
         if locator not in items:
             hint = ""
             if "." in locator:
                 rest = locator.rpartition(":")[2]
                 hint = f"; of another library: {' or '.join(f'{library}:{rest}' for library in LIBRARIES)}"
-            raise InputError(unknown("curvebench", kind.noun, locator, items) + hint)
+            raise InputError(
+                "\n".join([unknown("curvebench", kind.noun, locator, items) + hint, *broken.values()])
+            )
         return items[locator]
     items = kind.defined(partial(load_file, Path(match["path"]).resolve()), match["path"])
     for name in items.keys() & kind.own():
@@ -224,19 +231,20 @@ def _find(kind: Kind, locator: str) -> Any:
 
 
 @cache
-def _installed(kind: Kind) -> dict[str, tuple[Any, EntryPoint]]:
+def _installed(kind: Kind) -> tuple[dict[str, tuple[Any, EntryPoint]], dict[str, str]]:
     """Return the optimizers, bases or workloads of installed packages by name, each with the entry point that
-    defines it.
+    defines it; and the reason for each entry point that is left out.
     """
-    group = kind.package
     items: dict[str, tuple[Any, EntryPoint]] = {}
-    for entry in entry_points(group=group):
-        source = f"entry point {entry.name} = {entry.value} of {group}"
-        for name, item in kind.defined(entry.load, source).items():
-            if name in kind.own() or name in items:
+    broken: dict[str, str] = {}
+    for entry in entry_points(group=kind.package):
+        source = f"entry point {entry.name} = {entry.value} of {kind.package}"
+        with put_aside(broken, source):
+            defined = kind.defined(entry.load, source)
+            for name in defined.keys() & {*kind.own(), *items}:
                 raise InputError(f"{source}: the name {name!r} is taken; rename the {kind.noun}")
-            items[name] = (item, entry)
-    return items
+            items |= {name: (item, entry) for name, item in defined.items()}
+    return items, broken
 
 
 def _neighbours(path: str) -> dict[str, Path]:

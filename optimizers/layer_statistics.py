@@ -228,7 +228,7 @@ def layer_statistics(at: LossAtPoint, fisher: str) -> dict[str, dict[str, Array]
         return value, table.means()
 
     slots = {layer.weight: ops.zeros((layer.outputs, layer.outputs)) for layer in layers}
-    value, pullback, inputs = at.derivatives.vjp(passed, slots, at.alone)
+    value, pullback, inputs = at.derivatives.vjp(passed, slots, at.unbatched)
     if empirical or likelihood is None:
         scale = scale_of_mean_loss(fisher, at.examples)
         scale = scale / (1.0 if likelihood is None else likelihood.scale)

@@ -48,12 +48,12 @@ class AutomaticDifferentiation(Protocol):
         """Return the Hessian of a scalar function of a vector."""
 
     def vjp(
-        self, function: Callable[[Any], tuple[Any, Any]], point: Any, alone: bool
+        self, function: Callable[[Any], tuple[Any, Any]], point: Any, unbatched: bool
     ) -> tuple[Any, Function, Any]:
         """Return `(value, pullback, others)` for a function with `function(point) -> (value, others)`.
 
-        `pullback` maps a cotangent of the value to a cotangent of the point. `alone` is true if the run is
-        not mapped together with other runs.
+        `pullback` maps a cotangent of the value to a cotangent of the point. `unbatched` is true if the run
+        is not mapped together with other runs.
         """
 
 
@@ -96,7 +96,7 @@ class LossAtPoint:
             none.
         examples: number of examples in the minibatch.
         derivatives: automatic differentiation of functions of one run.
-        alone: whether the run is computed by itself, and not mapped together with other runs.
+        unbatched: whether the run is computed by itself, and not mapped together with other runs.
     """
 
     ops: Ops
@@ -110,7 +110,7 @@ class LossAtPoint:
     draws: Array | None
     examples: int
     derivatives: AutomaticDifferentiation
-    alone: bool
+    unbatched: bool
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,13 @@ from curvebench.spec.plan import StudyPlan, WorkloadPlan
 RUN_STEPS = pl.col("steps")
 BASIS_GRADIENTS = pl.col("basis_gradient_evaluations").fill_null(0)
 CHARGED_GRADIENTS = pl.col("gradient_evaluations") + BASIS_GRADIENTS
+# Cost of a step and cost before the first step, by the unit of the cost. The column `each` has the seconds
+# of a step (`curvebench.reports.wall_clock.paces`).
+STEP_COSTS = {
+    "steps": (pl.lit(1), pl.lit(0)),
+    "gradients": (pl.col("step_evaluations"), BASIS_GRADIENTS),
+    "seconds": (pl.col("each"), pl.col("basis_seconds").fill_null(0)),
+}
 # A learning rate does nearly as well as the best one if its loss is at most this factor times the best loss.
 # An accuracy must be at least the best accuracy divided by this factor.
 NEARLY = 1.1
@@ -161,8 +168,7 @@ def headline_limit(study: StudyPlan) -> float | None:
     """Return the value at which a study clips its headline metric: the stricter of its stop and its floor."""
     candidates = study.training.stop.get(study.metric), study.compare.floor
     limits = [limit for limit in candidates if limit is not None]
-    strictest = max if study.direction == "minimize" else min
-    return strictest(limits, default=None)
+    return (max if study.direction == "minimize" else min)(limits, default=None)
 
 
 def cost_to_stop(study: StudyPlan, runs: pl.DataFrame, metric: str, cost: pl.Expr) -> pl.DataFrame:
@@ -182,7 +188,7 @@ def cost_to_stop(study: StudyPlan, runs: pl.DataFrame, metric: str, cost: pl.Exp
     """
     final = study_values(study, runs, metric, "final").rename({"value": "at"})
     met = pl.when(pl.col("at") == study.training.stop[metric]).then(cost)
-    return cost_until(final, met, pl.col("at").is_not_null(), cost).drop("at")
+    return cost_until(final, met, pl.col("at").is_not_null(), cost + 1).drop("at")
 
 
 def steps_to_target(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
@@ -201,22 +207,50 @@ def steps_to_target(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
         lower bound again as `value`.
     """
     met = named(metric, "targets", key="metric", value="steps")
-    return cost_until(runs, met, ~missing(), RUN_STEPS)
+    return cost_until(runs, met, ~missing(), RUN_STEPS + 1)
 
 
-def cost_until(runs: pl.DataFrame, met: pl.Expr, is_known: pl.Expr, cost: pl.Expr) -> pl.DataFrame:
-    """Add the bounds of a possibly censored cost to runs.
+def cost_to_value(
+    runs: pl.DataFrame, curves: pl.DataFrame, target: float, direction: Direction, unit: str
+) -> pl.DataFrame:
+    """Return the cost until a metric of each run first reached a value, censored for runs that did not.
+
+    The cost counts up to the first evaluation at which the metric is at least as good as the target. A run
+    that ended without reaching the target is censored: it would have cost at least one step more than it did.
+    A failed run never reaches the target. A missing run has no cost, and neither has a run whose cost of a
+    step is null.
 
     Args:
-        met: cost at which a run met its goal; null if the run ended before.
-        is_known: whether anything is known of a run; if not, its bounds are null.
-        cost: cost of a whole run.
+        curves: all evaluations of the metric, with columns run, step and value.
+        target: value of the metric.
+        direction: whether less or more of the metric is better.
+        unit: unit of the cost, a key of `STEP_COSTS`.
 
     Returns:
         The rows of `runs` with the lower bound of the cost as `least`, the upper bound as `most`, and the
         lower bound again as `value`.
     """
-    lower, upper = (pl.when(is_known).then(end) for end in _bounds_until(met, cost + 1))
+    value, (each, start) = pl.col("value").fill_nan(None), STEP_COSTS[unit]
+    reached = value <= target if direction == "minimize" else value >= target
+    first = curves.filter(reached).group_by("run").agg(first=pl.col("step").min())
+    joined = runs.join(first, on="run", how="left", maintain_order="left")
+    met, ended = (steps * each + start for steps in (pl.col("first"), RUN_STEPS + 1))
+    return cost_until(joined, met, ~missing() & each.is_not_null(), ended).drop("first")
+
+
+def cost_until(runs: pl.DataFrame, met: pl.Expr, is_known: pl.Expr, ended: pl.Expr) -> pl.DataFrame:
+    """Add the bounds of a possibly censored cost to runs.
+
+    Args:
+        met: cost at which a run met its goal; null if the run ended before.
+        is_known: whether anything is known of a run; if not, its bounds are null.
+        ended: lower bound of the cost of a run that ended without meeting its goal.
+
+    Returns:
+        The rows of `runs` with the lower bound of the cost as `least`, the upper bound as `most`, and the
+        lower bound again as `value`.
+    """
+    lower, upper = (pl.when(is_known).then(end) for end in _bounds_until(met, ended))
     return runs.with_columns(value=lower, least=lower, most=upper)
 
 

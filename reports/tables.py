@@ -114,8 +114,7 @@ def recorded_steps(folder: Path, runs: pl.DataFrame) -> pl.DataFrame:
     def of_longest(curves: pl.LazyFrame) -> pl.LazyFrame:
         return curves.select("run", "step").join(names, on="run", how="semi").unique()
 
-    steps = read(folder, "curves", of_longest)
-    return longest.join(steps, on="run").sort(*CELL, "step")
+    return longest.join(read(folder, "curves", of_longest), on="run").sort(*CELL, "step")
 
 
 def with_step_evaluations(folder: Path, runs: pl.DataFrame) -> pl.DataFrame:

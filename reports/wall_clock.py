@@ -33,8 +33,8 @@ def final_jobs(study: StudyPlan, tables: Tables) -> pl.DataFrame:
     seconds are part of another phase (`curvebench.results.schema.WITHIN`).
 
     Returns:
-        The rows of the table `jobs` with columns of `CELL`, runs (their number), alone (whether no run shared
-        a batched program with other runs), steps and examples (totals of all runs; null if a run ended
+        The rows of the table `jobs` with columns of `CELL`, runs (their number), unbatched (whether no run
+        shared a batched program with other runs), steps and examples (totals of all runs; null if a run ended
         early), and `{phase}_seconds` for each of `PHASES`, whose sum is total_seconds.
     """
     # If runs do not stop at a threshold, a run that reached its target continues to its last step.
@@ -49,7 +49,7 @@ def final_jobs(study: StudyPlan, tables: Tables) -> pl.DataFrame:
         cells=pl.struct(CELL).n_unique(),
         runs=pl.len().cast(pl.Int64),
         settings=pl.len() / pl.col("seed").n_unique(),
-        alone=(pl.col("bundle_lanes") == 1).all(),
+        unbatched=(pl.col("bundle_lanes") == 1).all(),
         steps=if_all_complete.then(pl.col("steps").sum()),
         examples=if_all_complete.then(pl.col("steps").sum() * batch),
         charged=pl.col("charged").sum(),
@@ -112,7 +112,7 @@ def paces(problem: StudyProblem) -> pl.DataFrame:
     compiled = timings.filter(phase="compile").group_by(CELL).agg(compile=pl.col("seconds").median())
     steps = step_seconds(timings).unique(CELL, keep="last", maintain_order=True)
     timed = steps.select(*CELL, each="median").join(compiled, on=list(CELL), how="left")
-    jobs = problem.of(final_jobs(problem.study, problem.tables)).filter("alone").drop_nulls("steps")
+    jobs = problem.of(final_jobs(problem.study, problem.tables)).filter("unbatched").drop_nulls("steps")
     spent = pl.col("step_seconds") + pl.col("waiting_seconds").fill_null(0)
     from_jobs = jobs.group_by(CELL).agg(
         each=(spent / pl.col("steps")).median(), compile=(pl.col("compile_seconds") / pl.col("runs")).median()

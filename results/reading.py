@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -10,10 +10,11 @@ from typing import Any
 import polars as pl
 from polars.exceptions import PanicException, PolarsError
 
+from curvebench.paths import TABLES as TABLES_FOLDER
 from curvebench.results.schema import OPTIONAL, TABLES
 from curvebench.spec.errors import InputError
 from curvebench.spec.method import IDENTITY
-from curvebench.spec.sets import SUMS
+from curvebench.spec.sets import PLAN, SUMS
 
 DAMAGE = (PolarsError, PanicException)  # exceptions that polars raises for a damaged file
 MAX_LISTED = 5  # maximum number of runs that an error message about an ambiguous name lists
@@ -21,7 +22,7 @@ MAX_LISTED = 5  # maximum number of runs that an error message about an ambiguou
 
 def table_files(folder: Path, table: str) -> list[Path]:
     """Return the files of a table: the file in the folder itself, or if there is none, the files in all
-    folders below it, sorted by name.
+    folders below it, sorted by name, without those of older definitions of a study (`newest`).
 
     Raises:
         InputError: when there is no such folder or no such file.
@@ -29,12 +30,35 @@ def table_files(folder: Path, table: str) -> list[Path]:
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; run snakemake, which writes it")
     file = folder / f"{table}.parquet"
-    files = [file] if file.is_file() else sorted(folder.rglob(file.name))
+    below = () if file.is_file() else (path.parent for path in folder.rglob(file.name))
+    files = [file] if file.is_file() else [path / file.name for path in newest(below)]
     if not files:
         raise InputError(
             f"{folder}: holds no {file.name}, nor does a folder below; run snakemake, which writes it"
         )
     return files
+
+
+def newest(folders: Iterable[Path]) -> list[Path]:
+    """Return the folders without those of older definitions of a study, sorted by name.
+
+    The merged tables of a study lie in `tables/STUDY.SCALE.HASH`, and the hash changes with everything that
+    decides them. Planning a study writes the file `plan.json` in this folder, even if nothing has to be run.
+    Of the folders with one study and scale, the one with the latest plan is kept. Thus the newest definition
+    is the one that the user asked for last, also after undoing a change of the study. All other folders are
+    kept.
+    """
+    latest = {}
+    for folder in sorted(folders, key=_time_of_planning):
+        is_merged = folder.absolute().parent.name == TABLES_FOLDER.name
+        latest[folder.with_suffix("") if is_merged else folder] = folder
+    return sorted(latest.values())
+
+
+def _time_of_planning(folder: Path) -> float:
+    """Return the time of the plan in a folder of tables; without a plan, the time of the folder."""
+    plan = folder / PLAN
+    return (plan if plan.exists() else folder).stat().st_mtime
 
 
 def files_of(location: Path | Sequence[Path], table: str) -> list[Path]:

@@ -278,6 +278,14 @@ def test_the_reference_of_optimizers_is_what_the_command_prints(capsys: pytest.C
     assert (ROOT / "docs/reference/optimizers.md").read_text() == capsys.readouterr().out
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_rows_of_tables_have_a_cell_in_every_column(page: Path):
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        # A bar without a backslash ends a cell; the site drops what follows the last column.
+        assert len({len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()}) == 1, table
+
+
 def test_the_seconds_of_published_jobs_are_those_of_their_tables(capsys: pytest.CaptureFixture[str]):
     main(["tables", "seconds", str(ROOT / "results/published")])
     assert capsys.readouterr().out in (ROOT / "docs/performance.md").read_text(), "curvebench tables seconds"

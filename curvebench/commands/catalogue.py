@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from curvebench.commands.command import JSON, STUDIES, argument, command, print_json
+from curvebench.commands.command import JSON, STUDIES, argument, command, print_json, print_left_out
 from curvebench.spec.errors import InputError, no_beginning
 from curvebench.spec.sources import sources
 
@@ -31,7 +31,9 @@ def list_names(args: Namespace) -> None:
     """
     if args.names and args.markdown:
         raise InputError("--markdown prints a whole page: leave the names out")
-    content = _selected(catalogue(args.studies), args.names)
+    broken: dict[str, str] = {}
+    content = _selected(catalogue(args.studies, broken), args.names)
+    print_left_out(broken)
     if args.json:
         print_json(content)
         return
@@ -80,15 +82,17 @@ def _matching(entries: Any, names: Sequence[str]) -> Any:
     }
 
 
-def catalogue(study_folder: Path) -> dict[str, Any]:
+def catalogue(study_folder: Path, broken: dict[str, str]) -> dict[str, Any]:
     """Return everything that study files can name, and the studies themselves, in plain JSON types.
+
+    Args:
+        study_folder: folder of the study files.
+        broken: a dictionary to which the reason is added for each study, entry point and file of property
+            claims that cannot be used; it is left out.
 
     Returns:
         The sections of the catalogue, such as `workloads`, `optimizers` and `bases`, by name. A section is a
         list of names, or a mapping from names to descriptions, settings and options.
-
-    Raises:
-        InputError: when a study of the folder is invalid.
     """
     from curvebench.backends import BACKENDS
     from curvebench.optimizers.bases import bases
@@ -98,8 +102,8 @@ def catalogue(study_folder: Path) -> dict[str, Any]:
 
     # Load all update rules and workloads before any study, so that a broken module is reported once, and not
     # once for each study that uses it.
-    rules, problems = known(RULES), known(WORKLOADS)
-    studies = read_studies(study_folder)
+    rules, problems = known(RULES, broken), known(WORKLOADS, broken)
+    studies = read_studies(study_folder, broken=broken)
     claims = {
         claim.id: {**_attributes(claim, "sentence", "source"), "study": study.name}
         for study in studies
@@ -107,7 +111,7 @@ def catalogue(study_folder: Path) -> dict[str, Any]:
     }
     property_claims = {
         name: {**_attributes(claim, "sentence", "source"), "checked in": file_of(module)}
-        for name, (module, claim) in claims_by_id().items()
+        for name, (module, claim) in claims_by_id(broken=broken).items()
     }
     return {
         "workloads": {

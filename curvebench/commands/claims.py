@@ -10,7 +10,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from curvebench.commands.command import JSON, SCALE, argument, command, print_json
+from curvebench.commands.command import JSON, SCALE, argument, command, print_json, print_left_out
 from curvebench.paths import SITE
 from curvebench.spec.errors import InputError, by_reason, no_beginning, unknown
 
@@ -32,10 +32,12 @@ def check(args: Namespace) -> None:
     from curvebench.property_checks.checks import DEFAULT_SCALE, claims_by_id
     from curvebench.stages import check_jobs
 
-    valid = {name: claim for name, (_, claim) in claims_by_id().items()}
+    broken: dict[str, str] = {}
+    valid = {name: claim for name, (_, claim) in claims_by_id(broken=broken if args.claims else None).items()}
+    print_left_out(broken)
     for name in args.claims:
         if name not in valid:
-            advice = [text for claim, (_, text) in _how_decided().items() if claim == name]
+            advice = [text for claim, (_, text) in _how_decided({}).items() if claim == name]
             raise InputError(*advice or [unknown("benchmarks/claims", "property claim", name, valid)])
     claims = [valid[name] for name in dict.fromkeys(args.claims)] or list(valid.values())
     checked_at = [scale for claim in valid.values() for check in claim.checks for scale in check.instances]
@@ -62,11 +64,15 @@ def _matches(name: str, claim: str, source: str) -> bool:
     return claim.startswith(name) or source.startswith(name)
 
 
-def _how_decided() -> dict[str, tuple[str, str]]:
+def _how_decided(broken: dict[str, str]) -> dict[str, tuple[str, str]]:
     """Return, by claim id, the source of the claim and a sentence with the command that decides it.
 
-    The mapping is empty if a study or a property claim is invalid, because the command can print verdicts
-    without this advice.
+    The mapping is empty if ids of claims are used twice, because the command can print verdicts without this
+    advice.
+
+    Args:
+        broken: a dictionary to which the reason is added for each study and file of property claims that
+            cannot be used.
     """
     from curvebench.planning.studies.reading import read_studies
     from curvebench.property_checks.checks import claims_by_id, file_of
@@ -78,12 +84,12 @@ def _how_decided() -> dict[str, tuple[str, str]]:
                 claim.source,
                 f"{claim.id}: runs of {study.path} decide it; {runs}{claim.id}{_at_scale(study, claim)}",
             )
-            for study in read_studies()
+            for study in read_studies(broken=broken)
             for claim in study.claims
         }
         by_checks = {
             name: (claim.source, f"{name}: checks of {file_of(module)} decide it; {checks}{name}")
-            for name, (module, claim) in claims_by_id().items()
+            for name, (module, claim) in claims_by_id(broken=broken).items()
         }
     except InputError:
         return {}
@@ -122,13 +128,15 @@ def verdicts(args: Namespace) -> None:
         print(as_json(selected) if args.json else as_text(selected, details=bool(args.claims)))
     elif not args.claims:
         print("The report has no claim.")
-    how_decided, errors = _how_decided() if undecided else {}, []
+    broken: dict[str, str] = {}
+    how_decided, errors = _how_decided(broken) if undecided else {}, []
     for name in undecided:
         advice = [text for claim, (source, text) in how_decided.items() if _matches(name, claim, source)]
         if advice:
             print("\n".join(advice), file=sys.stderr)
         else:
             errors.append(no_beginning(name, [*(verdict.id for verdict in listing), *how_decided]))
+    print_left_out(broken)
     if errors:
         raise InputError("\n".join(errors))
 

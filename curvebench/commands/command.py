@@ -9,8 +9,9 @@ from __future__ import annotations
 import inspect
 import json
 import re
+import sys
 from argparse import ArgumentTypeError, Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from math import isfinite, nan
@@ -137,3 +138,8 @@ STUDY_NAMES = argument(
 def print_json(content: Any) -> None:
     """Print a value as JSON."""
     print(json.dumps(content, indent=1))
+
+
+def print_left_out(broken: Mapping[str, str]) -> None:
+    """Print on standard error the reasons why studies, packages or files cannot be used."""
+    print("".join(f"left out: {reason}\n" for reason in broken.values()), end="", file=sys.stderr)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from curvebench.loading import LoadedResults
     from curvebench.planning.model_comparison import ComparisonPlan
     from curvebench.planning.studies.study import Study
-    from curvebench.reports.boards.model_comparison import ModelComparison
+    from curvebench.reports.boards.model_comparison import ModelResults
 
 SECONDS = {"s": 1, "min": 60, "h": 3600}
 
@@ -216,7 +216,7 @@ class ComparedModel:
     status: int
     label: str
     metric: str
-    comparison: ModelComparison
+    comparison: ModelResults
     tables: LoadedResults
     page: Path
 
@@ -260,12 +260,11 @@ def _defined_in(item: Any) -> tuple[str, str]:
 
 def _stored(data: Any, results: Path, label: str, split: str) -> Path:
     from curvebench.interop.models import store
-    from curvebench.interop.torch_model import examples
     from curvebench.planning.model_comparison import study_file
 
     path = study_file(label, results).with_name(f"{split}.npz").resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
-    store(examples(data), path)
+    store(data, path)
     return path
 
 

@@ -8,7 +8,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from curvebench.commands.command import JSON, SCALE, STUDIES, STUDY_NAMES, argument, command, print_json
+from curvebench.commands.command import (
+    JSON,
+    SCALE,
+    STUDIES,
+    STUDY_NAMES,
+    argument,
+    command,
+    print_json,
+    print_left_out,
+)
 from curvebench.spec.definitions import path_of
 from curvebench.spec.errors import InputError, Problems, by_reason
 from curvebench.spec.sets import SUMS
@@ -37,8 +46,10 @@ def check(args: Namespace) -> None:
 
     # Load all workloads first, so that a broken module is reported before the studies that use it.
     WORKLOADS.own()
-    _check_rules(known(RULES))
-    all_studies = read_studies(args.studies, args.names)
+    broken: dict[str, str] = {}
+    _check_rules(known(RULES, broken))
+    print_left_out(broken)
+    all_studies = read_studies(args.studies, args.names, {} if args.names else None)
     studies = [
         study
         for study in all_studies
@@ -287,7 +298,7 @@ def estimate(args: Namespace) -> None:
         --backend: backend to estimate, jax or torch; may be repeated (default: all that a study uses)
     """
     limit_threads(1)
-    from curvebench.stages.estimating import HEAD, ROUGH, Cost, described, estimates, line, studies_on_cpu
+    from curvebench.stages.estimating import CAVEATS, HEAD, Cost, described, estimates, line, studies_on_cpu
 
     studies, skipped = studies_on_cpu(_plan_of(args, args.scale, args.backend))
     if args.json:
@@ -301,5 +312,5 @@ def estimate(args: Namespace) -> None:
             print(HEAD)
         costs.append(cost)
         print(line(planned.study.name, cost), flush=True)
-    print(line("total", sum(costs, Cost())), "", *ROUGH, sep="\n")
+    print(line("total", sum(costs, Cost())), "", *CAVEATS, sep="\n")
     print("".join(f"skipped {names}: {reason}\n" for names, reason in by_reason(skipped)), end="")

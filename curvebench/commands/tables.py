@@ -1,11 +1,73 @@
-"""`curvebench tables`: merge tables of jobs, export tables as CSV, and print how jobs spent their time."""
+"""`curvebench clean`, which removes outdated tables, and `curvebench tables`: merge tables of jobs, export
+tables as CSV, and print how jobs spent their time.
+"""
 
 from __future__ import annotations
 
+import shutil
 from argparse import Namespace
 from pathlib import Path
 
-from curvebench.commands.command import argument, command
+from curvebench.commands.command import RESULTS_FOLDER, argument, command
+
+
+@command(
+    "clean",
+    RESULTS_FOLDER,
+    argument("--runs", action="store_true"),
+    argument("--remove", action="store_true"),
+)
+def clean(args: Namespace) -> None:
+    """List the results of older definitions of studies with their sizes, or remove them.
+
+    The newest definition of a study at a scale is the one that Snakemake planned last. Its results stay, and
+    so do the newest finished ones. Tables and figures of older definitions are listed; they can be made again
+    from their runs, without computing a run.
+
+    Args:
+        --runs: include the runs of older definitions, which would be computed again if a change of a study
+            were undone
+        --remove: remove the folders (default: list them only)
+    """
+    total = 0
+    for folder in older_results(args.results, args.runs):
+        size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        print(f"{size / 1e6:10.2f} MB  {folder}")
+        total += size
+        if args.remove:
+            shutil.rmtree(folder)
+    print(f"{total / 1e6:10.2f} MB  {'removed' if args.remove else 'in all; --remove removes these folders'}")
+
+
+def older_results(results: Path, runs: bool) -> list[Path]:
+    """Return the folders in the results folder that belong to older definitions of studies.
+
+    Args:
+        results: the results folder.
+        runs: whether to include the folders of jobs.
+
+    Raises:
+        InputError: when the plan of a study is damaged.
+        OSError: when `runs` is set and the list of the jobs of a study is missing.
+    """
+    from curvebench.results.reading import newest
+    from curvebench.spec.plan import read_plan
+    from curvebench.spec.sets import PLAN
+
+    tables = [*(results / "tables").glob("*.*.*")]
+    finished = [folder for folder in tables if (folder / "runs.parquet").exists()]
+    kept = {*newest(tables), *newest(finished)}
+    plans = {folder: read_plan(folder) for folder in kept if (folder / PLAN).exists()}
+    used = {study.figures.name for plan in plans.values() for study in plan.studies}
+    older = {*tables} - kept
+    for folder in plans:
+        found = [*(results / "figures").glob(f"{folder.stem}.*")]
+        if runs:
+            jobs = results / "specs" / f"{folder.stem}.tables{folder.suffix}.txt"
+            used |= {Path(job).name for job in jobs.read_text().splitlines()}
+            found += (results / "runs" / folder.stem.replace(".", "/")).glob("*/*.*.*")
+        older |= {*found}
+    return sorted(folder for folder in older if folder.name not in used)
 
 
 @command(

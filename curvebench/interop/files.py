@@ -134,7 +134,7 @@ def with_packages(module: str) -> list[str]:
     return [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
 
 
-def error_at(error: Exception, path: Path) -> str:
+def error_at(error: BaseException, path: Path) -> str:
     """Return a message for an exception: its type, its text, and the line of a user's file that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if Path(frame.filename) == path]

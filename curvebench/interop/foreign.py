@@ -519,7 +519,7 @@ def _load(locator: str) -> Any:
         module = load_file(path) if at.is_file else import_module(at.module)
     except InputError:
         raise
-    except Exception as error:  # a module may raise any exception when it is imported
+    except (Exception, SystemExit) as error:  # a module may raise any exception when it is imported
         raise InputError(f"{locator}: {at.module} cannot be imported ({error_at(error, path)})") from error
     if not hasattr(module, at.name):
         raise InputError(f"{locator}: {at.module} has no {at.name!r}{nearest(at.name, dir(module))}")

@@ -11,11 +11,12 @@ backend only (`Workload.backend`).
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import random as python_random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cache, cached_property
 from importlib import import_module
@@ -242,13 +243,15 @@ class Functions(NamedTuple):
 class Library(Protocol):
     """What differs between PyTorch and JAX; `torch_model` and `jax_model` are the implementations."""
 
-    def arguments(self, file: ModelFile, name: str) -> Mapping[str, Any]:
-        """Return the defaults of the arguments with which a model is constructed, by name."""
+    def constructor(self, file: ModelFile, name: str) -> tuple[Callable[..., Any], Collection[str]]:
+        """Return the class or function that constructs a model, and the names of those of its arguments that
+        are no settings, such as a key of random numbers.
+        """
 
-    def examples(self, data: Any) -> Examples:
-        """Return data that a user gives, such as a data set of PyTorch or nested arrays, as examples."""
+    def flatten(self, data: Any) -> tuple[list[Any], Any]:
+        """Return the leaves of nested data, and their structure."""
 
-    def initial(self, file: ModelFile, name: str, arguments: Mapping[str, Any], seed: int) -> Initial:
+    def initial(self, model: UserModel, seed: int) -> Initial:
         """Construct a model whose initial parameters are drawn with a seed."""
 
     def functions(self, model: UserModel) -> Functions:
@@ -259,7 +262,7 @@ class Library(Protocol):
         """
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class UserModel:
     """A model with its data for given settings.
 
@@ -305,7 +308,7 @@ class UserModel:
     def initial(self, seed: int) -> Initial:
         """Return the model whose initial parameters are drawn with a seed."""
         with attributed(self.name or "init", self.file.path):
-            return self.library.initial(self.file, self.name, self.arguments, seed)
+            return self.library.initial(self, seed)
 
     @cached_property
     def roles(self) -> dict[str, Role]:
@@ -329,6 +332,54 @@ def _function(file: ModelFile, settings: Settings, key: str) -> Any:
     return function
 
 
+def require_number(path: Path, name: str, value: Any) -> None:
+    """Check that a loss or a metric is one number, as an array of the library.
+
+    Raises:
+        InputError: if it is something else.
+    """
+    shape = getattr(value, "shape", None)
+    if shape is None or tuple(shape):
+        described = type(value).__name__ if shape is None else f"an array of shape {tuple(shape)}"
+        raise InputError(f"{path}: {name}: returns {described}; return one number, such as a mean")
+
+
+def require_metrics(model: UserModel, values: Mapping[str, Any]) -> None:
+    """Check that the loss and the metrics that settings declare are returned, and are numbers.
+
+    Raises:
+        InputError: if one is missing, not declared, or no number.
+    """
+    if unequal := {*values} ^ {"loss", *model.names}:
+        raise InputError(
+            f"{model.file.path}: metrics: {', '.join(sorted(unequal))} is returned or declared, but not "
+            "both; name every metric under maximize or minimize"
+        )
+    for name, value in values.items():
+        require_number(model.file.path, name, value)
+
+
+def _defaults(function: Callable[..., Any], given: Collection[str]) -> dict[str, Any]:
+    """Return the defaults of the arguments of a class or function, apart from those that are given.
+
+    The default of an argument without one, or whose default is no plain value, is None; such an argument is
+    passed only if a study gives it.
+    """
+    is_class = isinstance(function, type)
+    # A metaclass may hide the arguments in the signature of the class.
+    parameters = [*inspect.signature(function.__init__ if is_class else function).parameters.values()]
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    items = [item for item in parameters[is_class:] if item.kind not in variadic and item.name not in given]
+    return {item.name: _plain_or_none(item.default) for item in items}
+
+
+def _plain_or_none(value: Any) -> Any:
+    try:
+        return json.loads(json.dumps(value))
+    except TypeError:
+        return None
+
+
 def library_of(locator: str) -> Library:
     """Return the functions of the library of a model; the library is imported."""
     module = import_module(f"curvebench.interop.{location(locator).library}_model")
@@ -347,8 +398,8 @@ def _examples(locator: str, text: str, split: str) -> Examples:
     def made(seed: int) -> Examples:
         with global_seed(seed):
             if text.endswith(STORED_DATA):
-                return library.examples(_loaded(file.path.parent / text))
-            return library.examples(file.evaluated(text, split))
+                return examples_of(loaded(file.path.parent / text), library)
+            return examples_of(file.evaluated(text, split), library)
 
     with attributed(f"{split}: {text}", file.path):
         first, second = made(0), made(1)
@@ -362,25 +413,91 @@ def _examples(locator: str, text: str, split: str) -> Examples:
     return first
 
 
-def store(arrays: Any, path: Path) -> None:
-    """Store the data of a split, a mapping, a sequence or a single array, in a file that `train` may name."""
-    items = dict(arrays) if isinstance(arrays, Mapping) else arrays
-    if isinstance(items, Mapping):
-        np.savez(path, allow_pickle=False, **items)
-    elif isinstance(items, Sequence):
-        np.savez(path, *items, allow_pickle=False)
+def store(data: Any, path: Path) -> None:
+    """Store the data of a split in a file that the setting `train` may name.
+
+    Args:
+        data: a data set with a length and an index, a mapping or sequence of arrays whose first axis counts
+            examples, or a single array.
+        path: path of the file, which ends in `.npz`.
+    """
+    arrays = getattr(data, "tensors", data)  # the arrays of a TensorDataset of PyTorch
+    if not isinstance(arrays, Mapping | Sequence) and not hasattr(arrays, "shape"):
+        items = [arrays[number] for number in range(len(arrays))]
+        if isinstance(items[0], Mapping):
+            arrays = {name: np.stack([item[name] for item in items]) for name in items[0]}
+        elif isinstance(items[0], Sequence):
+            arrays = [np.stack(column) for column in zip(*items, strict=True)]
+        else:
+            arrays = np.stack(items)
+    if isinstance(arrays, Mapping):
+        np.savez(path, allow_pickle=False, **arrays)
+    elif isinstance(arrays, Sequence):
+        np.savez(path, *arrays, allow_pickle=False)
     else:
-        np.savez(path, allow_pickle=False, **{ONLY: items})
+        np.savez(path, allow_pickle=False, **{ONLY: arrays})
 
 
-def _loaded(path: Path) -> Any:
-    """Return what `store` has stored: a mapping by name, a tuple, or a single array."""
+def loaded(path: Path) -> Any:
+    """Return the arrays that `store` has stored: a mapping by name, a tuple, or a single array."""
     with np.load(path) as file:
         arrays = dict(file)
     if arrays.keys() == {ONLY}:
         return arrays[ONLY]
     unnamed = arrays.keys() == {f"arr_{number}" for number in range(len(arrays))}
     return tuple(arrays.values()) if unnamed else arrays
+
+
+def examples_of(data: Any, library: Library) -> Examples:
+    """Return a data set with a length and an index, or nested arrays whose first axis counts examples.
+
+    Raises:
+        TypeError: if `data` is something else.
+    """
+    data = getattr(data, "tensors", data)  # the arrays of a TensorDataset of PyTorch
+    leaves, structure = library.flatten(data)
+    if not leaves or (leaves[0] is data and not hasattr(data, "shape")):
+        if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
+            raise TypeError("is no data set with a length and an index, and no arrays")
+        source = _Source(data, library)
+        _, structure = library.flatten(data[0])
+        size = sum(array.nbytes for array in source.fetch(0, None).values())
+        if size * len(data) > MAX_RESIDENT_BYTES:
+            return Examples(source, structure)
+        items = [source.fetch(number, None) for number in range(len(data))]
+        return Examples({name: np.stack([item[name] for item in items]) for name in items[0]}, structure)
+    arrays = _arrays(leaves)
+    if len({array.shape[:1] for array in arrays.values()} | {()}) != 2:
+        raise TypeError("has arrays whose first axes, which count examples, differ")
+    return Examples(arrays, structure)
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A data set of a user as a `DataSource`. Examples are not augmented, since data must not change."""
+
+    items: Any
+    library: Library
+    notes: list[str] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def fetch(self, number: int, generator: np.random.Generator | None) -> Mapping[str, np.ndarray]:
+        return _arrays(self.library.flatten(self.items[number])[0])
+
+    def placeholder(self, is_training: bool) -> Mapping[str, np.ndarray]:
+        return self.fetch(0, None)
+
+
+def _arrays(leaves: Sequence[Any]) -> dict[str, np.ndarray]:
+    """Return tensors, arrays or numbers as arrays by number, real numbers in float64."""
+    arrays = {str(number): np.asarray(leaf) for number, leaf in enumerate(leaves)}
+    if others := [array.dtype.name for array in arrays.values() if array.dtype.kind not in "fiub"]:
+        raise TypeError(f"has {others[0]}; examples consist of arrays of numbers")
+    return {
+        name: array.astype(np.float64) if array.dtype.kind == "f" else array for name, array in arrays.items()
+    }
 
 
 def _example(split: Split, number: int) -> list[np.ndarray]:
@@ -445,7 +562,7 @@ def model_workload(locator: str) -> Workload:
     """
     library, name = library_of(locator), location(locator).name
     file = ModelFile.of(locator)
-    defaults = library.arguments(file, name)
+    defaults = _defaults(*library.constructor(file, name))
     if taken := sorted(defaults.keys() & SETTINGS.keys()):
         raise InputError(
             f"{file.path}: {name}: {', '.join(taken)} is a setting of every model; rename the argument"

@@ -8,9 +8,7 @@ the loss have a rule for it, else one after another, by ordinary automatic diffe
 from __future__ import annotations
 
 import copy
-import inspect
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,18 +16,17 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.data import Dataset, IterableDataset, TensorDataset, default_collate
 
 from curvebench.interop.models import (
-    MAX_RESIDENT_BYTES,
     SEEDS,
-    Examples,
     Functions,
     Initial,
     ModelFile,
     UserModel,
     attributed,
     global_seed,
+    require_metrics,
+    require_number,
 )
 from curvebench.spec.errors import InputError
 from curvebench.workloads.workload import placeholder_of
@@ -54,87 +51,19 @@ TRIAL_EXAMPLES = 4  # number of examples in the trial of a loss
 PREFIX = "model."  # names of the model's arrays in the module that calls loss and metrics
 
 
-def arguments(file: ModelFile, name: str) -> Mapping[str, Any]:
-    """Return the defaults of the arguments of a class of modules, or of a function that returns a module.
-
-    The default of an argument without one, or whose default is no plain value, is None; such an argument is
-    passed only if a study gives it.
-    """
+def constructor(file: ModelFile, name: str) -> tuple[Callable[..., Any], Collection[str]]:
+    """Return a class of modules, or a function that returns a module; all its arguments are settings."""
     if not name:
         raise InputError(f"{file.locator}: add the name of the model: {file.locator}:NAME")
     made = file.named(name, "model")
     if not callable(made):
         raise InputError(f"{file.path}: {name} is neither a class of modules nor a function that returns one")
-    parameters = inspect.signature(made).parameters.values()
-    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return {item.name: _plain(item.default) for item in parameters if item.kind not in variadic}
+    return made, ()
 
 
-def _plain(value: Any) -> Any:
-    try:
-        return json.loads(json.dumps(value))
-    except TypeError:
-        return None
-
-
-class _Source:
-    """A data set of PyTorch that is too large for memory, as a `DataSource`."""
-
-    def __init__(self, dataset: Any) -> None:
-        self.dataset = dataset
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-    def fetch(self, number: int, generator: np.random.Generator | None) -> Mapping[str, np.ndarray]:
-        """Return the arrays of an example. It is not augmented, since data must not change."""
-        leaves = pytree.tree_leaves(default_collate([self.dataset[number]]))
-        return {name: array[0] for name, array in _arrays(leaves).items()}
-
-    def placeholder(self, is_training: bool) -> Mapping[str, np.ndarray]:
-        """Return the arrays of the first example."""
-        return self.fetch(0, None)
-
-    notes: list[str] = []  # noqa: RUF012 (a protocol asks for it)
-
-
-def examples(data: Any) -> Examples:
-    """Return a data set of PyTorch, or nested tensors or arrays whose first axis counts examples.
-
-    Raises:
-        TypeError: if `data` is something else.
-    """
-    if isinstance(data, IterableDataset) or not (isinstance(data, Dataset) or pytree.tree_leaves(data)):
-        raise TypeError("is no data set with a length and an index, and no arrays")
-    if isinstance(data, TensorDataset):
-        data = data.tensors
-    if not isinstance(data, Dataset):
-        leaves, structure = pytree.tree_flatten(data)
-        arrays = _arrays([torch.as_tensor(leaf) for leaf in leaves])
-        if len({array.shape[:1] for array in arrays.values()}) != 1 or () in {
-            a.shape for a in arrays.values()
-        }:
-            raise TypeError("has arrays whose first axes, which count examples, differ")
-        return Examples(arrays, structure)
-    count = len(data)
-    first = default_collate([data[0]])
-    structure = pytree.tree_structure(first)
-    size = sum(array.nbytes for array in _arrays(pytree.tree_leaves(first)).values())
-    if size * count > MAX_RESIDENT_BYTES:
-        return Examples(_Source(data), structure)
-    leaves = pytree.tree_leaves(default_collate([data[number] for number in range(count)]))
-    return Examples(_arrays(leaves), structure)
-
-
-def _arrays(leaves: list[Any]) -> dict[str, np.ndarray]:
-    """Return tensors as arrays by number, real numbers in float64."""
-    arrays = {}
-    for number, leaf in enumerate(leaves):
-        if not isinstance(leaf, torch.Tensor) or leaf.is_complex():
-            raise TypeError(f"has {type(leaf).__name__}; examples consist of tensors and numbers")
-        tensor = leaf.detach()
-        arrays[str(number)] = (tensor.double() if tensor.is_floating_point() else tensor).numpy()
-    return arrays
+def flatten(data: Any) -> tuple[list[Any], Any]:
+    """Return the leaves of nested data, and their structure."""
+    return pytree.tree_flatten(data)
 
 
 @contextmanager
@@ -145,25 +74,26 @@ def _seed(seed: int) -> Iterator[None]:
         yield
 
 
-def _module(file: ModelFile, name: str, arguments: Mapping[str, Any], seed: int) -> torch.nn.Module:
+def _module(model: UserModel, seed: int) -> torch.nn.Module:
     with _seed(seed):
-        module = file.named(name, "model")(**arguments)
+        module = model.file.named(model.name, "model")(**model.arguments)
     if not isinstance(module, torch.nn.Module):
-        raise InputError(f"{file.path}: {name} returns {type(module).__name__}; return a torch.nn.Module")
+        returned = type(module).__name__
+        raise InputError(f"{model.file.path}: {model.name} returns {returned}; return a torch.nn.Module")
     return module
 
 
-def initial(file: ModelFile, name: str, arguments: Mapping[str, Any], seed: int) -> Initial:
+def initial(model: UserModel, seed: int) -> Initial:
     """Construct a module under a seed.
 
     Parameters that do not require a gradient belong to the state, like buffers. A parameter that several
     layers share occurs once, under its first name.
     """
-    module = _module(file, name, arguments, seed)
+    module = _module(model, seed)
     named = dict(module.named_parameters())
     trained = {key: param for key, param in named.items() if param.requires_grad}
     if not trained:
-        raise InputError(f"{file.path}: {name} has no parameter that requires a gradient")
+        raise InputError(f"{model.file.path}: {model.name} has no parameter that requires a gradient")
     others = {key: param for key, param in named.items() if key not in trained}
     return Initial(
         {key: _array(param) for key, param in trained.items()},
@@ -229,7 +159,7 @@ def functions(model: UserModel) -> Functions:
     Raises:
         InputError: if the loss is no scalar, or the metrics are not those that the settings declare.
     """
-    module = _module(model.file, model.name, model.arguments, 0)
+    module = _module(model, 0)
     structure = model.examples["train"].structure
 
     def measured(network: torch.nn.Module, batch: Any) -> dict[str, Any]:
@@ -272,26 +202,13 @@ def functions(model: UserModel) -> Functions:
     draws = False
     with attributed("loss", model.file.path), _seed(0), _Watch() as watch:
         value, _, _ = loss(None, params, state, batch, {})
-        if not isinstance(value, torch.Tensor) or value.shape:
-            raise InputError(
-                f"{model.file.path}: loss: returns {_described(value)}; return one number, a mean"
-            )
+        require_number(model.file.path, "loss", value)
         value.backward()
     with attributed("metrics", model.file.path), watch, _seed(0), torch.no_grad():
         values = evaluate(None, params, state, batch)
-    if unequal := {*values} ^ {"loss", *model.names}:
-        raise InputError(
-            f"{model.file.path}: metrics: {', '.join(sorted(unequal))} is returned or declared, but not "
-            "both; name every metric under maximize or minimize"
-        )
+    require_metrics(model, values)
     draws = watch.draws
     return Functions(loss, evaluate, draws, not draws and _maps(loss, evaluate, params, state, batch))
-
-
-def _described(value: Any) -> str:
-    return (
-        f"a tensor of shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
-    )
 
 
 def _single(dtype: np.dtype[Any]) -> torch.dtype:

@@ -46,6 +46,7 @@ from curvebench.spec import job as job_specs
 from curvebench.spec import plan as plans
 from curvebench.spec.errors import InputError, Problems, by_reason, nearest, unknown
 from curvebench.spec.method import BasisSpec, Method, OptimizerSpec, WorkloadSpec, methods
+from curvebench.spec.sets import PLAN
 from curvebench.spec.study import Scale
 from curvebench.spec.tuning import Tuning
 from curvebench.workloads.data import FOLDER_VARIABLE
@@ -65,7 +66,6 @@ PACKAGES = {
     job_specs.HOST: ("jax", "jaxlib", "numpy"),
     ALL: ("jax", "jaxlib", "numpy", "torch"),
 }
-SHOWN = "plan.json"  # file name, in the folder of the site, of a copy of the plan that the site shows
 
 # Packages that decide the results of parity and property checks, in addition to optimizers and workloads.
 EXECUTION = tuple(
@@ -84,7 +84,9 @@ REPORTS_CODE = ("curvebench/spec/*.*", "reports/**/*.py", "reports/templates/**/
 # --- selection of studies ------------------------------------------------------------------------
 
 
-def _select(studies: tuple[Study, ...], claims: Iterable[str], config: Config) -> tuple[Study, ...]:
+def _select(
+    studies: tuple[Study, ...], claims: Iterable[str], broken: Mapping[str, str], config: Config
+) -> tuple[Study, ...]:
     """Return the requested studies.
 
     A study that only repeats claims of other studies (tests them once more under changed circumstances) is
@@ -94,11 +96,15 @@ def _select(studies: tuple[Study, ...], claims: Iterable[str], config: Config) -
     Args:
         studies: all studies of the folder.
         claims: ids of the property claims, which the user may request too.
+        broken: reason why a study, or a file of property claims, cannot be used, by name.
         config: the configuration.
 
     Raises:
-        InputError: if there is no study or claim of a requested name, or no study has the scale.
+        InputError: if a requested study cannot be used, there is no study or claim of a requested name, or no
+            study has the scale.
     """
+    if reasons := [reason for name, reason in broken.items() if name in (config.studies or broken)]:
+        raise InputError("\n".join(reasons))
     by_name = {claim.id: study for study in studies for claim in study.claims}
     by_name |= {study.name: study for study in studies}
     valid = [*by_name, *claims]
@@ -107,7 +113,8 @@ def _select(studies: tuple[Study, ...], claims: Iterable[str], config: Config) -
             owner = f"{config.study_folder} (or benchmarks/claims)"
             message = f"{owner} has no study or claim {name!r}{nearest(name, valid)}"
             names = ", ".join(study.name for study in studies)
-            raise InputError(f"--config studies: {message} (studies: {names}; claims: curvebench list)")
+            message = f"--config studies: {message} (studies: {names}; claims: curvebench list)"
+            raise InputError("\n".join([message, *broken.values()]))
     selected = {by_name[name].name for name in config.studies if name in by_name}
     if not any(config.scale in study.scales for study in studies):
         requested = [study for study in studies if study.name in selected] or studies
@@ -189,7 +196,7 @@ class RunSelection:
                 and self.workloads[0] in spec.workloads
             )
         assert isinstance(spec, job_specs.RunsSpec)
-        if not (self.one_run_per_job == spec.alone and spec.rounds[0] < self.rounds[0]):
+        if not (self.one_run_per_job == spec.single_run and spec.rounds[0] < self.rounds[0]):
             return False
         if self.workloads[0] not in spec.workloads:
             return False
@@ -366,9 +373,9 @@ class Planner:
                 tuning=tuning,
                 rounds=share.rounds,
                 tuning_seeds=share.tuning_seeds,
-                alone=share.one_run_per_job,
-                setting=share.setting,
-                compared=self._compared(optimizer, share.bases) if share.seeds else (),
+                single_run=share.one_run_per_job,
+                setting_index=share.setting,
+                compared_bases=self._compared(optimizer, share.bases) if share.seeds else (),
                 claim_rules=self.study.rules if share.seeds else {},
                 **self._common(backend, (optimizer,), share, read),
                 **self._training(backend),
@@ -488,7 +495,7 @@ def _gathered(spec: job_specs.JobSpec) -> list[str]:
     for m jobs would need n m edges in Snakemake's graph; with the file there are n + m. For other jobs the
     result is empty.
     """
-    single = isinstance(spec, job_specs.RunsSpec) and spec.alone
+    single = isinstance(spec, job_specs.RunsSpec) and spec.single_run
     return [stage for stage in spec.upstream if single and stage != "bases"]
 
 
@@ -597,6 +604,8 @@ class Plan:
         report: the report plan, which is the content of the site.
         kernels: files in which asv has stored kernel times.
         archive_figures: folder of the figures of published sets.
+        broken: reason why a study, or a file of property claims, that is not requested cannot be used, by
+            name.
     """
 
     config: Config
@@ -605,6 +614,7 @@ class Plan:
     report: plans.ReportPlan
     kernels: tuple[Path, ...]
     archive_figures: Path
+    broken: dict[str, str]
 
     @cached_property
     def figures(self) -> dict[Path, tuple[plans.ReportPlan, tuple[str, ...]]]:
@@ -647,9 +657,9 @@ class Plan:
             *inputs.tables_in(job.folder for job in self.extra_jobs),
             *map(str, self.figures),
         )
-        made_of = {_hash_of(folder): tables for folder, (_, tables) in self.figures.items()}
+        files_of = {_hash_of(folder): tables for folder, (_, tables) in self.figures.items()}
         for study in self.studies:
-            made_of[_hash_of(study.plan.tables)] = tuple(inputs.tables_in(job.folder for job in study.jobs))
+            files_of[_hash_of(study.plan.tables)] = tuple(inputs.tables_in(job.folder for job in study.jobs))
         jobs = {job.spec.hash: inputs.SnakemakeJob.of(job.spec) for job in self.jobs}
         for job in self.jobs:
             spec, files = job.spec, []
@@ -660,16 +670,16 @@ class Plan:
                 files.append(f"{self.config.results}/{gathered}")
                 description = f"{len(runs)} runs are there, the first of them {runs[0].spec.description}"
                 jobs[hash_] = inputs.SnakemakeJob(description=description)
-                made_of[hash_] = tuple(inputs.tables_in(run.folder for run in runs))
+                files_of[hash_] = tuple(inputs.tables_in(run.folder for run in runs))
             direct = (run.folder for run in job.upstream if run.spec.stage not in _gathered(spec))
-            made_of[spec.hash] = (*files, *inputs.tables_in(direct))
+            files_of[spec.hash] = (*files, *inputs.tables_in(direct))
         return inputs.SnakemakeInputs(
             summary=self.summary(),
             config=self.config,
             report_path=str(self.report_path),
             site_inputs=site_inputs,
             jobs=jobs,
-            made_of=made_of,
+            input_files=files_of,
         )
 
     def summary(self) -> str:
@@ -694,11 +704,12 @@ class Plan:
 
     @property
     def left_out(self) -> list[str]:
-        """Lines of text on the skipped studies and property claims, one line for each reason."""
+        """Lines of text on the skipped or broken studies and property claims, one line for each reason."""
         checks = self.report.checks
         claims = {claim.id: claim.missing for claim in (checks.claims if checks else ())}
         studies = {study.name: study.reason for study in self.report.skipped}
-        return [f"skipped {names}: {reason}" for names, reason in by_reason(studies | claims)]
+        left_out = by_reason(studies | claims | self.broken)
+        return [f"skipped {names}: {reason}" for names, reason in left_out]
 
 
 def _jobs(jobs: Sequence[PlannedJob]) -> str:
@@ -710,7 +721,7 @@ def _remarks(jobs: Iterable[PlannedJob]) -> Iterator[str]:
     """Yield remarks on a study's jobs: workloads with a job for each run, and the number of jobs on GPUs."""
     specs = [job.spec for job in jobs]
     runs = [spec for spec in specs if isinstance(spec, job_specs.RunsSpec)]
-    separate = {spec.workloads[0].name: None for spec in runs if spec.alone}
+    separate = {spec.workloads[0].name: None for spec in runs if spec.single_run}
     if separate:
         yield f"each run of {' and '.join(separate)} a job of its own"
     on_gpus = sum(spec.device != "cpu" for spec in specs)
@@ -738,10 +749,11 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
     scale, results = config.scale, config.results
     tree = SourceTree(root)
     reports_code, results_code = _code(root, REPORTS_CODE), _code(root, RESULTS_CODE)
-    claims = _checked_claims(names, config, root)
-    studies = _with_seeds(read_studies(config.study_folder, () if config.repeats else names), config)
+    broken: dict[str, str] = {}
+    claims = _checked_claims(names, config, root, broken)
+    studies = _with_seeds(read_studies(config.study_folder, () if config.repeats else names, broken), config)
     _check_ids(studies, claims)
-    for study in _select(studies, claims, config):
+    for study in _select(studies, claims, broken, config):
         reason = _why_skipped(study, config)
         if reason is not None:
             skipped.append(study.skipped(scale, reason))
@@ -778,9 +790,9 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
         ),
     )
     if not names:
-        census = _census(config, studies, claims, set(_decided(report)))
+        census = _census(config, studies, claims, broken, set(_decided(report)))
         report = report.model_copy(update={"census": census})
-    return Plan(config, tuple(planned), extra_jobs, report, kernels, archive_figures)
+    return Plan(config, tuple(planned), extra_jobs, report, kernels, archive_figures, broken)
 
 
 def _decided(plan: plans.ReportPlan) -> Iterator[str]:
@@ -794,6 +806,7 @@ def _census(
     config: Config,
     studies: Iterable[Study],
     checked: Mapping[str, tuple[str, PropertyClaim]],
+    broken: Collection[str],
     decided: Collection[str],
 ) -> tuple[plans.UnrunClaim, ...]:
     """Return all claims that neither this plan nor a published set decides.
@@ -805,6 +818,7 @@ def _census(
         config: the configuration.
         studies: all studies.
         checked: module and property claim, by id of the claim.
+        broken: studies and files of property claims that cannot be used, and may have claims of the census.
         decided: ids of the claims that are decided.
 
     Raises:
@@ -821,7 +835,7 @@ def _census(
     }
     by_id |= {name: unrun(claim, study=file_of(module)) for name, (module, claim) in checked.items()}
     for claim in config.census():
-        if claim not in by_id:
+        if claim not in by_id and not broken:
             path = config.study_folder.parent / CENSUS
             raise InputError(f"{path}: {unknown('curvebench', 'claim', claim, by_id)}")
     return tuple(claim for claim in by_id.values() if claim.id not in decided)
@@ -861,8 +875,12 @@ def _shown_claims(checks: Mapping[str, PlannedJob], config: Config, code: Sequen
     return described.model_copy(update={"figures": figures})
 
 
-def _checked_claims(names: Sequence[str], config: Config, root: Path) -> dict[str, tuple[str, PropertyClaim]]:
+def _checked_claims(
+    names: Sequence[str], config: Config, root: Path, broken: dict[str, str]
+) -> dict[str, tuple[str, PropertyClaim]]:
     """Return module and property claim by id of the claim, for all property claims.
+
+    The reason why a module cannot be used is added to `broken`.
 
     If all names that the user requested are names of study files, the result is empty and no module of claims
     is imported, so that a broken module does not matter.
@@ -870,7 +888,7 @@ def _checked_claims(names: Sequence[str], config: Config, root: Path) -> dict[st
     files = {path.stem for path in config.study_folder.glob("*.yaml")}
     if names and files.issuperset(names):
         return {}
-    return claims_by_id(root / FOLDER.relative_to(ROOT))
+    return claims_by_id(root / FOLDER.relative_to(ROOT), broken)
 
 
 def _check_ids(studies: Iterable[Study], claims: Mapping[str, tuple[str, PropertyClaim]]) -> None:
@@ -956,7 +974,9 @@ def _code(root: Path, patterns: Iterable[str]) -> str:
 def write_specs(plan: Plan) -> None:
     """Write the specification files of all jobs, the report plan, and the inputs for Snakemake.
 
-    Existing files are not written again, because Snakemake compares modification times.
+    Existing files are not written again, because Snakemake compares modification times. The exception is the
+    plan of a study next to its tables, which no rule reads: its time says when the study was planned last in
+    this form (`curvebench.results.reading.newest`).
 
     Raises:
         InputError: if the results folder cannot be written to; raised before anything is computed.
@@ -971,12 +991,16 @@ def write_specs(plan: Plan) -> None:
     for study in plan.studies:
         folders = "".join(f"{job.folder}\n" for job in study.jobs)
         files[specs / f"{study.plan.tables.stem}.tables.{_hash_of(study.plan.tables)}.txt"] = folders
+    scale, studies = plan.config.scale, [study.plan for study in plan.studies]
+    described = {
+        study.tables / PLAN: plans.ReportPlan(scale=scale, studies=(study,)).to_json() for study in studies
+    }
     try:
-        for folder in (specs, plan.config.site):
+        for folder in (specs, plan.config.site, *(study.tables for study in studies)):
             folder.mkdir(parents=True, exist_ok=True)
             tempfile.TemporaryFile(dir=folder).close()  # this call fails if an existing folder is read-only
-        write_texts({path: text for path, text in files.items() if not path.exists()})
-        rendered = plan.config.site / SHOWN
+        write_texts(described | {path: text for path, text in files.items() if not path.exists()})
+        rendered = plan.config.site / PLAN
         if not rendered.exists() or rendered.read_text() != files[plan.report_path]:
             # The site is missing or shows another plan. It is rendered if one of its inputs is newer.
             os.utime(plan.report_path)

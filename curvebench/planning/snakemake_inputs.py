@@ -78,7 +78,7 @@ class SnakemakeJob(Document):
         if not isinstance(spec, TrainingSpec):
             return cls(description=spec.description, mem_mb=GPU_MB if gpu else OTHER_MB, gpu=gpu)
         memory = GPU_MB if gpu else PROCESS_MB + (spec.bundle_memory_bytes >> 20)
-        minutes = SINGLE_RUN_MINUTES if isinstance(spec, RunsSpec) and spec.alone else TRAINING_MINUTES
+        minutes = SINGLE_RUN_MINUTES if isinstance(spec, RunsSpec) and spec.single_run else TRAINING_MINUTES
         return cls(description=spec.description, mem_mb=memory, gpu=gpu, minutes=minutes)
 
 
@@ -106,8 +106,8 @@ class SnakemakeInputs(Document):
         site_inputs: files that the site shows: merged tables and figures of all studies, kernel times,
             parity, and property checks with their figures.
         jobs: jobs, and gathered runs, by their hashes.
-        made_of: input files of a job, of gathered runs, of merged tables, or of figures, by the hash in the
-            path of its output.
+        input_files: input files of a job, of gathered runs, of merged tables, or of figures, by the hash in
+            the path of its output.
     """
 
     summary: str
@@ -115,7 +115,7 @@ class SnakemakeInputs(Document):
     report_path: str
     site_inputs: tuple[str, ...]
     jobs: dict[str, SnakemakeJob]
-    made_of: dict[str, tuple[str, ...]]
+    input_files: dict[str, tuple[str, ...]]
 
     def to_json(self) -> str:
         """Return the text of the file that job processes read."""
@@ -165,7 +165,7 @@ class SnakemakeInputs(Document):
 
     def inputs(self, wildcards: Wildcards) -> tuple[str, ...]:
         """Return the input files of a job, of gathered runs, of merged tables, or of figures."""
-        return self.made_of[wildcards.hash]
+        return self.input_files[wildcards.hash]
 
     def description(self, wildcards: Wildcards) -> str:
         """Return the description of a job, or of gathered runs, for messages."""

@@ -82,7 +82,7 @@ def located(name: str) -> str:
     except InputError:
         raise
     # Importing a user's file can raise any exception.
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(f"{match['path']}: cannot be imported ({error_at(error, path)})") from error
     if item not in defined and RULES.constant in defined:
         return f"{path}:{item}" if item else str(path)
@@ -158,5 +158,4 @@ def _chosen(study: StudyFile, path: Path, problems: Sequence[str]) -> list[Named
 
 def _written(workload: NamedItem) -> dict[str, Any]:
     """Return an entry of a study's workloads in the form that study files have."""
-    label = {"label": workload.label} if workload.label else {}
-    return {workload.name: {**workload.options, **label}}
+    return {workload.name: workload.options | ({"label": workload.label} if workload.label else {})}

@@ -22,7 +22,7 @@ import numpy as np
 from curvebench.property_checks.searching import nearest
 from curvebench.results import verdicts as recorded
 from curvebench.spec.definitions import path_of
-from curvebench.spec.errors import InputError
+from curvebench.spec.errors import InputError, put_aside
 
 PACKAGE = "curvebench.benchmarks.claims"
 FOLDER = Path(__file__).resolve().parents[2].joinpath(*PACKAGE.split("."))
@@ -299,18 +299,25 @@ def claims_of(module: str) -> tuple[PropertyClaim, ...]:
     return claims
 
 
-def claims_by_id(folder: Path | None = None) -> dict[str, tuple[str, PropertyClaim]]:
+def claims_by_id(
+    folder: Path | None = None, broken: dict[str, str] | None = None
+) -> dict[str, tuple[str, PropertyClaim]]:
     """Return the claims of all modules, each with the name of its module, by id of the claim.
 
     Args:
         folder: folder of the modules; by default benchmarks/claims.
+        broken: a dictionary to which the reason is added, by file, for each module that is left out because
+            it cannot be imported or defines no claims. If it is None, such a module is an error.
 
     Raises:
-        InputError: as `claims_of`, and if two modules use the same id.
+        InputError: as `claims_of` unless `broken` is given, and if two modules use the same id.
     """
     claims: dict[str, tuple[str, PropertyClaim]] = {}
     for module in modules(folder):
-        for claim in claims_of(module):
+        defined: tuple[PropertyClaim, ...] = ()
+        with put_aside(broken, file_of(module)):
+            defined = claims_of(module)
+        for claim in defined:
             first, _ = claims.setdefault(claim.id, (module, claim))
             if claims[claim.id][1] is not claim:
                 raise InputError(

@@ -63,7 +63,7 @@ class Kind:
             defined = getattr(load(), self.constant, without)
         except InputError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise InputError(
                 f"{where}: cannot be loaded ({type(error).__name__}: {error}); fix it"
             ) from error

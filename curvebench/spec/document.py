@@ -179,25 +179,25 @@ def _explained(error: Mapping[str, Any], model: type[BaseModel], owner: str, nou
     kind, location = error["type"], _written(error["loc"], raw)
     location += error["loc"][-1:] if kind == "missing" else ()
     key = dotted(location)
+    tag = error.get("ctx", {}).get("discriminator", "").strip("'")
     if kind == "extra_forbidden":
-        parent = location[:-1]
-        valid = [field.alias or name for name, field in _fields(model, error["loc"][:-1])]
+        valid = valid_keys(model, error["loc"][:-1])
         if (name := NEW_NAMES.get(str(location[-1]))) in valid:
             return f"{key}: is now called {name}; rename it, or all such keys by curvebench convert FILE"
-        return f"{key}: {unknown(dotted(parent) or owner, noun, location[-1], valid)}"
+        return f"{key}: {unknown(dotted(location[:-1]) or owner, noun, location[-1], valid)}"
     if kind == "union_tag_invalid":
-        context = error["ctx"]
-        name = context["discriminator"].strip("'")
-        valid = context["expected_tags"].replace("'", "").split(", ")
-        return f"{key}.{name}: {unknown(owner, name, context['tag'], valid)}"
+        valid = error["ctx"]["expected_tags"].replace("'", "").split(", ")
+        return f"{key}.{tag}: {unknown(owner, tag, error['ctx']['tag'], valid)}"
     if kind == "union_tag_not_found":
-        name = error["ctx"]["discriminator"].strip("'")
-        tags = [get_args(field.annotation) for key, field in _fields(model, error["loc"]) if key == name]
-        valid = list(itertools.chain(*tags))
-        return f"{dotted((*location, name))}: is missing; give one of {', '.join(valid)}"
+        values = [get_args(field.annotation) for key, field in _fields(model, error["loc"]) if key == tag]
+        return f"{dotted((*location, tag))}: is missing; give one of {', '.join(itertools.chain(*values))}"
     if kind == "missing":
         return f"{key}: is missing; add it"
+    if kind in ("model_type", "model_attributes_type"):
+        keys = ", ".join(valid_keys(model, error["loc"]))
+        return f"{key}: {reprlib.repr(error['input'])} is no mapping; give keys and values (valid: {keys})"
     reason = error["msg"].removeprefix("Value error, ").removeprefix(f"{key}: ")
+    reason = reason.replace("a valid dictionary", "keys and values").replace("a valid tuple", "a list")
     value = "" if kind == "value_error" else f"{reprlib.repr(error['input'])}: "
     return f"{key}: {value}{reason}".removeprefix(": ")
 
@@ -226,6 +226,18 @@ def dotted(location: tuple[str | int, ...]) -> str:
     """Format a location: `("scales", "quick", "claims", 0)` becomes `scales.quick.claims[0]`."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
     return text.removeprefix(".")
+
+
+def valid_keys(model: type[BaseModel], location: tuple[str | int, ...] = ()) -> list[str]:
+    """Return the keys that a file may have in the mapping at a location of a document.
+
+    Args:
+        model: class of the document.
+        location: keys and indices, and the names that pydantic gives to members of unions.
+    """
+    fields = _fields(model, location)
+    keys = (getattr(field.validation_alias, "choices", [field.alias or name]) for name, field in fields)
+    return list(dict.fromkeys(itertools.chain(*keys)))
 
 
 def _fields(model: type[BaseModel], location: tuple[str | int, ...]) -> list[tuple[str, FieldInfo]]:

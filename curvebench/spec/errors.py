@@ -84,6 +84,22 @@ class Problems:
             raise InputError("\n".join(self.lines))
 
 
+@contextmanager
+def put_aside(broken: dict[str, str] | None, name: str) -> Iterator[None]:
+    """Record an InputError that the `with` block raises, and continue after the block.
+
+    Args:
+        broken: a dictionary to which the error's message is added; None to raise the error.
+        name: key of the message in the dictionary, such as the name of a file.
+    """
+    try:
+        yield
+    except InputError as error:
+        if broken is None:
+            raise
+        broken[name] = str(error)
+
+
 # A message that suggests a name lists all valid names too if they are at most this many.
 MAX_LISTED = 40
 # A text of fewer letters is too short to be taken for the beginning of a name.

@@ -144,11 +144,11 @@ class RunsSpec(TrainingSpec):
             follows the last tuning round. Rounds that are not listed are made by upstream jobs.
         tuning_seeds: seeds of the tuning rounds.
         settings: hyperparameter settings of the job's only round; None for the settings of the protocol.
-        alone: whether the job makes a single run; in the final round, the runs of a single seed.
-        setting: for a job that makes a single tuning run, index of its setting among the settings of the
-            round; None for other jobs.
-        compared: labels of bases in which claims compare the method. In these bases, final runs are made at
-            every setting that other tuning seeds may choose
+        single_run: whether the job makes a single run; in the final round, the runs of a single seed.
+        setting_index: for a job that makes a single tuning run, index of its setting among the settings of
+            the round; None for other jobs.
+        compared_bases: labels of bases in which claims compare the method. In these bases, final runs are
+            made at every setting that other tuning seeds may choose
             (`curvebench.results.tuning.TuningOutcome.candidate_settings`).
         claim_rules: hash of the decision rule of each claim when the final runs were planned. The job's hash
             does not depend on it: a rule that changes later is reported as changed, but repeats no run.
@@ -159,9 +159,9 @@ class RunsSpec(TrainingSpec):
     rounds: tuple[int, ...]
     tuning_seeds: tuple[int, ...] = ()
     settings: tuple[dict[str, float], ...] | None = None
-    alone: bool = False
-    setting: int | None = None
-    compared: tuple[str, ...] = ()
+    single_run: bool = False
+    setting_index: int | None = None
+    compared_bases: tuple[str, ...] = ()
     claim_rules: dict[str, str] = Field(default={})
 
     @property
@@ -188,18 +188,18 @@ class RunsSpec(TrainingSpec):
 
     def tries(self, number: int) -> int:
         """Return the number of settings that a round runs on each workload; it is 1 in the final round."""
-        return 1 if self.alone or number == self.final_round else self.tuning.rounds[number]
+        return 1 if self.single_run or number == self.final_round else self.tuning.rounds[number]
 
     @property
     def description(self) -> str:
         """Name of the job in messages: label of its optimizer; for a job that makes a single run, method,
         workload, setting and seed.
         """
-        if not self.alone:
+        if not self.single_run:
             return super().description
         parts = [f"{Method(super().description, self.bases[0].label).label} on {self.workloads[0].name}"]
-        if self.setting is not None:
-            parts += [f"tuning round {self.rounds[0] + 1}, setting {self.setting + 1}"]
+        if self.setting_index is not None:
+            parts += [f"tuning round {self.rounds[0] + 1}, setting {self.setting_index + 1}"]
         return ", ".join([*parts, f"seed {self._seed}"])
 
     @property
@@ -207,11 +207,11 @@ class RunsSpec(TrainingSpec):
         """Last part of the job's paths: optimizer, backend and hash; for a job that makes a single run also
         workload, basis, round, setting and seed.
         """
-        if not self.alone:
+        if not self.single_run:
             return super().name
         parts = [super().description, self.workloads[0].name, self.bases[0].label]
-        if self.setting is not None:
-            parts += [f"round{self.rounds[0] + 1}", f"setting{self.setting + 1}"]
+        if self.setting_index is not None:
+            parts += [f"round{self.rounds[0] + 1}", f"setting{self.setting_index + 1}"]
         # Other code splits the name at its dots, so the first part must not contain a dot.
         text = re.sub(r"[^\w-]", "_", "-".join([*parts, f"seed{self._seed}"]))
         return f"{text}.{self.backend}.{self.hash}"
@@ -307,11 +307,11 @@ def upstream_folder(results: Path, spec: JobSpec, stage: str, hash_: str) -> Pat
     return folders[0]
 
 
-def estimated_at(alone: bool, backend: str, device: str) -> tuple[str, str]:
+def estimated_at(separate_jobs: bool, backend: str, device: str) -> tuple[str, str]:
     """Return the backend and device on which the bases of a workload are estimated.
 
-    If each run of the workload is a job of its own (`alone`), because a run takes a GPU for hours, bases are
-    estimated on the backend and device of the runs. Otherwise they are estimated once for all backends, on
-    the host.
+    If each run of the workload is a job of its own (`separate_jobs`), because a run takes a GPU for hours,
+    bases are estimated on the backend and device of the runs. Otherwise they are estimated once for all
+    backends, on the host.
     """
-    return (backend, device) if alone and device != "cpu" else (HOST, "cpu")
+    return (backend, device) if separate_jobs and device != "cpu" else (HOST, "cpu")

@@ -458,7 +458,7 @@ def read_yaml(path: Path, kind: str, document: type[documents.Document]) -> dict
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from error
     if not isinstance(raw, dict):
-        keys = ", ".join(document.model_fields)
+        keys = ", ".join(documents.valid_keys(document))
         raise InputError(f"{path}: not {kind}: the file must hold keys and values (keys: {keys})")
     return raw
 

@@ -159,15 +159,15 @@ def summary(claim: PropertyClaim, scale: str, checked: Checked) -> dict[str, Any
     If a subclaim could not be measured, there are no verdicts.
     """
     rows = [row for row in checked.rows if row.claim == claim.id]
-    parts = []
-    for part in claim.checks:
-        measured = [row for row in rows if (row.part, row.variant) == (part.part, part.variant)]
-        failed = (claim.id, part.part, part.variant) in checked.errors
-        parts.append(
+    subclaims = []
+    for check in claim.checks:
+        measured = [row for row in rows if (row.part, row.variant) == (check.part, check.variant)]
+        failed = (claim.id, check.part, check.variant) in checked.errors
+        subclaims.append(
             {
-                "part": part.part,
-                "variant": part.variant,
-                "source": part.source,
+                "subclaim": check.part,
+                "variant": check.variant,
+                "source": check.source,
                 "instances": len({row.instance for row in measured}),
                 "seconds": sum({row.instance: row.seconds for row in measured}.values()),
                 "failed": failed,
@@ -180,8 +180,8 @@ def summary(claim: PropertyClaim, scale: str, checked: Checked) -> dict[str, Any
         "sentence": claim.sentence,
         "source": claim.source,
         "scale": scale,
-        "verdicts": {} if any(part["failed"] for part in parts) else verdicts(claim, rows),
-        "parts": parts,
+        "verdicts": {} if any(subclaim["failed"] for subclaim in subclaims) else verdicts(claim, rows),
+        "subclaims": subclaims,
     }
 
 
@@ -199,18 +199,18 @@ def lines(summaries: Iterable[Mapping[str, Any]]) -> list[str]:
     """Format summaries as text: a line per subclaim with its worst measure, then a line per verdict."""
     texts = []
     for claim in summaries:
-        for part in claim["parts"]:
+        for row in claim["subclaims"]:
             words = {None: "inconclusive", True: "holds", False: "misses"}
-            verdict = "not measured" if part["failed"] else words[part["holds"]]
-            worst = f" ({_worst(part)})" if part["worst"] else ""
-            texts.append(f"{claim['claim']}: {_name(part['part'], part['variant'])}: {verdict}{worst}")
+            verdict = "not measured" if row["failed"] else words[row["holds"]]
+            worst = f" ({_worst(row)})" if row["worst"] else ""
+            texts.append(f"{claim['claim']}: {_name(row['subclaim'], row['variant'])}: {verdict}{worst}")
         for variant, verdict in claim["verdicts"].items():
             texts.append(f"{claim['claim']}: {_name('all parts', variant)}: {verdict}")
     return texts
 
 
-def _worst(part: Mapping[str, Any]) -> str:
-    measure = part["worst"]
+def _worst(subclaim: Mapping[str, Any]) -> str:
+    measure = subclaim["worst"]
     tolerance = f" ± {measure['tolerance']:.2g}" if measure["tolerance"] else ""
     compared = f"{measure['value']:.6g} {measure['relation']} {measure['limit']:.6g}{tolerance}"
-    return f"worst of {part['instances']} instances: {measure['quantity']}: {compared}"
+    return f"worst of {subclaim['instances']} instances: {measure['quantity']}: {compared}"

@@ -41,13 +41,13 @@ NOTHING_ELSE: dict[str, Any] = {
     "targets": {},
     "tuning_seeds": (),
     "claim_rules": {},
-    "alone": False,
-    "setting": None,
-    "compared": (),
+    "single_run": False,
+    "setting_index": None,
+    "compared_bases": (),
 }
 NO_NAMES: dict[str, Any] = {"study": "estimate", "scale": "any", "sources": {}, "versions": {}}
 ON_GPU = "it has jobs on a GPU, whose cost is not estimated"
-ROUGH = (
+CAVEATS = (
     "With n jobs side by side: process time over n, at least the longest job.",
     f"{STEPS} steps of at most {MAX_LANES} runs, measured on one thread of this machine as it is now;",
     "work that comes more rarely is not in it, and jobs side by side take longer.",
@@ -252,7 +252,7 @@ def described(
         ],
         "total": asdict(sum((cost for _, cost in costs), Cost())),
         "skipped": dict(skipped),
-        "rough": list(ROUGH),
+        "caveats": list(CAVEATS),
     }
 
 

@@ -150,7 +150,7 @@ def _settings_of(
     interrupted = tuned.clear() if job.keep_failed else tuned.filter(missing())
     incomplete = set(interrupted["basis"])
     outcomes = tuning_results.tuning_outcomes(tuned, judge)
-    of_job = slice(None) if spec.setting is None else slice(spec.setting, spec.setting + 1)
+    of_job = slice(None) if spec.setting_index is None else slice(spec.setting_index, spec.setting_index + 1)
 
     def settings_of(basis: str) -> Sequence[Mapping[str, float]]:
         tuning_basis = tuning.tuning_basis(basis)
@@ -160,7 +160,7 @@ def _settings_of(
         if number < spec.final_round:
             return tuning.settings(number, generator(spec.study, tuning.protocol), outcome)[of_job]
         assert outcome is not None
-        settings = outcome.candidate_settings if basis in spec.compared else (outcome.chosen,)
+        settings = outcome.candidate_settings if basis in spec.compared_bases else (outcome.chosen,)
         return [dict(zip(tuning.names, setting, strict=True)) for setting in settings]
 
     return settings_of
@@ -401,7 +401,7 @@ class _CellRun:
 
     @property
     def _is_single(self) -> bool:
-        return self.job.runs.alone
+        return self.job.runs.single_run
 
     def _reporter(self, lanes: Lanes, steps: int) -> Callable[[int], None]:
         """Return a function that reports the number of steps done to the journal and the progress bar."""

@@ -66,7 +66,7 @@ def is_for_workers(spec: Mapping[str, Any]) -> bool:
     Args:
         spec: the content of the job's spec file.
     """
-    short_on_cpu = spec["device"] == "cpu" and not spec.get("alone")
+    short_on_cpu = spec["device"] == "cpu" and not spec.get("single_run")
     return short_on_cpu and all(source.startswith(OWN_CODE) for source in spec["sources"])
 
 

@@ -251,7 +251,7 @@ class StepEvaluation:
             draws=draw,
             examples=next(iter(batch.values())).shape[0],
             derivatives=self.derivatives,
-            alone=single,
+            unbatched=single,
         )
 
 

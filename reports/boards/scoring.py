@@ -48,14 +48,14 @@ class Rules:
     """Rules by which runs become scores.
 
     Args:
-        about: description of the rules in one sentence.
+        description: the rules in one sentence.
         columns: columns that a table of runs must have.
         prepare: function that reduces the table to one time per submission, workload and study. It raises
             ValueError if the table is unsuitable.
         paired: whether studies with the same name are the same problem instances for all submissions.
     """
 
-    about: str
+    description: str
     columns: tuple[str, ...]
     prepare: Callable[[pl.DataFrame], PreparedRuns]
     paired: bool
@@ -166,14 +166,14 @@ def _plain(runs: pl.DataFrame) -> PreparedRuns:
 
 RULES: Mapping[str, Rules] = {
     "algoperf-v05": Rules(
-        about="AlgoPerf 0.5, external tuning: the fastest trial of a study in evaluations, medians over "
-        "studies, held-out variants (Dahl et al., arXiv:2306.07179)",
+        "AlgoPerf 0.5, external tuning: the fastest trial of a study in evaluations, medians over studies, "
+        "held-out variants (Dahl et al., arXiv:2306.07179)",
         columns=tuple(name for name in TYPES if name != "seconds"),
         prepare=_algoperf,
         paired=False,
     ),
     "plain": Rules(
-        about="one time a study, medians over studies; studies of one name are the same problem instances",
+        "one time a study, medians over studies; studies of one name are the same problem instances",
         columns=("submission", "workload", "study", "seconds"),
         prepare=_plain,
         paired=True,
@@ -258,7 +258,7 @@ def score_file(path: Path, name: str) -> Scores:
     """
     rules = RULES.get(name)
     if rules is None:
-        choices = "; ".join(f"{name}: {rules.about}" for name, rules in RULES.items())
+        choices = "; ".join(f"{name}: {rules.description}" for name, rules in RULES.items())
         raise InputError(f"--rules: {name!r} is none of {choices}")
     runs = read_runs(path, rules)
     try:
@@ -282,7 +282,7 @@ def as_json(scores: Scores) -> str:
         row["workloads"] = {time.pop("workload"): time for time in times.drop("submission").to_dicts()}
     content = {
         "rules": scores.rules,
-        "about": rules.about,
+        "description": rules.description,
         "limit": LIMIT,
         "points": POINTS,
         "level": LEVEL,
@@ -298,5 +298,4 @@ def as_text(scores: Scores) -> str:
     """Format the scores for people: the rules, then a line for each submission, the best submission first."""
     solved = scores.ratios.filter(pl.col("workload").is_in(scores.workloads)).group_by("submission")
     counts = dict(solved.agg(pl.col("ratio").count()).iter_rows())
-    description = RULES[scores.rules].about
-    return text_of("scores", scores=scores, about=description, points=POINTS, solved=counts)
+    return text_of("scores", scores=scores, rules=RULES[scores.rules], points=POINTS, solved=counts)

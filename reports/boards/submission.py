@@ -197,7 +197,6 @@ def _problems(board: Board, row: MethodRow, chosen: Mapping[str, dict[str, Any]]
         best = (min if column.study.direction == "minimize" else max)(medians, key=medians.__getitem__)
         median, best_median = medians[row.method], medians[best]
         tuned, lost = chosen[column.workload], entry.diverged.successes == entry.diverged.count
-        at_edge = tuned["at_edge"] and not lost
         yield ProblemResult(
             column.workload,
             median,
@@ -208,8 +207,19 @@ def _problems(board: Board, row: MethodRow, chosen: Mapping[str, dict[str, Any]]
             entry.value.count,
             entry.evaluations.median if entry.evaluations else math.inf,
             None if lost else tuned["learning_rate"],
-            ("lowest" if tuned["learning_rate"] <= tuned["least"] else "highest") if at_edge else None,
+            None if lost else edge_of(tuned),
         )
+
+
+def edge_of(tuned: Mapping[str, Any]) -> Edge | None:
+    """Return the end of the range of learning rates tried that tuning chose; None if it chose neither end.
+
+    Args:
+        tuned: row of `chosen_rates`.
+    """
+    if not tuned["at_edge"]:
+        return None
+    return "lowest" if tuned["learning_rate"] <= tuned["least"] else "highest"
 
 
 def hopeless(runs: pl.DataFrame, named: str, method: str) -> str | None:

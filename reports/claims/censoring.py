@@ -9,7 +9,7 @@ with which pages and the terminal show them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ from curvebench.reports.formatting import plain, ratio_writer, signed
 from curvebench.reports.statistics.decisions import Question
 from curvebench.reports.statistics.paired import Direction, Effect, effect_for, paired_values
 from curvebench.reports.statistics.ranks import NEGLIGIBLE, tied
-from curvebench.results.intervals import MedianInterval, median_interval
+from curvebench.results.intervals import LEVEL, MedianInterval, median_interval
 from curvebench.spec.plan import StudyPlan
 
 # The sign test of whether gains are above 0, however small they are.
@@ -223,7 +223,11 @@ def exponential(logarithm: float) -> float:
 
 
 def bounds_of(
-    effects: Bounds, effect: Effect, as_seen: Callable[[float], float], unknown_words: tuple[str, str]
+    effects: Bounds,
+    effect: Effect,
+    as_seen: Callable[[float], float],
+    unknown_words: tuple[str, str],
+    level: float = LEVEL,
 ) -> EffectBounds:
     """Return bounds of the median effect over pairs, and of its confidence interval.
 
@@ -234,8 +238,9 @@ def bounds_of(
             for logarithms of ratios.
         unknown_words: texts shown in place of the median and of the interval if nothing is known of the
             effect.
+        level: nominal coverage of the interval.
     """
-    ends = (median_interval(values) for values in effects)
+    ends = (median_interval(values, level) for values in effects)
     floor, ceiling = (
         MedianInterval(as_seen(end.median), as_seen(end.low), as_seen(end.high), end.level, end.count)
         for end in ends
@@ -257,12 +262,14 @@ class PairedEffect(EffectBounds):
         ties: number of pairs whose two values are known and tie.
         p_value: one-sided p-value of the sign test that the treated method is better. Ties and pairs whose
             winner is unknown count against the treated method, so that this is the largest possible p-value.
+        gains: bounds of the gain of each pair, as `paired_gains` returns them.
     """
 
     wins: int
     losses: int
     ties: int
     p_value: float
+    gains: Bounds = field(repr=False, compare=False)
 
     @property
     def open(self) -> int:
@@ -277,6 +284,7 @@ def paired_effect(
     effect: Effect,
     unknown_words: tuple[str, str],
     negligible: float = 0.0,
+    level: float = LEVEL,
 ) -> PairedEffect:
     """Compare pairs of values, of which some may be known only by bounds.
 
@@ -287,15 +295,17 @@ def paired_effect(
         unknown_words: texts shown in place of the median and of the interval if nothing is known of the
             effect.
         negligible: relative difference up to which a pair is a tie.
+        level: nominal coverage of the interval.
     """
     gains = paired_gains(treated, control, direction, effect, negligible)
     as_seen = exponential if effect == "ratio" else float
     return PairedEffect(
-        **vars(bounds_of(paired_effects(treated, control, effect), effect, as_seen, unknown_words)),
+        **vars(bounds_of(paired_effects(treated, control, effect), effect, as_seen, unknown_words, level)),
         wins=int((gains.low > 0).sum()),
         losses=int((gains.high < 0).sum()),
         ties=int(((gains.low == 0) & (gains.high == 0)).sum()),
         p_value=ANY_GAIN.p_value(gains.low),
+        gains=gains,
     )
 
 
@@ -309,12 +319,15 @@ def unknown_words(stop: float | None, undecided: str = "both stopped") -> tuple[
     return undecided, f"at {plain(stop)}" if stop is not None else ""
 
 
-def effect_by_seed(study: StudyPlan, values: pl.DataFrame, treated: str, control: str) -> PairedEffect | None:
+def effect_by_seed(
+    study: StudyPlan, values: pl.DataFrame, treated: str, control: str, level: float = LEVEL
+) -> PairedEffect | None:
     """Compare two methods seed by seed on the headline metric of a study.
 
     Args:
         values: runs on one workload and backend with the column `value` that `study_values` adds.
         treated, control: labels of the two methods.
+        level: nominal coverage of the interval.
 
     Returns:
         The comparison, or None if the methods share no seed.
@@ -327,4 +340,4 @@ def effect_by_seed(study: StudyPlan, values: pl.DataFrame, treated: str, control
     # The values of all methods decide whether pairs are compared by ratio or by difference.
     # If only these two methods decided, some pairs of methods could be compared by ratio and others not.
     effect = effect_for(values["value"].to_numpy(), study.direction)
-    return paired_effect(first, second, study.direction, effect, unknown_words(stop), NEGLIGIBLE)
+    return paired_effect(first, second, study.direction, effect, unknown_words(stop), NEGLIGIBLE, level)

@@ -331,12 +331,8 @@ class TargetSteps(Quantity):
         metric, target = self.condition.metric, self.condition.target
         if target is None:
             return measures.steps_to_target(runs, metric)
-        value = pl.col("value").fill_nan(None)
-        reached = value <= target if self.direction == "minimize" else value >= target
-        evaluated = recorded(self.tables, runs, metric).filter(reached)
-        first = evaluated.group_by("run").agg(first=pl.col("step").min())
-        joined = runs.join(first, on="run", how="left", maintain_order="left")
-        return measures.cost_until(joined, pl.col("first"), ~missing(), measures.RUN_STEPS).drop("first")
+        curves = recorded(self.tables, runs, metric)
+        return measures.cost_to_value(runs, curves, target, self.direction, "steps")
 
 
 class ConvergenceSeconds(Quantity):

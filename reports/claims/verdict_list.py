@@ -32,7 +32,7 @@ HEADS = ("claim", "verdict", "estimate [interval]", "p", "seeds", "why")
 # Attributes of `ClaimVerdict`, and keys of the JSON output, whose name differs from the column of `claims`.
 NAMES = {"claim": "id", "p_value": "p"}
 # Keys of the texts of a comparison: median effect, its interval, and the effects that the claim accepts.
-IN_WORDS = ("shown", "range", "asks")
+IN_WORDS = ("estimate_text", "interval_text", "accepted_range")
 Rows = Sequence[Mapping[str, Any]]
 
 

@@ -68,8 +68,8 @@ def comparison(row: Row, condition: Condition) -> dict[str, Any]:
         condition: the condition of the claim that requires the comparison.
 
     Returns:
-        The row's columns, its key as `key`, and texts such as `shown` and `range` (median effect and
-        interval).
+        The row's columns, its key as `key`, and texts such as `estimate_text` and `interval_text` (the median
+        effect and its interval).
     """
     key = ComparisonKey(*(row[name] for name in ComparisonKey._fields))
     effect = effect_range = None
@@ -88,9 +88,9 @@ def comparison(row: Row, condition: Condition) -> dict[str, Any]:
         "of_tuning": condition.of_tuning,
         "positive_control": condition.positive_control if row["positive_control"] else None,
         "target": row["stop"] if condition.meets_targets else None,
-        "shown": effect,
-        "range": effect_range,
-        "asks": requirement(row["effect"], row["allowed_low"], row["allowed_high"]),
+        "estimate_text": effect,
+        "interval_text": effect_range,
+        "accepted_range": requirement(row["effect"], row["allowed_low"], row["allowed_high"]),
         "choices": say("choices", row),
         "censoring": say("censoring", row, condition),
     }
@@ -219,5 +219,5 @@ def repeat(study: StudyPlan, claim: Claim, comparisons: Sequence[Row]) -> dict[s
         "comparisons": len(comparisons),
         "reversed": flipped,
         "seeds": min(row["seeds"] for row in comparisons),
-        "effect": "" if more else f"{first['shown']} {first['range']}",
+        "effect": "" if more else f"{first['estimate_text']} {first['interval_text']}",
     }

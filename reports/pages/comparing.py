@@ -101,8 +101,7 @@ class Matchups:
                 pair = first_runs.at(shared), second_runs.at(shared)
                 kind = (self.direction, self.effect)
                 effect = censoring.paired_effect(*pair, *kind, self.unknown_words, NEGLIGIBLE)
-                gains = censoring.paired_gains(*pair, *kind, NEGLIGIBLE)
-                pairings[first, second] = Pairing(effect, *map(probability_of_improvement, gains))
+                pairings[first, second] = Pairing(effect, *map(probability_of_improvement, effect.gains))
         return pairings
 
 

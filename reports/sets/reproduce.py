@@ -13,7 +13,7 @@ from curvebench.paths import SNAKEMAKE
 from curvebench.reports import formatting
 from curvebench.reports.rendering import text_of
 from curvebench.reports.sets.checking import read_provenance
-from curvebench.reports.sets.comparing import ANSWERS, Answer, ComparedRow, overall_answer
+from curvebench.reports.sets.comparing import ANSWERS, ComparedRow, RowAnswer, overall_answer
 from curvebench.reports.sets.derived import read_set
 from curvebench.reports.sets.sides import Side, narrowed_to_claim, side_of
 from curvebench.results.archive import without_submissions
@@ -21,7 +21,7 @@ from curvebench.spec.errors import InputError, unknown
 from curvebench.spec.plan import ReportPlan, read_plan
 from curvebench.spec.sets import PLAN
 
-STATUS: dict[Answer, int] = {"agrees": 0, "differs": 1, "inconclusive": 3}
+STATUS: dict[RowAnswer, int] = {"agrees": 0, "differs": 1, "inconclusive": 3}
 FOLDER = Path(".cache/reproduced")
 
 

@@ -7,11 +7,16 @@ import runpy
 import shutil
 from pathlib import Path
 
+import pandas
 import pytest
 
 import curvebench
 from curvebench import paths
+from curvebench.__main__ import main
 from curvebench.paths import PUBLISHED
+from curvebench.planning.config import Config
+from curvebench.planning.plan import make_plan, write_specs
+from tests.curvebench.tiny import write_study
 from tests.results.rows import rows, write
 
 SET = "egop-logsumexp.2026-11-24"
@@ -114,6 +119,77 @@ def test_a_run_that_is_there_twice_is_refused(own: Path, tmp_path_factory: pytes
 def test_a_folder_without_tables_is_refused(tmp_path: Path):
     with pytest.raises(curvebench.InputError, match="holds no tables"):
         curvebench.load(tmp_path)
+
+
+@pytest.fixture
+def edited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Results of a study that was run at two scales, edited at one of them, run again, and edited again."""
+    monkeypatch.chdir(tmp_path)
+    write_study(tmp_path / "studies")
+    config = Config(studies=("tiny",), backends=("jax",), study_folder=Path("studies"), parity=False)
+
+    def define(steps: int, scale: str = "quick", *, run: bool = True) -> None:
+        write_study(tmp_path / "studies", ("steps: 20", f"steps: {steps}"), ("  quick:", f"  {scale}:"))
+        plan = make_plan(config.model_copy(update={"scale": scale}))
+        write_specs(plan)
+        ((study, jobs),) = ((planned.plan, planned.jobs) for planned in plan.studies)
+        if run and not (study.tables / "runs.parquet").exists():
+            study.figures.mkdir(parents=True)
+            for job in jobs:
+                job.folder.mkdir(parents=True, exist_ok=True)
+            run_of = {"study": "tiny", "scale": scale, "workload": "least_squares", "steps": steps}
+            write(study.tables, runs=rows("runs", {**run_of, "run": f"{scale}-{steps}"}))
+
+    for steps, scale in ((20, "quick"), (20, "paper"), (40, "quick"), (20, "quick")):
+        define(steps, scale)
+    define(80, run=False)
+    return tmp_path
+
+
+def test_the_newest_definition_of_a_study_is_loaded(edited: Path):
+    """It was planned last, although its tables are older than those of the change that was undone."""
+    assert curvebench.load("tiny.quick").runs["run"].to_list() == ["quick-20"]
+    assert curvebench.load("results/tables").runs["run"].sort().to_list() == ["paper-20", "quick-20"]
+    with pytest.raises(curvebench.InputError, match=r"several scales; name one: tiny\.paper, tiny\.quick"):
+        curvebench.load("tiny")
+    with pytest.raises(curvebench.InputError, match=r"or study with results 'tiny\.quik'; did you mean"):
+        curvebench.load("tiny.quik")
+
+
+def test_results_of_older_definitions_are_listed_and_removed(
+    edited: Path, capsys: pytest.CaptureFixture[str]
+):
+    def cleaned(*options: str) -> list[Path]:
+        assert main(["clean", *options]) == 0
+        *folders, total = capsys.readouterr().out.splitlines()
+        assert ("removed" if "--remove" in options else "in all") in total
+        return [edited / folder.split()[-1] for folder in folders]
+
+    kept = [curvebench.load(f"tiny.{scale}").folder.absolute() for scale in ("quick", "paper")]
+    derived, with_runs = cleaned(), cleaned("--runs")
+    assert [path.parent.name for path in derived] == ["figures", "tables"]
+    of_runs = {path.name.split(".")[0] for path in {*with_runs} - {*derived}}
+    assert of_runs == {"sgd", "adam", "all"}, "but no bases, which do not depend on the steps"
+    assert all(path.exists() for path in with_runs)
+    assert cleaned("--runs", "--remove") == with_runs
+    assert not any(path.exists() for path in with_runs)
+    assert all((path / "runs.parquet").exists() for path in kept)
+    assert cleaned("--runs") == []
+
+
+def test_hyperparameters_and_settings_are_columns(edited: Path):
+    runs = curvebench.load("tiny.quick").runs
+    assert runs["hyperparameters.beta1"].to_list() == [0.9]
+    assert runs["workload.d"].to_list() == [4]
+    assert "hyperparameters" not in runs.columns
+    digits = curvebench.load("field.2026-11-27").runs.filter(workload="digits_small_batch")
+    assert digits["workload.source"].unique().to_list() == ["reduced"]
+    assert digits["workload.widths"].null_count() == digits.height
+
+
+def test_a_frame_of_pandas_needs_no_further_package(own: Path):
+    frame = pandas.DataFrame(curvebench.load(own).runs.to_dict(as_series=False))
+    assert frame["hyperparameters.beta1"].dtype == float
 
 
 def test_a_folder_with_another_snakefile_is_no_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

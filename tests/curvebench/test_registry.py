@@ -114,8 +114,8 @@ def test_the_files_and_the_version_of_a_package_decide_the_hash(package: Path, t
 def test_what_is_known_is_ours_and_what_packages_bring(package: Path):
     assert find_rule("lion").source == "Chen et al. 2023"
     assert find_workload("bowl").description == "least squares under another name"
-    assert {"lion", "adam"} <= set(known(RULES))
-    assert {"bowl", "least_squares"} <= set(known(WORKLOADS))
+    assert {"lion", "adam"} <= set(known(RULES, {}))
+    assert {"bowl", "least_squares"} <= set(known(WORKLOADS, {}))
     assert "lion" not in RULES.own()
     assert RULES.module_of("adamw") == "curvebench.optimizers.adam"
     assert origin(RULES, "lion").packages == ("prowess",)
@@ -133,8 +133,11 @@ def test_what_is_known_is_ours_and_what_packages_bring(package: Path):
 )
 def test_a_package_that_is_wrong_is_named(package: Path, content: str, said: str):
     (package / "prowess/rules.py").write_text(content)
-    with pytest.raises(InputError, match=f"entry point prowess = prowess.rules.*{said}"):
+    with pytest.raises(
+        InputError, match=f"has no optimizer 'lion'.*\nentry point prowess = prowess.rules.*{said}"
+    ):
         find_rule("lion")
+    assert known(RULES, {}) == RULES.own()
 
 
 # --- files ---------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ def without(value: Any, keys: set[str]) -> Any:
 
 
 def test_the_catalogue_is_unchanged(frozen: Callable[[Path, str], None]):
-    names = without(json.loads(json.dumps(catalogue(STUDY_FOLDER))), NOT_FROZEN)
+    names = without(json.loads(json.dumps(catalogue(STUDY_FOLDER, {}))), NOT_FROZEN)
     frozen(HERE / "catalogue.json", json.dumps(names, indent=1) + "\n")
 
 

@@ -104,7 +104,7 @@ def test_a_method_has_the_job_with_the_median_total(long: tuple[StudyPlan, Table
     rows = rows_of(*long)
     assert list(rows) == list(long[0].methods)
     adam, whole = rows["adam"], sum(TAKEN.values())
-    assert (adam["jobs"], adam["runs"], adam["alone"]) == (4, 1, True)
+    assert (adam["jobs"], adam["runs"], adam["unbatched"]) == (4, 1, True)
     assert [adam[name] for name in ("least", "total_seconds", "most")] == [whole, 2 * whole, 4 * whole]
     assert adam["waiting_seconds"] == 2 * INSIDE["waiting"]
     assert adam["data_seconds"] == 2 * (TAKEN["data"] - INSIDE["waiting"])

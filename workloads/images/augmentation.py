@@ -29,11 +29,11 @@ def normalized(
 class Augmentation:
     """Random changes of the images of a minibatch in training, in addition to random crops.
 
-    A random half of the images is mirrored. MixUp averages two images, and CutMix pastes a box of one image
-    into another; the labels get weights in the same proportion. Each minibatch has either MixUp or CutMix,
-    with the same proportion and box for all examples, as in the programs of the methods' authors. Neighbours
-    in the minibatch (the first and second example, the third and fourth, and so on) are mixed with each
-    other, because the order of examples is random anyway, and a microbatch of even size contains both
+    Each image is mirrored with probability 1/2. MixUp averages two images, and CutMix pastes a box of one
+    image into another; the labels get weights in the same proportion. Each minibatch has either MixUp or
+    CutMix, with the same proportion and box for all examples, as in the programs of the methods' authors.
+    Neighbours in the minibatch (the first and second example, the third and fourth, and so on) are mixed with
+    each other, because the order of examples is random anyway, and a microbatch of even size contains both
     neighbours.
 
     Args:

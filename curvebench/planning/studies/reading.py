@@ -8,11 +8,13 @@ from pathlib import Path
 from curvebench.paths import STUDY_FOLDER
 from curvebench.planning.studies.study import Study
 from curvebench.planning.studies.validation import read_study
-from curvebench.spec.errors import InputError, Problems
+from curvebench.spec.errors import InputError, Problems, put_aside
 from curvebench.spec.study import StudyFile, read_yaml
 
 
-def read_studies(folder: Path = STUDY_FOLDER, names: Sequence[str] = ()) -> tuple[Study, ...]:
+def read_studies(
+    folder: Path = STUDY_FOLDER, names: Sequence[str] = (), broken: dict[str, str] | None = None
+) -> tuple[Study, ...]:
     """Read the studies of a folder, sorted by file name.
 
     Args:
@@ -21,6 +23,8 @@ def read_studies(folder: Path = STUDY_FOLDER, names: Sequence[str] = ()) -> tupl
             files, only these files are read, so that an error in another file does not matter. If an id of a
             claim is among them, all files are read, because any file may contain the claim. If `names` is
             empty, all files are read.
+        broken: a dictionary to which the reason is added, by name of the study, for each study that is
+            invalid and not in `names`; the study is left out. If it is None, an invalid study is an error.
 
     Raises:
         InputError: with a line for each problem of each file. Also raised if the id of a claim occurs twice
@@ -38,7 +42,7 @@ def read_studies(folder: Path = STUDY_FOLDER, names: Sequence[str] = ()) -> tupl
     studies: list[Study] = []
     problems = Problems()
     for path in paths:
-        with problems.caught():
+        with problems.caught(), put_aside(None if path.stem in names else broken, path.stem):
             studies.append(read_study(path))
     files: dict[str, Path] = {}
     for study in studies:

@@ -54,6 +54,27 @@ def test_list_tells_all_that_cites_a_source(capsys):
     assert "notes.regret" not in of_source["claims"]
 
 
+@pytest.mark.parametrize(
+    ("command", "status", "times"),
+    [
+        (["list", "tiny"], 0, 1),
+        (["check", "tiny"], 0, 0),
+        (["check", "tiny.claim"], 0, 1),
+        (["check"], 2, 1),
+        (["check", "bad"], 2, 1),
+        (["check", "bad.claim"], 2, 1),
+    ],
+)
+def test_a_file_that_cannot_be_imported_stops_only_what_uses_it(tmp_path, capsys, command, status, times):
+    write_study(tmp_path)
+    write_study(tmp_path, ("[sgd, adam]", "[adam, broken.py]"), ("tiny.claim", "bad.claim"), name="bad")
+    (tmp_path / "broken.py").write_text("import sys\nsys.exit('no licence')\n")
+    assert main([*command, "--studies", str(tmp_path)]) == status
+    said = "".join(capsys.readouterr())
+    reason = f"optimizers.broken.py: {tmp_path}/broken.py: cannot be loaded (SystemExit: no licence); fix it"
+    assert said.count(f"{tmp_path}/bad.yaml: {reason}") == times
+
+
 def test_check_says_what_a_run_would_hold(tmp_path, capsys):
     write_study(tmp_path)
     assert main(["check", "--studies", str(tmp_path)]) == 0
@@ -146,7 +167,7 @@ def test_help_teaches_by_examples(capsys):
 
 def test_a_rule_that_cannot_take_a_step_is_named_before_compute(monkeypatch, capsys):
     broken = dataclasses.replace(SGD, update=lambda ops, grad, state, param, hyper: (ops.sgn(grad), state))
-    monkeypatch.setattr("curvebench.registry.known", lambda kind: {"sgd": broken})
+    monkeypatch.setattr("curvebench.registry.known", lambda kind, reasons: {"sgd": broken})
     assert main(["check"]) == 2
     said = capsys.readouterr().err
     assert "optimizers/gradient_descent.py: sgd: a step fails (AttributeError" in said

@@ -288,7 +288,7 @@ def test_each_basis_or_seed_has_a_final_job_of_its_own_where_the_scale_says_so(c
         ]
 
     def compared(jobs: list[PlannedJob]) -> set[str]:
-        return {label for job in jobs if isinstance(job.spec, RunsSpec) for label in job.spec.compared}
+        return {label for job in jobs if isinstance(job.spec, RunsSpec) for label in job.spec.compared_bases}
 
     whole = finals()
     path = config.study_folder / "tiny.yaml"
@@ -450,6 +450,21 @@ def test_a_census_that_names_what_nothing_decides_is_refused(config, toys, tmp_p
         make_plan(config, toys.root)
 
 
+def test_a_broken_study_stops_a_plan_only_if_it_is_chosen(config, toys, tmp_path):
+    (config.study_folder / "bad.yaml").write_text("question: Why?\n")
+    toys.write(("import numpy as np", "import numpyy as np"), name="late")
+    (tmp_path / "census.yaml").write_text("claims: [tiny.claim, bad.claim]")
+    (tmp_path / "tour.yaml").write_text("studies: [tiny.claim]")
+    for chosen in (config, changed(config, studies=("tiny.claim", "toy.mean"))):
+        plan = make_plan(chosen, toys.root)
+        assert [study.study.name for study in plan.studies] == ["tiny"]
+        assert {*plan.broken} == {"bad", "benchmarks/claims/late.py"}
+        assert all(f"skipped {name}: {reason}" in plan.summary() for name, reason in plan.broken.items())
+    for names in (("tiny.claim", "bad"), ("bad.claim",), ("late.mean",), ("all",)):
+        with pytest.raises(InputError, match=r"bad.yaml: \w+: "):
+            make_plan(changed(config, studies=names), toys.root)
+
+
 def test_every_claim_of_the_sources_is_shown():
     config = read_config({})
     names = config.census()
@@ -549,12 +564,12 @@ def test_code_changes_the_hashes_of_what_depends_on_it_and_prose_changes_none(co
     assert changed == DEPENDENT
 
 
-def test_a_broken_module_of_claims_is_in_the_way_of_those_who_ask_for_claims_alone(config, toys):
+def test_a_broken_module_of_claims_is_in_the_way_of_those_who_ask_for_all_claims(config, toys):
     toys.write(("CLAIMS = ", "CLAIM = "))
-    assert not checks(config, toys, studies=("tiny",))[1]
-    for studies in ((), ("late.mean",), ("tiny.claim",)):
-        with pytest.raises(InputError, match=r"benchmarks/claims/toy\.py: CLAIMS is not there"):
-            checks(config, toys, studies=studies)
+    for studies in (("tiny",), ("tiny.claim",)):
+        assert not checks(config, toys, studies=studies)[1]
+    with pytest.raises(InputError, match=r"benchmarks/claims/toy\.py: CLAIMS is not there"):
+        checks(config, toys)
 
 
 def test_a_name_means_one_thing_only(config, toys):

@@ -64,7 +64,7 @@ def test_each_run_is_a_job(config: Config):
         ((2,), "jax"): 2 * 2 * 3,
         ((2,), "torch"): 2 * 2 * 2,
     }
-    assert all(job.lanes == 1 and spec_of(job).alone for job in alone)
+    assert all(job.lanes == 1 and spec_of(job).single_run for job in alone)
     assert len({job.spec.hash for job in alone}) == len(alone)
     together = write_alone(config.study_folder.with_name("others"), alone=False)
     before = make_plan(config.model_copy(update={"study_folder": together.parent}))
@@ -97,7 +97,7 @@ def test_settings_that_follow_from_tables_are_told_apart_by_their_number(config:
     refined = [spec_of(job) for job in of_rounds(make_plan(config), 1)]
     for method in {(spec.optimizers[0].label, spec.bases[0].label) for spec in refined}:
         own = [spec for spec in refined if (spec.optimizers[0].label, spec.bases[0].label) == method]
-        assert Counter((spec.setting, spec.tuning_seeds) for spec in own) == {
+        assert Counter((spec.setting_index, spec.tuning_seeds) for spec in own) == {
             (number, (seed,)): 1 for number in range(6) for seed in (0, 1)
         }
 
@@ -142,7 +142,7 @@ def test_many_runs_that_many_others_read_are_gathered_first(config: Config):
     first = [job for job in refined.upstream if job.spec.stage == "runs"]
     assert [Path(name).parent for name in tables[2::3]] == [job.folder for job in first]
     assert inputs.description(Asked(hash_)).startswith("4 runs are there, the first of them sgd on long_")
-    edges = sum(len(inputs.made_of[job.spec.hash]) for job in of_rounds(plan, 1, 2))
+    edges = sum(len(inputs.input_files[job.spec.hash]) for job in of_rounds(plan, 1, 2))
     assert edges < 3 * len(of_rounds(plan, 1, 2))
 
 

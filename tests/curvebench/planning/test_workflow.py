@@ -35,7 +35,7 @@ def test_a_job_reads_the_plan_that_submitted_it(config):
 
 
 def test_a_job_without_a_written_plan_makes_its_own(config):
-    assert snakemake_inputs(config, is_main_process=False).made_of
+    assert snakemake_inputs(config, is_main_process=False).input_files
 
 
 def test_a_lost_plan_is_named(config, monkeypatch, tmp_path):
@@ -48,7 +48,7 @@ def test_the_time_between_checkpoints_is_in_the_command_and_in_no_hash(config):
     usual = snakemake_inputs(config, is_main_process=True)
     asked = snakemake_inputs({**config, "checkpoint_minutes": "2.5"}, is_main_process=True)
     assert asked.jobs == usual.jobs
-    assert asked.made_of == usual.made_of
+    assert asked.input_files == usual.input_files
     assert "--checkpoint-minutes" not in usual.job_command
     words = shlex.split(asked.job_command.replace("{input.spec:q}", "SPEC"))
     rest = words[words.index("run") :]

@@ -92,6 +92,10 @@ def test_a_broken_module_is_named_with_what_is_wrong(toys, old, new, said):
         claims_by_id()
     assert str(caught.value).startswith("benchmarks/claims/toy.py: ")
     assert said in str(caught.value)
+    if "id=" not in old:
+        broken: dict[str, str] = {}
+        assert claims_by_id(broken=broken) == {}
+        assert broken == {"benchmarks/claims/toy.py": str(caught.value)}
 
 
 # --- measuring -----------------------------------------------------------------------------------
@@ -308,11 +312,11 @@ def test_the_command_as_json_says_the_worst_measure_of_every_part(toys, capsys):
     mean, other = json.loads(capsys.readouterr().out)
     assert mean["verdicts"] == {PRINTED: "not reproduced", CORRECTED: "reproduced"}
     assert other["verdicts"] == {"": "reproduced"}
-    assert [part["instances"] for part in mean["parts"]] == [5, 5, 5]
+    assert [part["instances"] for part in mean["subclaims"]] == [5, 5, 5]
     claim, _ = claims_of("toy")
     means: list[Row] = [row for row in ruled(claim, "paper") if row.variant == PRINTED]
-    assert mean["parts"][1]["worst"]["value"] == min(row.measure.value for row in means)
-    assert mean["parts"][1]["holds"] is False
+    assert mean["subclaims"][1]["worst"]["value"] == min(row.measure.value for row in means)
+    assert mean["subclaims"][1]["holds"] is False
 
 
 def test_a_part_that_raises_is_no_verdict_and_does_not_end_well(toys, capsys):

@@ -37,6 +37,8 @@ class ToyClaims:
             text = text.replace(old, new)
         path = self.folder / f"{name}.py"
         path.write_text(text)
-        self._monkeypatch.delitem(sys.modules, f"curvebench.benchmarks.claims.{name}", raising=False)
+        # set it first, so that the module is removed again after the test, if it was absent before
+        self._monkeypatch.setitem(sys.modules, f"curvebench.benchmarks.claims.{name}", None)
+        self._monkeypatch.delitem(sys.modules, f"curvebench.benchmarks.claims.{name}")
         importlib.invalidate_caches()
         return path

@@ -159,9 +159,8 @@ def test_failures_are_kept_where_they_were_and_only_there(tmp_path: Path, monkey
 def test_runs_at_alternative_settings_have_their_own_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     mild = WorkloadSpec("mild", LEAST_SQUARES.settings, "least_squares")
     sweep = SWEEP.changed(workloads=(LEAST_SQUARES, mild), tuning_seeds=(0, 1, 2), budget={"steps": 20})
-    final = after(
-        sweep, {"runs": sweep}, rounds=(2,), settings=None, seeds=(1000, 1001, 1002), compared=("identity",)
-    )
+    changes = {"rounds": (2,), "settings": None, "compared_bases": ("identity",)}
+    final = after(sweep, {"runs": sweep}, seeds=(1000, 1001, 1002), **changes)
     run(sweep, tmp_path)
     least = np.zeros((2, 2, 1))
     tied = TuningOutcome(((0.01,), (0.02,)), least, 0.0), TuningOutcome(((0.01,),), least[:, :1], 0.0)

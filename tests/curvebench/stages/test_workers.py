@@ -67,7 +67,7 @@ def has_ended(pid: int) -> bool:
     ("changes", "expected"),
     [
         ({}, True),
-        ({"alone": True}, False),
+        ({"single_run": True}, False),
         ({"device": "gpu"}, False),
         ({"sources": {"curvebench/optimizers/adam.py": "", "data:digits.csv.gz": ""}}, True),
         ({"sources": {"curvebench/optimizers/adam.py": "", "mine.py": ""}}, False),

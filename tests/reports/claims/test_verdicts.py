@@ -237,11 +237,11 @@ def test_json_has_bounds_and_words(report: Report):
     study, _, tables = stopping(report, [0.09] * 10, NOT, 0.1)
     (told,) = json.loads(as_json([claim_of(study, tables)]))
     assert (told["estimate"], told["low"], told["high"]) == (None, 0.0, pytest.approx(0.2))
-    assert (told["shown"], told["range"]) == ("≤ 0.200", "[0, 0.200]")
+    assert (told["estimate_text"], told["interval_text"]) == ("≤ 0.200", "[0, 0.200]")
     (comparison,) = told["comparisons"]
     assert (comparison["at_least"], comparison["at_most"]) == (0.0, pytest.approx(0.2))
     assert told["decided_by"] == "{treated} / {control} on {workload}".format(**comparison)
-    assert told["asks"] == comparison["asks"] == "at most 0.950"
+    assert told["accepted_range"] == comparison["accepted_range"] == "at most 0.950"
     text = " ".join(as_text([claim_of(study, tables)]).split())
     for token in ("≤ 0.200 [0, 0.200]", told["decided_by"], "asks at most 0.950"):
         assert token in text

@@ -1,0 +1,293 @@
+"""Comparison of several methods on one model: settings, final values, costs, and the method that leads.
+
+The study of such a comparison has one workload, the model. It judges methods by its headline metric, such as
+the final validation loss. The leader is the method with the best median over the final runs. Every other
+method is compared with it seed by seed. The target of a method is the best median of the other methods; the
+cost to the target is the cost up to the first evaluation that is at least as good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from math import inf, isfinite
+from typing import Any, Literal
+
+import polars as pl
+
+from curvebench.reports.boards.submission import Edge, edge_of
+from curvebench.reports.claims.censoring import ANY_GAIN, PairedEffect, effect_by_seed
+from curvebench.reports.claims.quantities import recorded
+from curvebench.reports.formatting import json_value
+from curvebench.reports.measures import (
+    RUN_STEPS,
+    STEP_COSTS,
+    StudyProblem,
+    chosen_rates,
+    complete_interval,
+    cost_to_value,
+    median_by_method,
+    problems_of,
+)
+from curvebench.reports.rendering import text_of
+from curvebench.reports.statistics.decisions import Finding, decide, seeds_needed
+from curvebench.reports.tables import Tables
+from curvebench.reports.wall_clock import paces, peak_memory
+from curvebench.results.intervals import LEVEL, MedianInterval
+from curvebench.results.outcomes import failed, finished, missing
+from curvebench.results.tuning import settings_of
+from curvebench.results.verdicts import ALPHA
+from curvebench.spec.method import Method
+from curvebench.spec.plan import StudyPlan
+
+Outcome = Literal["leads", "undecided", "only one", "none"]
+
+
+@dataclass(frozen=True)
+class MethodResult:
+    """Result of a method on the model.
+
+    Args:
+        settings: values of the tuned hyperparameters that tuning chose; empty without final runs.
+        edge: end of the range of learning rates tried, if tuning chose this end, so that a better rate may
+            lie beyond it; None if the chosen rate is inside the range.
+        value: median of the headline metric over seeds, with its interval. It is infinite on the bad side if
+            half of the runs failed, and None without final runs.
+        seeds: number of final runs, without those that were interrupted.
+        failed: number of final runs that diverged or raised an error.
+        reason: message of a failure, if every final run failed, or tuning left no setting to run.
+        target: best median of the other methods; None if no other method has a finite median.
+        reached: number of final runs that reached the target.
+        steps, gradients, seconds: medians over seeds of the cost to the target, including the basis. A run
+            that missed the target has an infinite cost. None if there is no target, or for seconds if steps
+            were not timed.
+        step_seconds: seconds of a step; None if steps were not timed.
+        state_bytes: size of the state of the optimizer.
+        host_bytes: peak memory of the host during steps, above that of the loaded process; None if it was
+            not measured.
+        device_bytes: the same for arrays on the device.
+    """
+
+    method: str
+    settings: Mapping[str, float]
+    edge: Edge | None
+    value: MedianInterval | None
+    seeds: int
+    failed: int
+    reason: str | None
+    target: float | None
+    reached: int
+    steps: MedianInterval | None
+    gradients: MedianInterval | None
+    seconds: MedianInterval | None
+    step_seconds: float | None
+    state_bytes: int | None
+    host_bytes: int | None
+    device_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Lead:
+    """Comparison of the leader with another method, seed by seed.
+
+    Args:
+        method: the other method.
+        effect: effect of the leader compared with the other method. With a probability of at least
+            `ModelResults.joint_level`, the intervals of all leads contain the true medians.
+        finding: "supported" if the leader is better, "refuted" if it is worse, by the sign test. Its level is
+            divided by the number of leads (Bonferroni).
+        seeds_needed: about how many final seeds would decide an inconclusive comparison, if further seeds are
+            like the present ones. None if the comparison is decided, or no number of seeds would decide it.
+        step_seconds_ratio: seconds of a step of the leader divided by those of the other method; None if one
+            of them was not timed.
+    """
+
+    method: str
+    effect: PairedEffect
+    finding: Finding
+    seeds_needed: int | None
+    step_seconds_ratio: float | None
+
+
+@dataclass(frozen=True)
+class ModelResults:
+    """Comparison of all methods of a study on its workload.
+
+    Args:
+        study, workload, backend: names.
+        metric, which: headline metric, and whether its final or best value counts.
+        direction: whether less or more of the metric is better.
+        methods: results, best median first; the methods without a finite median come last.
+        leads: comparisons of the leader with the other methods that share seeds with it, in the same order.
+        shares: cost at which the leader reached its target, by unit of cost, divided by the cost of a whole
+            run of the runner-up, whose median is the target. Units of unknown cost are missing.
+    """
+
+    study: str
+    workload: str
+    backend: str
+    metric: str
+    which: str
+    direction: str
+    methods: tuple[MethodResult, ...]
+    leads: tuple[Lead, ...] = ()
+    shares: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def leader(self) -> MethodResult | None:
+        """The method with the best median; None if no method has a finite median."""
+        first = self.methods[0]
+        return first if first.value and isfinite(first.value.median) else None
+
+    @property
+    def undecided(self) -> tuple[Lead, ...]:
+        """The leads by which the leader is not better than the other method."""
+        return tuple(lead for lead in self.leads if lead.finding != "supported")
+
+    @property
+    def outcome(self) -> Outcome:
+        """What is recommended: "leads" if the leader is better than every other method."""
+        if self.leader is None:
+            return "none"
+        return "only one" if not self.leads else "undecided" if self.undecided else "leads"
+
+    @property
+    def seeds_needed(self) -> int | None:
+        """About how many final seeds would decide all leads; None if they are decided, or no number would."""
+        numbers = [lead.seeds_needed for lead in self.undecided]
+        return None if None in numbers else max(filter(None, numbers), default=None)
+
+    @property
+    def joint_level(self) -> float:
+        """Probability with which all intervals of leads contain the true medians, at least."""
+        return max(0.0, 1 - sum(1 - lead.effect.level for lead in self.leads))
+
+
+def comparison_of(study: StudyPlan, tables: Tables) -> ModelResults:
+    """Compare all methods of a study with one workload, on its first backend.
+
+    Args:
+        tables: tables of the study (`curvebench.reports.tables.tables_of`).
+    """
+    (problem,) = problems_of(study, tables)
+    final = problem.final.join(paces(problem).select("method", "each"), "method", "left")
+    medians = median_by_method(problem.values)
+    sign = 1 if study.direction == "minimize" else -1
+    rows = _results(problem, final, medians)
+    results = tuple(sorted(rows, key=lambda row: sign * row.value.median if row.value else inf))
+    comparison = ModelResults(
+        study=study.name,
+        workload=problem.workload.name,
+        backend=problem.backend,
+        metric=study.metric,
+        which=study.which,
+        direction=study.direction,
+        methods=results,
+    )
+    if comparison.leader is None:
+        return comparison
+    leads, shares = _leads(problem, results), _shares(final, *results[:2])
+    return replace(comparison, leads=tuple(leads), shares=dict(shares))
+
+
+def _results(
+    problem: StudyProblem, final: pl.DataFrame, medians: Mapping[str, MedianInterval]
+) -> Iterator[MethodResult]:
+    """Yield the result of each method, in the study's order.
+
+    Args:
+        final: final runs of the problem with the column `each`, the seconds of a step.
+        medians: median of the headline metric of each method that has one.
+    """
+    study, metric = problem.study, problem.study.metric
+    curves = recorded(problem.tables, final, metric)
+    rates = {row["method"]: row for row in chosen_rates(problem.runs).iter_rows(named=True)}
+    peaks = {row["method"]: row for row in peak_memory(problem.of(problem.tables.memory)).to_dicts()}
+    for method in study.methods:
+        runs = final.filter(~missing(), method=method)
+        names = study.tuned_names(Method.of(method).optimizer)
+        finite = {name: value.median for name, value in medians.items() if isfinite(value.median)}
+        others = [value for name, value in finite.items() if name != method]
+        target = (min if study.direction == "minimize" else max)(others, default=None)
+        costs = {
+            unit: cost_to_value(runs, curves, target, study.direction, unit)["most"]
+            for unit in STEP_COSTS
+            if target is not None
+        }
+        to_target = {unit: complete_interval(cost) for unit, cost in costs.items()}
+        peak = peaks.get(method, {})
+        settings, lost = list(settings_of(runs, names)), runs.filter(failed())
+        reasons = problem.runs.filter(method=method)["reason"].drop_nulls()
+        yield MethodResult(
+            method=method,
+            settings=dict(zip(names, settings[0], strict=True)) if settings else {},
+            edge=edge_of(rates[method]) if method in rates else None,
+            value=medians.get(method),
+            seeds=len(runs),
+            failed=len(lost),
+            reason=next(iter(reasons), None) if len(lost) == len(runs) else None,
+            target=target,
+            reached=int(costs["steps"].is_finite().sum()) if costs else 0,
+            steps=to_target.get("steps"),
+            gradients=to_target.get("gradients"),
+            seconds=to_target.get("seconds"),
+            step_seconds=next(iter(runs["each"]), None),
+            state_bytes=max(runs["state_bytes"].drop_nulls(), default=None),
+            host_bytes=peak.get("host"),
+            device_bytes=peak.get("device"),
+        )
+
+
+def _leads(problem: StudyProblem, results: tuple[MethodResult, ...]) -> Iterator[Lead]:
+    """Yield the comparison of the first method of `results` with each of the others."""
+    leader, *others = (row for row in results if row.value)
+    for other in others:
+        level = 1 - (1 - LEVEL) / len(others)
+        effect = effect_by_seed(problem.study, problem.values, leader.method, other.method, level)
+        if effect is None:
+            continue
+        low, high = effect.gains
+        alpha = ALPHA / len(others)
+        finding = decide(ANY_GAIN, low, ANY_GAIN.refuting_p_value(low, high), alpha, high)
+        undecided = finding == "inconclusive"
+        needed = seeds_needed(ANY_GAIN, low, 1, alpha, high) if undecided else None
+        theirs = other.step_seconds
+        ratio = leader.step_seconds and theirs and leader.step_seconds / theirs
+        yield Lead(other.method, effect, finding, needed, ratio)
+
+
+def _shares(final: pl.DataFrame, *results: MethodResult) -> Iterator[tuple[str, float]]:
+    """Yield the leader's cost to its target as a share of the runner-up's whole run, with the unit of cost.
+
+    Args:
+        results: the leader and the runner-up; without a runner-up, nothing is yielded.
+    """
+    leader, runner_up = results[0], results[-1]
+    runs = final.filter(finished(), method=runner_up.method)
+    for unit, (each, start) in STEP_COSTS.items():
+        cost, whole = getattr(leader, unit), runs.select(whole=RUN_STEPS * each + start)["whole"].median()
+        if cost and whole and isfinite(cost.median):
+            yield unit, cost.median / whole
+
+
+# --- what is printed -----------------------------------------------------------------------------
+
+
+def as_text(comparison: ModelResults) -> str:
+    """Format a comparison as text for people: a table, and a sentence that may be quoted."""
+    return text_of("model_comparison", comparison=comparison)
+
+
+def as_json(comparison: ModelResults) -> dict[str, Any]:
+    """Convert a comparison to JSON values; infinite numbers become null."""
+    fields = ("study", "workload", "backend", "metric", "which", "direction", "outcome", "seeds_needed")
+    effects = ("effect", "median", "low", "high", "level", "wins", "losses", "ties", "count", "p_value")
+    leads = [
+        {"method": lead.method, **{name: getattr(lead.effect, name) for name in effects}}
+        | {name: getattr(lead, name) for name in ("finding", "seeds_needed", "step_seconds_ratio")}
+        for lead in comparison.leads
+    ]
+    methods = [asdict(row) for row in comparison.methods]
+    about = {name: getattr(comparison, name) for name in (*fields, "joint_level", "shares")}
+    leader = comparison.leader and comparison.leader.method
+    return dict(json_value({**about, "leader": leader, "methods": methods, "leads": leads}))
