@@ -176,7 +176,7 @@ NAMES = {
     "math": math,
     "BEGIN": BEGIN,
     "END": END,
-} | {  # that expressions of the table see
+} | {  # names that expressions of the table may use
     seen.__name__: seen
     for seen in (
         *(torch, replace, workloads, rules, bases, find_rule, replayed, run, symo, one, made, Tied, Role),

@@ -68,7 +68,7 @@ ARRAYS_ONLY = {
     "numpy",
     "scipy",
     "sklearn",
-}  # what optimizers and workloads may use of other people's packages
+}  # packages of others that optimizers and workloads may use
 
 
 def pins(lines: list[str]) -> list[str]:
@@ -250,7 +250,7 @@ def test_rules_and_problems_see_arrays_only_through_the_ops(package: str):
 
 
 ENGINES = ("curvebench.engine.execution", "curvebench.interop.replaying", "curvebench.backends.torch_engine")
-# What starts often, or is others' business: a program, and what it imports neither itself nor through others.
+# Programs that start often, and packages that they import neither directly nor through other modules.
 LIGHT = {
     "command": ("from curvebench.__main__ import main", {"numpy", "polars", "pydantic"}),
     "check": ("from curvebench.__main__ import main; main(['check', 'convex'])", {"torch", "jax", "sklearn"}),
@@ -347,7 +347,7 @@ def test_citation_and_documentation_name_this_version_and_licence():
 
 @pytest.fixture
 def without_environment(tmp_path: Path) -> Path:
-    """What the environment is made from, without one."""
+    """Return a folder with the files from which the environment is made, without an environment."""
     for name in ("Makefile", LOCK.name, WITHOUT_DEPENDENCIES.name, "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path)
     return tmp_path
@@ -355,7 +355,7 @@ def without_environment(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def house(without_environment: Path) -> Path:
-    """The same, with an environment whose Python is a script that writes down how it is called."""
+    """Return such a folder with an environment whose Python is a script that records its arguments."""
     python = without_environment / ".venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text('#!/bin/sh\necho "$@" >> "$(dirname "$0")/calls"\n')

@@ -154,7 +154,7 @@ def _kill_wait_and_look(pipeline: Pipeline) -> None:
     assert {line.split()[1] for line in shared if line.startswith("rule_timing")} == {"NO"}
     assert {line.split()[1] for line in shared if not line.startswith("rule_timing")} == {"OK"}
 
-    # what did not fail is complete, and a marker lasts as long as the failure
+    # Runs that did not fail are complete, and the marker of a failure is there as long as the failure.
     for study, lanes in (("tiny", 16), ("asleep", 8)):
         (tables,) = (pipeline.project / "results/tables").glob(f"{study}.quick.*")
         table = pl.read_parquet(tables / "runs.parquet")

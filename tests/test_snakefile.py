@@ -65,7 +65,7 @@ def test_bad_input_ends_without_a_traceback(snakemake):
 
 
 def times(project: Path) -> dict[Path, int]:
-    """When each finished job wrote its last table."""
+    """Return the time at which each finished job wrote its last table, by its path, in nanoseconds."""
     return {path: path.stat().st_mtime_ns for path in (project / "results/runs").rglob("jobs.parquet")}
 
 

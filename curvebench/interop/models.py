@@ -287,12 +287,12 @@ class UserModel:
 
     @property
     def metrics(self) -> Callable[..., Mapping[str, Any]] | None:
-        """The further metrics, `(model, batch) -> {name: number}`; None if there are none."""
+        """The metrics besides the loss, `(model, batch) -> {name: number}`; None if there are none."""
         return _function(self.file, self.settings, "metrics") if self.settings["metrics"] else None
 
     @property
     def names(self) -> list[str]:
-        """Names of the further metrics."""
+        """Names of the metrics besides the loss."""
         return [name for direction in DIRECTIONS for name in self.settings[direction]]
 
     @cached_property

@@ -32,7 +32,7 @@ from curvebench.paths import FAILED, stored_kernels
 from curvebench.planning import snakemake_inputs as inputs
 from curvebench.planning.config import CENSUS, Config, read_config
 from curvebench.planning.parity_problems import CORE, PROBLEMS, STEPS, TOLERANCE, ParityProblem
-from curvebench.planning.studies.reading import read_studies
+from curvebench.planning.studies.reading import read_studies, study_files
 from curvebench.planning.studies.seeds import FirstSeeds
 from curvebench.planning.studies.study import Study
 from curvebench.precision import policy_of
@@ -885,7 +885,7 @@ def _checked_claims(
     If all names that the user requested are names of study files, the result is empty and no module of claims
     is imported, so that a broken module does not matter.
     """
-    files = {path.stem for path in config.study_folder.glob("*.yaml")}
+    files = {path.stem for path in study_files(config.study_folder)}
     if names and files.issuperset(names):
         return {}
     return claims_by_id(root / FOLDER.relative_to(ROOT), broken)

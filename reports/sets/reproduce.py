@@ -11,6 +11,7 @@ from typing import TextIO
 
 from curvebench.paths import SNAKEMAKE
 from curvebench.reports import formatting
+from curvebench.reports.claims import rerun
 from curvebench.reports.rendering import text_of
 from curvebench.reports.sets.checking import read_provenance
 from curvebench.reports.sets.comparing import ANSWERS, ComparedRow, RowAnswer, overall_answer
@@ -50,7 +51,7 @@ def choose_set(claim: str, folder: Path) -> Path:
     if not candidates:
         raise InputError(
             f"{unknown(str(folder), 'published claim', claim, sorted(claims))}\n"
-            "  one that no set has yet is run by snakemake --cores all reports --config studies=CLAIM; "
+            f"  one that no set has yet is run by {rerun.SNAKEMAKE} studies=CLAIM; "
             "name somebody else's set with --published FOLDER; all claims: curvebench list"
         )
     return max(candidates)[1]

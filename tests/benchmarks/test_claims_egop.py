@@ -229,7 +229,7 @@ def test_what_the_figures_show_is_what_was_measured():
 # --- null space ---
 
 
-NULL = 1e-12  # of the greatest eigenvalue
+NULL = 1e-12  # eigenvalues below this share of the greatest one count as 0
 
 
 @pytest.mark.parametrize(

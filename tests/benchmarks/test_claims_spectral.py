@@ -486,7 +486,7 @@ def test_settings_and_seeds_do_not_see_each_other():
 def test_the_best_setting_has_the_least_last_median_and_of_ties_the_least_half_way():
     losses = np.ones((RECORDS + 1, 3, 3))
     losses[-1, 1:], losses[RECORDS // 2, 2] = 0.1, 0.5
-    losses[-1, 0, 0] = 0.0  # of one seed alone
+    losses[-1, 0, 0] = 0.0  # only one seed ends at 0
     assert best_setting(losses) == 2
     losses[-1, 0] = 0.05
     assert best_setting(losses) == 0
@@ -528,12 +528,13 @@ def test_metrics_and_gradients_are_those_of_finite_differences():
 
     found = slopes(lambda point: np.log(np.cosh(features @ point - 1)).sum())
     np.testing.assert_allclose(LogCosh(features, np.ones(4)).gradient(tau), found, rtol=1e-7)
-    share = slopes(lambda point: 1 / (1 + np.exp(-features @ point)))  # of mean p, variance p (1 - p)
+    # Gradients of the mean p; the variance is p (1 - p).
+    share = slopes(lambda point: 1 / (1 + np.exp(-features @ point)))
     variance = np.exp(-features @ tau) / (1 + np.exp(-features @ tau)) ** 2
     np.testing.assert_allclose(
         OutcomeLaws(features, "bernoulli").metric(tau), share / variance @ share.T, rtol=1e-7
     )
-    natural = features.T  # of the mean and of the log variance
+    natural = features.T  # gradients of the mean and of the log variance
     expected = natural / np.exp(features @ tau) @ natural.T + natural @ natural.T / 2
     np.testing.assert_allclose(OutcomeLaws(features, "normal").metric(tau), expected)
 

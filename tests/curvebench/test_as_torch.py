@@ -241,7 +241,7 @@ def alone(
     dtype: str = "float64",
     **hyper: Any,
 ) -> np.ndarray:
-    """Where one parameter gets by itself."""
+    """Return the last value of a parameter that an optimizer updates without the other parameters."""
     start, grads = drawn()
     given = [grads[step][name] for step in steps]
     return path_of_one(optimizer, start[name], given, hyper, options, "torch", dtype)[-1]
@@ -313,7 +313,7 @@ def test_biases_are_known_by_the_names_of_a_module(kinds: Any) -> None:
 
 
 def test_schedulers_change_the_learning_rate() -> None:
-    """As they change that of PyTorch's own momentum, and the momentum itself."""
+    """They change the learning rate and the momentum as for PyTorch's own optimizer."""
     ours, theirs = (tensors(drawn()[0]) for _ in range(2))
     pairs = [
         (ours, as_torch("momentum", ours.values(), learning_rate=0.2)),
@@ -400,7 +400,7 @@ def _update(ops: Any, grad: Any, state: Before, param: Any, hyper: Any) -> tuple
     return param - hyper["learning_rate"] * (grad + state.grad + state.param), Before(param, grad)
 
 
-# Its state is a view of what others overwrite.
+# The state of this rule is a view of an array that other code overwrites.
 REMEMBERS = Rule("remembers", "the tests", {"learning_rate": LEARNING_RATE}, _init, _update)
 
 
@@ -543,7 +543,7 @@ def test_the_vector_of_a_group_stays_the_same() -> None:
     with refusal(params, "'vector' has no gradient, and had one"):
         optimizer.step()
     optimizer.zero_grad()
-    optimizer.step()  # none at all: nothing to do
+    optimizer.step()  # no parameter has a gradient, so that there is nothing to do
 
 
 def test_the_vector_of_a_group_has_one_precision() -> None:

@@ -334,7 +334,8 @@ class Recomputed(nn.Module):  # type: ignore[misc]  # torch has no types here
         return checkpoint(self.layers, x, use_reentrant=False)
 
 
-@pytest.mark.filterwarnings("ignore:The .grad attribute")  # of torch's own, when it compiles
+# A warning that torch itself causes when it compiles.
+@pytest.mark.filterwarnings("ignore:The .grad attribute")
 @pytest.mark.parametrize("way", [Recomputed, partial(torch.compile, backend="aot_eager")])
 def test_compiled_and_recomputed_models_take_the_same_steps(way: Any):
     plain, other = perceptron(), perceptron()

@@ -92,7 +92,7 @@ def run_in_a_basis(backend: str) -> tuple[np.ndarray, int]:
     whole = Problem(parameters=parameters, splits=splits, state=problem.state)
     plain = dataclasses.replace(plain, problems=[whole])
     made = engine(backend, "float64")
-    execute(plain, made)  # what the process needs once
+    execute(plain, made)  # allocates what the process needs only once
     group = ("first",)
     rotated = dataclasses.replace(plain, matrices={group: basis[None]}, changes={group: CHANGES["auxiliary"]})
     results = list[Trajectories]()

@@ -213,7 +213,9 @@ def by_hand_in_jax(make: Callable[[float], Any], with_value: bool = False) -> tu
 
 
 def test_lanes_of_an_optax_transformation_are_runs_of_their_own() -> None:
-    """Of each seed and setting, as those of our rule; the schedule multiplies the learning rate."""
+    """Each seed and setting gives the same losses as this project's rule; the schedule multiplies the
+    learning rate.
+    """
     values = {"learning_rate": (0.02, 0.1), "weight_decay": (0.0, 0.3)}
     theirs, rule = bundle_of("optax:optax.adamw", {"b1": 0.8}, False, **values), find_rule("adamw")
     fixed = {name: np.full(2, value) for name, value in rule.complete({"beta1": 0.8}, [*values]).items()}

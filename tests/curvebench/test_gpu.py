@@ -139,7 +139,7 @@ def test_the_table_has_a_row_beside_plain_loops_and_one_for_each_optimizer(
     assert second["measured"] == "cost of muon"
     capsys.readouterr()
     gpu.main([*arguments, "--out", str(out)])
-    assert not capsys.readouterr().out  # what is in the file is not measured again
+    assert not capsys.readouterr().out  # measurements in the file are not repeated
 
 
 def test_each_network_is_timed_in_its_precisions(monkeypatch: pytest.MonkeyPatch):

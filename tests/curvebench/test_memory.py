@@ -1,4 +1,4 @@
-"""Memory of single runs beside plain loops: of arrays alive on PyTorch, by the compiler's layout on JAX."""
+"""Memory of single runs compared with plain loops: live arrays on PyTorch, the compiler's layout on JAX."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.curvebench.test_steps_on_device import Peak
 from tests.curvebench.toys import begun
 
 STEPS, IMAGES = 2, 2
-BETWEEN, WITHIN = 1.05, 1.15  # of a plain loop's bytes, between steps and at the peak
+BETWEEN, WITHIN = 1.05, 1.15  # accepted multiples of the bytes of a plain loop, between steps and at the peak
 Loop = Callable[[], None]
 
 

@@ -253,7 +253,7 @@ def test_products_of_the_model_say_tf32_on_jax(word: str, precision: str) -> Non
         graph = jax.make_jaxpr(gradient)({"w": one((1, 1, 3, 4))}, {}, {"x": one((2, 4))}, {})
         strict = jax.make_jaxpr(lambda x: made.ops.matmul(x, x))(one((3, 3)))
     products = [line for line in str(graph).splitlines() if "precision" in line]
-    assert len(products) == 2  # of the loss, and of its gradient
+    assert len(products) == 2  # one product for the loss, and one for its gradient
     assert all(precision in line for line in products)
     assert "HIGHEST" in str(strict)
 

@@ -64,14 +64,14 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def config_of(study: Path, **settings: Any) -> Config:
-    """What plans a study alone."""
+    """Return a configuration that plans a single study."""
     return Config(study_folder=study.parent, studies=(study.stem,), **settings)
 
 
 def run_all(
     study: Path, results: Path, backends: tuple[str, ...] = ("torch",), timing: bool = False
 ) -> pl.DataFrame:
-    """Every job of a study, in this process, timing if asked for; the runs of all its lanes."""
+    """Run all jobs of a study in this process, with `timing` the timing job too; return the table `runs`."""
     plan = make_plan(config_of(study, results=results, site=results / "site", backends=backends))
     write_specs(plan)
     jobs = [job for planned in plan.studies for job in planned.jobs]
@@ -179,7 +179,8 @@ def test_a_file_beside_the_study_adds_an_optimizer_and_a_workload(tmp_path: Path
     final = next(job.spec for job in plan.jobs if job.spec.stage == "runs")
     keys = [key for key in final.sources if key.startswith("file:")]
     assert {Path(key).name for key in keys} == {"lion.py", "bowl.py"}
-    assert "curvebench/optimizers/gradient_descent.py" in final.sources  # what it imports of ours
+    # The rule imports this module of the project.
+    assert "curvebench/optimizers/gradient_descent.py" in final.sources
     (folder / "rules/lion.py").write_text(LION.replace("0.99", "0.98"))
     with pytest.raises(InputError, match=r"lion\.py changed since it was planned"):
         check_unchanged(final)

@@ -62,7 +62,7 @@ def test_the_kernel_equals_jaxs_rule(name: str, basis: bool, worth: int, monkeyp
     assert torch_engine.notes == [f"{name}: {NATIVE[name].kernel} updates single runs"]
 
 
-@lru_cache(maxsize=1)  # of the ways of the kernel, which come one after the other
+@lru_cache(maxsize=1)  # the ways of one kernel are tested one after the other
 def on_jax(name: str, basis: bool) -> Trajectories:
     return execute(single(name, basis), engine("jax", "float64"))
 

@@ -1,4 +1,4 @@
-"""Evaluations replayed from a record against those that are called."""
+"""Evaluations replayed from a record, compared with direct evaluations."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_arrays_of_other_shapes_have_a_record_of_their_own() -> None:
 def test_what_a_record_cannot_hold_is_called_at_every_step(loss: Loss) -> None:
     calls: list[bool] = []
     plain, fast = evaluation(loss, []), replayed(evaluation(loss, calls))
-    for seed in range(4):  # of which some have sums above 0, and some below
+    for seed in range(4):  # some of these seeds have sums above 0, and some below
         assert_equal(fast(*given(seed)), plain(*given(seed)))
     assert len(calls) == 5  # the first was given up
 

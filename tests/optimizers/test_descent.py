@@ -92,7 +92,7 @@ def orthonormal(pair: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Descent:
-    """How a rule is run.
+    """How a rule minimizes the test functions, and what is expected of it.
 
     Args:
         parabola, matrix, rosenbrock: learning rate and steps; None where it has nothing to minimize there.
@@ -180,7 +180,7 @@ def test_a_rule_minimizes_where_it_can_go(optimizer: str) -> None:
     if how.parabola is not None:
         assert fallen(optimizer, parabola(how.domain), *how.parabola) < 1e-3
     else:
-        assert optimizer == "manifold_muon"  # which leaves vectors to its other rule
+        assert optimizer == "manifold_muon"  # this rule leaves vectors to another rule
     if how.rosenbrock is not None:
         assert fallen(optimizer, rosenbrock(), *how.rosenbrock) < 1e-3
     assert fallen(optimizer, matrix_parabola(how.domain), *how.matrix) < 1e-3

@@ -1,4 +1,4 @@
-"""Which changes of coordinates a rule notices (000 Sec. 6): its declared symmetry, and no more."""
+"""Changes of coordinates that keep the steps of a rule (000 Sec. 6): its declared symmetry, and no others."""
 
 from __future__ import annotations
 

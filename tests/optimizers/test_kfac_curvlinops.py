@@ -1,4 +1,4 @@
-"""Factors and inverses of K-FAC against those of curvlinops, on small networks in float64."""
+"""Factors and inverses of K-FAC compared with curvlinops, on small networks in float64."""
 
 from __future__ import annotations
 

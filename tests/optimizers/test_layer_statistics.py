@@ -47,7 +47,7 @@ def bundle_of(workload: Workload, fisher: str) -> Bundle:
 
 
 def observed(bundle: Bundle, backend: str) -> Statistics:
-    """What is observed at the first step, (S, K, ...)."""
+    """Return the layer statistics of the first step, (S, K, ...) for S seeds and K settings."""
     made = engine(backend, "float64")
     with made.context():
         loaded = load(bundle, made)

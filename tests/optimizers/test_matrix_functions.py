@@ -72,7 +72,7 @@ def odd(polynomial: tuple[float, ...]) -> np.polynomial.Polynomial:
 
 
 def composed(coefficients: Any, values: np.ndarray, steps: int) -> Any:
-    """Singular values after so many steps; the last polynomial is repeated."""
+    """Return the singular values after `steps` steps; the last polynomial is repeated."""
     result: Any = values
     for step in range(steps):
         result = odd(coefficients[min(step, len(coefficients) - 1)])(result)

@@ -69,7 +69,7 @@ def test_projections_known_by_hand(backend: str):
 
 
 def excess(vector: np.ndarray, domain: str) -> float:
-    """How far a vector is outside."""
+    """Return by how much a vector violates the constraint of a domain; at most 0 if it lies in the domain."""
     if domain == "ball":
         return float(np.linalg.norm(vector)) - RADIUS
     if domain == "box":

@@ -1,4 +1,4 @@
-"""State in bfloat16: its types and bytes, the path by rounding written apart, lanes, exports, refusals."""
+"""State in bfloat16: types and bytes, paths that equal an independent rounding, lanes, exports, refusals."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ BOTH = pytest.mark.parametrize("backend", ["torch", "jax"])
 
 
 def rounded(array: np.ndarray) -> np.ndarray:
-    """float32 with the upper 16 bits alone, to nearest, ties to even: written apart from any library's."""
+    """Round to bfloat16, to nearest, ties to even, independently of any library; return float32."""
     bits = np.asarray(array, np.float32).view(np.uint32).astype(np.uint64)
     kept = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
     return kept.astype(np.uint32).view(np.float32)

@@ -123,7 +123,7 @@ def test_every_page_can_be_reached_by_clicking(page: Any, report: Report):
 
 
 def places(page: Any) -> dict[str, int]:
-    """Where each column of the first table stands, by its title."""
+    """Return the number of each column of the first table, from 1 on, by its title."""
     titles = page.locator("table").first.locator("thead button").all_text_contents()
     return {title: place for place, title in reversed(list(enumerate(titles, start=1)))}
 
@@ -476,7 +476,7 @@ def test_a_claim_is_opened_by_the_keyboard_by_a_link_and_with_all_others(page: A
     page.keyboard.press("Enter")
     assert page.locator("#claim-egop\\.digits_mlp").is_visible()
     page.get_by_role("radio", name="1 not run").check()
-    page.evaluate("location.hash = 'claim-notes.regret'")  # which the filter hides
+    page.evaluate("location.hash = 'claim-notes.regret'")  # the filter hides this claim
     opened = page.locator(".evidence:target")
     opened.wait_for(state="visible")
     summary = page.locator(".claim:has(:target) > summary")

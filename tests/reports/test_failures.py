@@ -1,4 +1,4 @@
-"""What failed, and contestants of one backend: told once, and tuned where they run."""
+"""Failures, each of which is reported once, and methods of a single backend, which are tuned on it."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def test_a_basis_estimated_anew_is_no_step(long: tuple[StudyPlan, Tables]):
         for basis in study.bases
     )
     within = pl.col("spec_hash").is_in(tables.runs.filter(pl.col("basis") == "egop")["run"].to_list())
-    anew = pl.when(within).then(0.2).otherwise(0.0)  # of what runs are charged
+    anew = pl.when(within).then(0.2).otherwise(0.0)  # seconds of estimation during the runs
     jobs = tables.jobs.with_columns(basis_seconds=anew)
     rows = rows_of(replace(study, bases=bases), replace(tables, jobs=jobs))
     for row in rows.values():

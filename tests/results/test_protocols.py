@@ -260,7 +260,8 @@ def test_searches_stay_in_their_space_and_repeat(protocol):
     for name, axis in SPACE.items():
         assert all(axis["low"] <= point[name] <= axis["high"] for point in points)
     logarithms = np.log10([point["learning_rate"] for point in points])
-    assert np.median(logarithms) == pytest.approx(-2.0, abs=0.6)  # in the middle of the logarithmic scale
+    # The median is the middle of the logarithmic scale.
+    assert np.median(logarithms) == pytest.approx(-2.0, abs=0.6)
 
 
 MEDIANS = (

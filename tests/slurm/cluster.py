@@ -84,7 +84,7 @@ def _configure(folder: Path, cpus: int) -> None:
     for name in ("state", "spool", "bin"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     folder.chmod(0o755)  # munged requires that the folder of its socket is accessible to all
-    # both sockets stay open, so that the ports differ
+    # Keep both sockets open until both ports are known, so that the ports differ.
     with socket.socket() as first, socket.socket() as second:
         ports = []
         for endpoint in (first, second):

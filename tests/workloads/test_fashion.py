@@ -1,4 +1,4 @@
-"""Fashion-MNIST: its files, and its two ReLU networks with PyTorch's layers beside them."""
+"""Fashion-MNIST: its files, and its two ReLU networks compared with layers of PyTorch."""
 
 from __future__ import annotations
 

@@ -340,7 +340,8 @@ def test_a_floor_of_the_headline_is_in_the_plan_and_changes_no_job_and_no_seed(c
 def test_the_plan_is_read_back_as_it_was_written(config):
     report = make_plan(changed(config, study_folder=ROOT / "benchmarks/studies")).report
     assert report.studies
-    unplaced = tuple(one.model_copy(update={"path": Path()}) for one in report.archive)  # where it was read
+    # The path of a set, from which it was read, is not written.
+    unplaced = tuple(one.model_copy(update={"path": Path()}) for one in report.archive)
     assert ReportPlan.model_validate_json(report.to_json()) == report.model_copy(update={"archive": unplaced})
 
 
@@ -538,7 +539,7 @@ DEPENDENT = {
     "workloads/digits.py": PARITY | CHECKS,  # whatever claims may find by name
     "curvebench/arrays/torch_ops.py": PARITY | OF_OTHERS | CHECKS,
     "workloads/convex.py": ALL,
-    "optimizers/bases/egop.py": ALL - OF_OTHERS,  # whose problems are in no such basis
+    "optimizers/bases/egop.py": ALL - OF_OTHERS,  # parity problems of other rules are in no EGOP basis
     "reports/plan.py": FIGURES,
     "curvebench/spec/values.py": ALL,
     "curvebench/spec/plan.py": FIGURES | {"tables"},

@@ -1,4 +1,4 @@
-"""What a scale may have otherwise than its study: what is tried, for how long, by which optimizers."""
+"""Keys of a study that a scale may override: settings to try, length of tuning runs, and optimizers."""
 
 from __future__ import annotations
 

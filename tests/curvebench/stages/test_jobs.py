@@ -168,7 +168,9 @@ def runs_of(chain: tuple[Path, dict[str, JobSpec]], number: int) -> pl.DataFrame
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_bases_are_estimated_where_their_runs_are(tmp_path: Path, backend: str):
-    """In the precision of these, and stored in it; those of the host are near by the gaps of eigenvalues."""
+    """They are estimated and stored in the precision of the runs. Those of the host are as near as the gaps
+    between eigenvalues allow.
+    """
     found = {}
     for at in (HOST, backend):
         spec = of_stage("bases", backend=at, seeds=(0,), precision="float32")

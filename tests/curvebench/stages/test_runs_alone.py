@@ -122,7 +122,7 @@ def test_a_run_that_fails_takes_nothing_else_away_and_is_named_by_its_setting_an
     rates = {read(one, "runs")["learning_rate"].item() for one in refined}
     assert len(rates) == 6, "a job each, of the rates that the tables give"
 
-    # the next call runs the failed one anew; what has run already is read, not run again
+    # The next call repeats only the run that failed. Runs that are complete are read from their tables.
     refine = of_round(plan, 1)[0]
     assert (refine.folder / "parts").is_dir()
     monkeypatch.setattr(run_jobs, "execute", lambda *_: pytest.fail("it is run again"))

@@ -22,7 +22,7 @@ from tests.reports.synthetic import BASIS_EVALUATIONS, DIVERGING, STEPS
 
 
 def times_of(studies: Studies) -> Runtimes:
-    """Those of the first study, which are there."""
+    """Return the times to targets of the first study, which must exist."""
     found = board_runtimes(leaderboard(studies[:1], "jax"), studies)
     assert found is not None
     return found

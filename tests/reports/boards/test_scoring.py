@@ -74,7 +74,7 @@ def test_the_trial_of_fewest_evaluations_counts_not_the_quickest():
         orient="row",
     )
     assert fastest_trials(trials.reverse()).sort("study").rows() == [
-        ("a", "u", "s", 9.0),  # of two with 5 evaluations the first
+        ("a", "u", "s", 9.0),  # two trials have 5 evaluations; the first one counts
         ("a", "u", "t", None),
     ]
 

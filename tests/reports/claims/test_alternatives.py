@@ -1,4 +1,4 @@
-"""Settings that tie with the chosen ones, and those that other tuning seeds would choose: simulated."""
+"""Simulated claims at settings that tie with the chosen ones, or that other tuning seeds would choose."""
 
 from __future__ import annotations
 
@@ -40,7 +40,12 @@ def at_settings(gains: np.ndarray, shares: np.ndarray, tied: bool) -> ClaimCompa
 def findings(
     random: np.random.Generator, medians: np.ndarray, shares: np.ndarray, tied: bool, size: int
 ) -> list[Finding]:
-    """What 300 studies find with these median gains by setting, spread by a margin; any may be chosen."""
+    """Return the findings of 300 simulated studies.
+
+    Args:
+        medians: median gain at each setting; the gains of pairs spread by MARGIN around it.
+        shares: shares of the draws of tuning seeds that choose the settings, in random order.
+    """
     found: list[Finding] = []
     for _ in range(300):
         order = random.permutation(len(medians))
@@ -128,12 +133,18 @@ def at_other(gains: np.ndarray, share: float = 0.1, tied: bool = False) -> Alter
 
 
 def leaning(against: int, order: int = 0) -> np.ndarray:
-    """Clear gains of 12 pairs, so many of them against."""
+    """Return clear gains of 12 pairs, of which `against` have the opposite sign."""
     return np.where(np.random.default_rng(order).permutation(12) < against, -CLEAR, CLEAR)
 
 
 def needed(one: ClaimComparison, *others: Alternative, relations: int = 1) -> float:
-    """How many pairs would decide a comparison that its other settings leave open; infinite where none do."""
+    """Return the number of pairs that would decide an inconclusive comparison; infinite if no number would.
+
+    Args:
+        one: the comparison at the chosen setting.
+        others: the comparison at other settings that tuning may choose.
+        relations: number of comparisons of the claim; those after the first have a clear gain.
+    """
     clear = gaining(np.full(12, CLEAR))
     rows = decided([replace(one, alternatives=others), *[clear] * (relations - 1)])
     assert rows["finding"][0] == "inconclusive"

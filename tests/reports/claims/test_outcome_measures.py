@@ -67,7 +67,7 @@ def with_final_losses(runs: pl.DataFrame, loss: Callable[[dict[str, Any]], float
 
 
 def value_at(tables: Tables, run: str, steps: int) -> float:
-    """The training loss at the last recorded step within so many steps, by a loop."""
+    """Return the training loss of a run at its last recorded step up to `steps`, by a loop."""
     curves = pl.read_parquet(list(tables.curves)).filter(run=run, metric="train_loss")
     kept = [value for step, value in sorted(curves.select("step", "value").iter_rows()) if step <= steps]
     return float(kept[-1])
@@ -99,7 +99,7 @@ def test_at_equal_gradients_values_beyond_the_floor_count_as_the_floor(report: R
 
 
 def charging(tables: Tables, basis: int | pl.Expr, of: str = "egop") -> Tables:
-    """The tables with runs in a basis charged so many gradients, and others none."""
+    """Return tables in which runs in the basis `of` are charged `basis` gradients, and other runs none."""
     charged = pl.when(pl.col("basis") == of).then(basis).otherwise(0).cast(pl.Int64)
     return replace(tables, runs=tables.runs.with_columns(basis_gradient_evaluations=charged))
 
@@ -116,7 +116,7 @@ def test_a_basis_that_costs_more_than_the_run_leaves_it_at_its_start(report: Rep
 
 
 def at_start_of(report: Report, seeds: int, of: str = "egop") -> tuple[ClaimComparison, str]:
-    """The comparison and the claim's reason where the basis of so many seeds costs more than a run."""
+    """Return a comparison and the claim's reason if, for `seeds` seeds, the basis costs more than a run."""
     study, claim, tables = asking(report, at_equal="gradients")
     tables = charging(tables, pl.when(pl.col("seed") < 1000 + seeds).then(10**9).otherwise(0), of)
     study = replace(study, backends=("jax",))

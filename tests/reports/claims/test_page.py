@@ -216,7 +216,9 @@ def test_checks_alone_make_a_report(tmp_path: Path):
     assert missing == ["", f"an inequality; {HOSTILE}."], "of a claim that holds none is named"
 
 
-def test_a_report_without_claims_has_no_such_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_report_without_claims_has_no_such_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
     plan = write_plan(tmp_path, [])
     plan.write_text(json.dumps(json.loads(plan.read_text()) | {"skipped": []}))
     site = site_of(plan, tmp_path)
@@ -225,6 +227,10 @@ def test_a_report_without_claims_has_no_such_page(tmp_path: Path, capsys: pytest
     capsys.readouterr()
     assert main(["verdicts", "--plan", str(plan)]) == 0
     assert capsys.readouterr().out == "The report has no claim.\n"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("curvebench.paths.PUBLISHED", tmp_path)
+    assert main(["verdicts"]) == 2
+    assert "neither a published set in" in capsys.readouterr().err
 
 
 def test_a_lost_table_or_figure_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -173,7 +173,7 @@ def test_the_pages_tell_of_repeats(plan_file, tmp_path, frozen):
 
 @pytest.fixture
 def three(report, study: StudyPlan) -> ReportPlan:
-    """A plan of the first made-up study, one that repeats its claim, and one that stands apart."""
+    """Return a plan of the first synthetic study, a study that repeats its claim, and an unrelated study."""
     (claim,) = study.claims
     again = replace(claim, id="again", repeats=claim.id, changed="in float64")
     repeating = replace(study, name="repeated", claims=(), repeated=(again,), backends=("jax",))

@@ -72,7 +72,7 @@ def test_an_estimate_is_the_ratio_of_the_tables_own_values(found, tables: Tables
     )
     (finding,) = found.findings.filter(claim="egop.digits_mlp", backend="jax").to_dicts()
     assert finding["estimate"] == pytest.approx((ratios[4] * ratios[5]) ** 0.5)
-    # of 10 the second covers with 1002/1024 and the third with 912/1024; 0.95 lies at this share of the way
+    # Of 10 values, the second covers with 1002/1024, the third with 912/1024; 0.95 is at this share between.
     share = (1002 / 1024 - 0.95) / (90 / 1024)
     inward = 8 * share / (2 + 6 * share)  # Hettmansperger and Sheather
     ends = [one ** (1 - inward) * next_one**inward for one, next_one in (ratios[1:3], ratios[-2:-4:-1])]
@@ -139,7 +139,7 @@ def codes(claim: ClaimVerdict) -> dict[str, tuple[int | None, int | None]]:
 
 
 def claim_of(study: Any, tables: Any) -> ClaimVerdict:
-    """What the command says of the one claim of a study alone."""
+    """Return the verdict on the only claim of a study."""
     plan = ReportPlan(scale="quick", studies=(study,))
     told = claim_verdicts(plan, {study.name: tables}, None)
     (found,) = listed(plan, told.claims, told.findings)
@@ -314,7 +314,7 @@ CLAIM: dict[str, Any] = {
     [
         ({**CLAIM, "sentence": "in other words"}, "", True),
         ({**CLAIM, "supported_if": CLAIM["supported_if"][::-1]}, "", True),
-        (json.loads(json.dumps(CLAIM, sort_keys=True)), "", True),  # as plan.json has it
+        (json.loads(json.dumps(CLAIM, sort_keys=True)), "", True),  # keys are sorted in plan.json
         ({**CLAIM, "supported_if": [CLAIM["supported_if"][0] | {"smallest_effect": 0.01}]}, "", False),
         ({**CLAIM, "supported_if": [CLAIM["supported_if"][0] | {"at_equal": "seconds"}]}, "", False),
         (CLAIM, "the data are reduced", False),
@@ -325,7 +325,7 @@ def test_the_hash_of_a_rule_is_that_of_what_decides(claim, cap, same):
 
 
 def test_another_way_from_gains_to_verdicts_raises_the_rules_version():
-    """Fixed gains, and what is made of them: where this fails, raise RULE_VERSION and pin anew."""
+    """Fixed gains have fixed findings. If this test fails, increase RULE_VERSION, and update PINNED."""
     random = np.random.default_rng(7)
     found = []
     for relation in ("better", "no_worse", "same"):
@@ -372,7 +372,8 @@ def test_the_command_lists_each_claim_once(
     pages = tmp_path / "site"
     render_site(report.plan, pages, tmp_path / "drawn", lambda _: None)
     drawn = {name: verdict["figure"] for name, verdict in told.items() if verdict["figure"]}
-    assert set(drawn) == {"egop.digits_mlp", "egop.convex"}  # what comparisons decide, and was run
+    # Claims that comparisons decide, and that were run.
+    assert set(drawn) == {"egop.digits_mlp", "egop.convex"}
     assert all((pages / figure).is_file() for figure in drawn.values())
     misprint = told["notes.misprint"]
     assert misprint["variant"] == "as corrected"

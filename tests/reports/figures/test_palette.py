@@ -1,4 +1,4 @@
-"""Colours: of their own for optimizers, readable in both themes, told apart without colour vision."""
+"""Colours: each optimizer has its own, readable in both themes, and distinguishable without colour vision."""
 
 from __future__ import annotations
 

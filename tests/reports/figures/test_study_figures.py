@@ -77,7 +77,7 @@ def test_a_band_is_open_above_and_ends_where_all_runs_diverged():
     ((band,),) = (collection.get_paths() for collection in panel.collections)
     assert {tuple(point) for point in np.asarray(band.vertices)} == {(1, 1), (2, 2), (2, 1e30), (1, 3)}
     assert panel.dataLim.intervalx.tolist() == [1, 2]
-    assert panel.dataLim.intervaly.tolist() == [1, 3]  # what has no end leaves the axis as it is
+    assert panel.dataLim.intervaly.tolist() == [1, 3]  # infinite ends of bands do not change the axis
 
 
 def test_the_rates_that_were_chosen_are_inside_the_axes():
@@ -200,7 +200,7 @@ def first_alone(runs: pl.DataFrame) -> pl.DataFrame:
 
 
 def nan_but(column: str, kept: pl.Expr) -> Change:
-    """Every value of a table's column NaN but those that are kept."""
+    """Return a function that replaces the values of a column by NaN, except in the rows of `kept`."""
     return lambda table: table.with_columns(pl.when(kept).then(column).otherwise(nan).alias(column))
 
 

@@ -1,4 +1,6 @@
-"""What was run here with published sets: which version is shown, and whether both say the same."""
+"""A report of local runs and published sets: the version of a study that it shows, and whether both versions
+agree.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ from tests.reports.changing import replace
 from tests.reports.example_sets import write_set
 from tests.reports.synthetic import Shape, write_plan
 
-OWN = Shape(seeds=tuple(range(1000, 1006)))  # fewer than the published ones
+OWN = Shape(seeds=tuple(range(1000, 1006)))  # local runs, on fewer seeds than the published ones
 
 
 @dataclass(frozen=True)

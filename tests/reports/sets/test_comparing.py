@@ -48,7 +48,7 @@ def before(tmp_path_factory: pytest.TempPathFactory) -> Side:
 
 
 def answers(rows: list[ComparedRow], kind: str) -> dict[str, str]:
-    """What the rows of a kind say, by what they are of."""
+    """Return the answers of the rows of a kind, by their subject."""
     return {row.subject: row.answer for row in rows if row.kind == kind}
 
 
@@ -253,7 +253,7 @@ def test_other_machines_are_named_on_the_page(before: Side, tmp_path: Path):
         ([1.0] * 10, [1.2, 0.8] * 5, Tolerance(0.1, "ratio"), "inconclusive"),
         ([1.0] * 4, [1.2] * 4, Tolerance(0.1, "ratio"), "inconclusive"),
         ([1.0] * 10, [math.inf] * 10, Tolerance(0.1, "ratio"), "differs"),
-        # no value counts as better than the limit
+        # The third argument is a limit: values better than it count as equal to it.
         ([0.5] * 8, [0.1] * 8, Tolerance(0.1, "ratio", None), "differs"),
         ([0.5] * 8, [0.1] * 8, Tolerance(0.1, "ratio", 0.4), "differs"),
         ([0.5] * 8, [0.1] * 8, Tolerance(0.1, "ratio", 0.5), "agrees"),

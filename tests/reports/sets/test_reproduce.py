@@ -71,7 +71,7 @@ def test_the_command_is_printed_and_run(
         f"studies={CLAIM} scale=quick backends=jax,torch seeds_of={folder / 'old.quick'} parity=false "
         f"results={results} site={results}/site"
     )
-    expected = f"snakemake --snakefile Snakefile --cores 1 reports --config {config}"
+    expected = f"snakemake --cores 1 reports --config {config}"
     first, printed, answer, *_ = capsys.readouterr().out.splitlines()
     assert first == f"{CLAIM}: set {folder / 'old.quick'}, scale quick"
     assert printed == " ".join(ran[0][2:]) == expected

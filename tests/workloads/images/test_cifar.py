@@ -34,7 +34,7 @@ from tests.workloads.cases import (
     small,
 )
 
-IMAGES = 20  # of a file in these tests
+IMAGES = 20  # number of images in a file of these tests
 
 
 @pytest.fixture(autouse=True)
