@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from curvebench.commands.command import JSON, RESULTS_FOLDER, argument, command, positive, print_json
-from curvebench.commands.trying import names
-from curvebench.interop.files import MODULE_PREFIX
+from curvebench.commands.trying import names, run_to_plan
 from curvebench.paths import RESULTS
 from curvebench.spec.errors import InputError
 
@@ -242,6 +241,8 @@ def _defined_in(item: Any) -> tuple[str, str]:
     Raises:
         InputError: if it is not defined in a file, or if its file is being imported by curvebench.
     """
+    from curvebench.interop.files import MODULE_PREFIX
+
     name = item.__qualname__
     if item.__module__.startswith(MODULE_PREFIX):
         raise InputError(
@@ -402,7 +403,6 @@ def result_of(name: str, label: str, results: Path, cores: str) -> ComparedModel
         results: the results folder.
         cores: the argument --cores.
     """
-    from curvebench.commands.running import run_to_plan
     from curvebench.loading import LoadedResults
     from curvebench.planning.model_comparison import config
     from curvebench.reports.boards.model_comparison import comparison_of

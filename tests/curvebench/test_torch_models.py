@@ -178,7 +178,7 @@ def test_draws_differ_by_step_and_agree_between_settings(file: Path):
         ("Missing", {}, "has no model 'Missing'"),
         ("Normalized", {"loss": "label_loss"}, "train: is missing"),
         ("Normalized", {"loss": "labelled_loss", "train": "labelled(20)"}, "no loss 'labelled_loss'"),
-        ("Normalized", {"loss": "vector_loss", "train": "labelled(20)"}, "return one number, a mean"),
+        ("Normalized", {"loss": "vector_loss", "train": "labelled(20)"}, "return one number, such as a mean"),
         ("Normalized", {"loss": "label_loss", "train": "undetermined(20)"}, "gives other data at each call"),
         ("Normalized", {"loss": "label_loss", "train": "labelled(2 * 10)"}, "neither a name"),
         ("Normalized", {"loss": "label_loss", "train": "labelled(20)", "depth": 3}, "depth"),
