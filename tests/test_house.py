@@ -76,7 +76,7 @@ def pins(lines: list[str]) -> list[str]:
 
 
 def all_pins() -> list[str]:
-    """Of what is installed with its dependencies, and without."""
+    """Return the pins of both lock files: packages installed with their dependencies, and without."""
     return [pin for file in (LOCK, WITHOUT_DEPENDENCIES) for pin in pins(file.read_text().splitlines())]
 
 
@@ -90,7 +90,7 @@ def sources(*folders: str) -> list[Path]:
 
 @cache
 def imports(path: Path, of_names: bool = False) -> tuple[str, ...]:
-    """The dotted names of all absolute imports, wherever they stand, and of the names that they bring."""
+    """Return the dotted names of all absolute imports in a file, and of the names that they import."""
     found: list[str] = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -166,13 +166,15 @@ def module_of(path: Path) -> str:
 
 
 def package_of(module: str) -> str | None:
-    """The package or module below curvebench that a module is in; None for what is free to all."""
+    """Return the package or module below curvebench that contains a module; None if all modules may import
+    it.
+    """
     package = module.partition(".")[2].split(".")[0]
     return package if package in STANDS_ON else None
 
 
 def below(package: str) -> set[str]:
-    """The packages that a package may import."""
+    """Return the packages that a package may import."""
     return set(STANDS_ON[package]).union(*map(below, STANDS_ON[package]))
 
 
@@ -410,7 +412,7 @@ TOOLS = ("sh", "cat", "cksum", "rm", "touch", "mkdir", "chmod", "basename")
 
 
 def path_with(folder: Path, *programs: str, other: int = 1, failure: int = 0) -> str:
-    """A folder for PATH, below the given one, with the shell's tools and stand-ins of Python and uv.
+    """Return a folder for PATH, below the given one, with the shell's tools and stand-ins of Python and uv.
 
     Args:
         programs: the names of the stand-ins.

@@ -136,7 +136,7 @@ JOB = SWEEP.changed(bases=SWEEP.bases[:1], budget={"steps": 20})
 
 
 def written(spec: JobSpec, project: Path) -> str:
-    """The path of a spec's file, written below a project's results."""
+    """Return the path of a spec's file, written below a project's results."""
     path = spec_file(project / "results", spec)
     path.parent.mkdir(parents=True)
     path.write_text(spec.to_json())

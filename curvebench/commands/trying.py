@@ -126,7 +126,8 @@ def checked(args: Namespace, submission: Submission) -> Config:
 
     config = submission.config(args.results).model_copy(update={"minutes": args.minutes / ROUNDS})
     try:
-        check_methods([read_study(submission.path)])
+        for note in check_methods([read_study(submission.path)]):
+            print(f"note: {in_words_of_the_command(note, args.method, submission)}", file=sys.stderr)
         planned = make_plan(config)
         if args.publish:
             check_runs(planned, args.results / "runs" / submission.name)
@@ -175,7 +176,7 @@ def print_standing(
 
 
 def in_words_of_the_command(text: str, method: str, submission: Submission) -> str:
-    """Replace keys of the submission's study file in an error message by arguments of this command.
+    """Replace keys of the submission's study file in a message by arguments of this command.
 
     The user gave the method, `--label` and `--options`, and has not seen the study file.
 

@@ -1033,9 +1033,11 @@ def prepare(raw: Mapping[str, Any]) -> Plan:
     """Return the plan for the `config` of the Snakefile, after writing its files.
 
     Raises:
-        InputError: for bad input of any kind.
+        InputError: for bad input of any kind, and if all studies and claims are skipped.
     """
     config = read_config(raw)
     plan = make_plan(with_data(config))
+    if not any(job.lanes for job in plan.jobs):
+        raise InputError(f"nothing to run: {'; '.join(plan.left_out)}")
     write_specs(plan)
     return plan

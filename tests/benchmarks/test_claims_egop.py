@@ -196,7 +196,7 @@ def test_gradients_of_the_digits_network():
 
 
 def drawn_by(claim: PropertyClaim) -> list[Series]:
-    """The series of one instance of each part."""
+    """Return the series of one instance of each subclaim of a claim."""
     found = [each for check in claim.checks for each in part_results(claim.id, check, "quick")]
     return [each.series for each in found if isinstance(each, Trace)]
 

@@ -372,7 +372,7 @@ def test_moments_are_the_gradients_of_the_mean_loss_under_the_normal_law():
 
 
 def drawn(size: int = 3) -> tuple[Spectrum, np.ndarray, np.ndarray, np.ndarray]:
-    """A spectrum of S, normal numbers, their costs, and M of both."""
+    """Return a spectrum of S, normal draws, their costs, and the moment matrix M of draws and costs."""
     random = np.random.default_rng(0)
     spectrum, draws, costs = distinct(random, size), random.standard_normal((6, size)), rank_costs(6)
     return spectrum, draws, costs, moments(draws, costs)[1]
@@ -436,7 +436,7 @@ def begun(size: int = 3) -> tuple[np.ndarray, Spectrum]:
 def searched(
     method: SearchMethod, loss: Callable[[np.ndarray], np.ndarray], start: tuple[np.ndarray, Spectrum]
 ) -> np.ndarray:
-    """The loss after each of RECORDS generations of eight samples."""
+    """Return the loss of a search after each of RECORDS generations of eight samples."""
     rates = np.array([[0.7, 0.2]])
     return search(method, loss, start, rates, np.random.default_rng(2), 8, RECORDS)[:, 0, 0]
 

@@ -47,7 +47,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def made(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A set of them."""
+    """Return a folder with a set of stamp images."""
     folder = tmp_path_factory.mktemp("data") / "stamps"
     assert main([str(folder), *COUNTS, "--root", str(root)]) == 0
     return folder

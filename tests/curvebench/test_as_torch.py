@@ -56,7 +56,7 @@ def values(params: Mapping[str, torch.Tensor]) -> dict[str, np.ndarray]:
 
 
 def assert_at(params: Mapping[str, torch.Tensor], expected: Mapping[str, Any], rtol: float = 1e-12) -> None:
-    """The parameters that are expected are where they are expected."""
+    """Check that parameters have the expected values; parameters without an expectation are not checked."""
     for name, value in expected.items():
         found = params[name].detach().numpy()
         np.testing.assert_allclose(found, value, rtol=rtol, atol=rtol / 100, err_msg=name)
@@ -141,7 +141,7 @@ def go_on(params: Mapping[str, torch.Tensor], optimizer: Optimizer, steps: Itera
 
 
 def assert_equal(model: Any, other: Any) -> None:
-    """All parameters of two modules are equal."""
+    """Check that all parameters of two modules are equal."""
     for (name, param), value in zip(model.named_parameters(), other.parameters(), strict=True):
         assert torch.equal(param, value), name
 
@@ -151,7 +151,7 @@ Make = Callable[[Any, float], Optimizer]  # gives an optimizer of a module at a 
 
 
 def by_a_file(pair: Pair, make: Make) -> Pair:
-    """By a file, into an optimizer of another learning rate."""
+    """Copy a model and its optimizer through a file, into an optimizer with another learning rate."""
     file = io.BytesIO()
     torch.save([one.state_dict() for one in pair], file)
     file.seek(0)
@@ -185,7 +185,9 @@ WAYS = {
 def check_copies(
     begin: Callable[[int], Pair], go_on: Callable[..., None], make: Make, way: str, steps: int, last: int
 ) -> None:
-    """A copy after some steps goes on like the original, and neither moves the other."""
+    """Check that a copy made after some steps continues like the original, and that neither changes the
+    other.
+    """
     pair = begin(steps)
     others = WAYS[way](pair, make)
     go_on(*others, range(steps, last))

@@ -37,7 +37,7 @@ RULES: dict[str, Rule] = {
 
 
 def gradients(network: TimedNetwork, backend: str, precision: str, device: str) -> np.ndarray:
-    """Of the first images, end to end in float64."""
+    """Return the gradient of a network on the first images, all gradients concatenated, in float64."""
     bundle, made = network.bundle(RULES["adamw"], BATCH, 1), engine(backend, precision, device)
     with made.context():
         loaded = load(bundle, made)

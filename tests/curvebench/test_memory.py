@@ -23,7 +23,7 @@ Loop = Callable[[], None]
 
 
 def peak_of(run: Loop) -> int:
-    """The most bytes of arrays of torch alive at once in `run`, the data among them."""
+    """Return the peak of the bytes of all live tensors in `run`, including the data."""
     with Peak() as peak:
         run()
     return peak.bytes

@@ -116,7 +116,7 @@ def test_state_beside_parameters_in_half(backend: str, name: str, options: Any, 
 
 
 def gradients(name: str, backend: str, word: str, excess: bool = False) -> dict[str, np.ndarray]:
-    """Of a network's first minibatch."""
+    """Return the gradients of a network on its first minibatch."""
     workload = NETWORKS[name]
     bundle, made = bundle_of(workload, RULES["sgd"], seeds=(0,), rates=1), engine(backend, word)
     with made.context():
@@ -133,7 +133,7 @@ def gradients(name: str, backend: str, word: str, excess: bool = False) -> dict[
 
 
 def error(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) -> float:
-    """The largest relative error of a parameter's gradient, by Euclidean norms."""
+    """Return the largest relative error of a parameter's gradient, by Euclidean norms."""
     return max(
         float(np.linalg.norm(found[name] - wanted[name]) / np.linalg.norm(wanted[name])) for name in wanted
     )

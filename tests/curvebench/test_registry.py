@@ -41,7 +41,7 @@ ON_TORCH = ("      jax: {}\n      torch: {tuned_on: jax, seeds: {final: 2}}\n", 
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An installed package with an optimizer and a workload, as pip would leave it."""
+    """Yield an installed package with an optimizer and a workload, as pip would leave it."""
     site = tmp_path / "site"
     (site / "prowess").mkdir(parents=True)
     (site / "prowess/__init__.py").write_text('"""A package outside."""\n')
@@ -308,7 +308,9 @@ OWN = "{momentum: {low: 0.5, high: 0.9, scale: linear}, learning_rate: {low: 1e-
 
 
 def searched(folder: Path, space: str = OWN) -> Path:
-    """A search in which a contestant of another library has a space of its own."""
+    """Write a study with a random search, in which an optimizer of another library has a search space of its
+    own.
+    """
     return write_study(
         folder,
         (TWO_STAGES, SEARCH),

@@ -143,7 +143,7 @@ class Peak(TorchDispatchMode):  # type: ignore[misc]  # torch has no types here
 
 @pytest.mark.parametrize(("rule", "copies"), [("sgd", 1), ("momentum", 2), ("adamw", 3)])
 def test_within_a_step_the_gradient_is_held_once_besides(rule: str, copies: int):
-    """As in a plain loop that sets gradients to None: none of the step before is there."""
+    """No gradient of an earlier step is in memory, as in a plain loop that sets gradients to None."""
     bundle = _wide(rule)
     made = engine("torch", "float32")
     with made.context():

@@ -68,7 +68,7 @@ def on_jax(name: str, basis: bool) -> Trajectories:
 
 
 def single(name: str, basis: bool) -> Bundle:
-    """A run alone."""
+    """Return a bundle of a single run."""
     return make_bundle(rule=RULES[name], seeds=(3,), rates=(0.02,), basis=basis, steps=40)
 
 

@@ -153,7 +153,9 @@ DESCENTS: Mapping[str, Descent] = {
 
 
 def fallen(optimizer: str, objective: Objective, rate: float, steps: int) -> float:
-    """The last loss over the first, or the least where the rule may leave again."""
+    """Return the last loss divided by the first; the least loss instead of the last if the loss may rise
+    again.
+    """
     how = DESCENTS[optimizer]
     online = Online(
         optimizer, objective.start, {"learning_rate": rate, **(how.hyper or {})}, kinds={"w": kind(objective)}

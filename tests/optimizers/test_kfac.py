@@ -53,7 +53,7 @@ def bundle_of(name: str, options: dict[str, Any], numbers: dict[str, float], see
 
 
 def parameters_of(bundle: Bundle, backend: str) -> dict[str, np.ndarray]:
-    """The parameters (S, K, ...) after all steps."""
+    """Return the parameters (S, K, ...) after all steps."""
     made = engine(backend, "float64")
     with made.context():
         loaded, carry = advanced(bundle, made, STEPS)

@@ -91,7 +91,7 @@ class Recording:
 
 
 def by_examples(bundle: Bundle, seed: int, fisher: str) -> Statistics:
-    """A and G of one seed, row by row of example by example."""
+    """Return the factors A and G of one seed, by loops over examples and rows."""
     problem, workload = bundle.problems[seed], bundle.workload
     assert bundle.orders is not None
     likelihood = workload.likelihood
@@ -146,7 +146,7 @@ def _residuals(family: str, outputs: torch.Tensor, draws: Any, fisher: str) -> l
 
 
 def _with_outputs(workload: Workload) -> Workload:
-    """A network of the tests with its likelihood, by a loss of which the logits are taken."""
+    """Return a network of the tests with its likelihood, by a loss of which the logits are taken."""
     kept: list[Any] = []
 
     class Stopped:

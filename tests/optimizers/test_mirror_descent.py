@@ -21,7 +21,7 @@ def moved(
     backend: str = "numpy",
     dtype: str = "float64",
 ) -> list[np.ndarray]:
-    """The path of one parameter."""
+    """Return the path of one parameter."""
     hyper = {"learning_rate": 0.5} | ({"radius": RADIUS} if domain in ("ball", "box") else {})
     options = {"mirror": mirror, "domain": domain}
     return path_of_one("mirror_descent", start, grads, hyper, options, backend, dtype)

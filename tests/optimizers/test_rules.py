@@ -77,7 +77,7 @@ def replayed(
     values: Mapping[str, float] | None = None,
     dtype: str = "float64",
 ) -> list[Arrays]:
-    """The path of the entry's rule, with some of its hyperparameters replaced."""
+    """Return the path of the entry's rule, with some of its hyperparameters replaced."""
     params = entry.begun(params)
     hyper = {**entry.hyper, **(values or {})}
     needs = entry.needs(params, len(grads))

@@ -24,7 +24,7 @@ SCHEMA = dict.fromkeys(("study", "stage", "backend", "spec_hash"), pl.String)
 
 
 def jobs(*failed: tuple[str, str, str, str]) -> pl.DataFrame:
-    """One job of a study a failure: hash, what, outcome, reason."""
+    """Return a table of jobs with one job per failure, each given as hash, name, outcome and reason."""
     rows = [
         ("convex", "runs", "jax", job, [{"what": what, "outcome": outcome, "reason": reason}])
         for job, what, outcome, reason in failed

@@ -52,7 +52,10 @@ def runs(*rows: dict[str, Any]) -> pl.DataFrame:
 
 
 def assert_measured(measure: Callable[[pl.DataFrame], pl.DataFrame], *given: tuple[Any, ...]) -> None:
-    """Each of the runs (changes, value, least, most) has these measures; one without any has no row."""
+    """Check the measures of runs.
+
+    Each run is given as (changes of its row, value, least, most); without measures, it has no row.
+    """
     table = runs(*(run(str(number), **changes) for number, (changes, *_) in enumerate(given)))
     columns = ["value", "least", "most"][: max(len(measures) for _, *measures in given)]
     found = {int(name): measures for name, *measures in measure(table).select("run", *columns).iter_rows()}

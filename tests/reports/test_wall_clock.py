@@ -32,7 +32,9 @@ INSIDE = {"waiting": 4.0, "basis": 0.0, "checkpoint": 1.0}
 
 
 def write_long(folder: Path) -> Path:
-    """The plan of a study without timed steps, whose final runs are jobs, the longer the higher the seed."""
+    """Return the plan of a study without timed steps, whose final runs are jobs, the longer the higher the
+    seed.
+    """
     path = write_plan(folder, [LONG])
     place = folder / "tables" / LONG.name
     tables = {name: pl.read_parquet(place / f"{name}.parquet") for name in ("runs", "jobs", "timings")}

@@ -110,7 +110,9 @@ COSTS = st.sampled_from([0.0, 1.0, 1.0 + 1e-14, 1.5, 2.0, 3.0, math.inf])
 
 
 def chosen_by(costs: np.ndarray, least: float, draws: np.ndarray) -> list[int]:
-    """The first of the settings that are the best by both criteria (2, settings, seeds), by draw of seeds."""
+    """Return the first of the settings that are the best by both criteria (2, settings, seeds), by draw of
+    seeds.
+    """
     found = []
     for first, second in np.median(costs[:, :, draws], axis=-1).transpose(2, 0, 1):
         held = np.maximum(first, least)

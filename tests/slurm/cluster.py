@@ -129,7 +129,7 @@ def _daemon(folder: Path, variables: dict[str, str], *command: str) -> Iterator[
 def _state(cluster: Cluster) -> str:
     try:
         return cluster.ask("sinfo", "--noheader", "--format=%T").strip()
-    except subprocess.CalledProcessError:  # the controller does not listen yet
+    except subprocess.CalledProcessError:  # The controller does not listen yet.
         return ""
 
 

@@ -29,7 +29,7 @@ def _value(workload, theta, split):
 
 
 def _truth(workload, seed=0, **settings):
-    """The theta* behind an instance, drawn as the workload draws it."""
+    """Return the theta* behind an instance, drawn as the workload draws it."""
     complete = workload.complete(settings)
     generator = random_of(seed)("data")
     n, d = complete["n"], complete["d"]

@@ -45,7 +45,7 @@ def groups() -> tuple[Group, ...]:
 
 
 def brute_force(random: Random, around: dict[str, np.ndarray] | None = None) -> dict[str, np.ndarray]:
-    """The EGOP of each layer: the mean over passes, and over filters or rows, of outer products."""
+    """Return the EGOP of each layer: the mean over passes, and over filters or rows, of outer products."""
     parameters, noises = random("egop sampling"), random("egop noise")
     train = PROBLEM.splits["train"]
     orders = batch_order(random, len(train["labels"]), BATCH, PASSES, purpose="egop batches")

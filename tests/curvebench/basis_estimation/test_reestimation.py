@@ -79,7 +79,7 @@ def named_of(flat: np.ndarray) -> Arrays:
 
 
 def rotation_at(theta: np.ndarray, train: Arrays, seed: int, step: int) -> np.ndarray:
-    """The block-diagonal V of the EGOP around theta, leading eigenvectors first, blocks side by side."""
+    """Return the block-diagonal V of the EGOP around theta: leading eigenvectors first, blocks in order."""
     random = WorkloadRandom(TANH.name, seed)(f"egop sampling after step {step}")
     gradients = []
     for _ in range(SAMPLES):

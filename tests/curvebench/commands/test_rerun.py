@@ -33,7 +33,7 @@ SMALL = (
 
 
 def report(folder: Path, *changes: tuple[str, str]) -> ReportPlan:
-    """The tiny study, run in a folder."""
+    """Run the tiny study in a folder, and return its plan."""
     write_study(folder, (TWO_STAGES, SEARCH), *SMALL, *changes)
     places = {"results": str(folder / "results"), "site": str(folder / "site")}
     plan = prepare({"studies": "tiny", "study_folder": str(folder), **places})
@@ -45,7 +45,7 @@ def report(folder: Path, *changes: tuple[str, str]) -> ReportPlan:
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny study, run and published."""
+    """Run the tiny study, publish it, and return the folder of the set."""
     folder = tmp_path_factory.mktemp("tiny")
     return publish(report(folder, ("[sgd, adam]", "[adam]")), "tiny.quick", folder, ["dirty"], code=CODE)
 
@@ -56,7 +56,7 @@ def plan(published: Path) -> ReportPlan:
 
 
 def row(plan: ReportPlan, **named: Any) -> dict[str, Any]:
-    """The first final run that has these values."""
+    """Return the row of the first final run that has the given values."""
     runs = pl.read_parquet(plan.studies[0].tables / "runs.parquet")
     return runs.filter(pl.col("stage") == "final").filter(**named).row(0, named=True)
 

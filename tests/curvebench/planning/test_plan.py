@@ -76,7 +76,7 @@ def test_a_changed_study_draws_the_seeds_of_a_set_that_is_named(config, tmp_path
 
 
 def bases_of(job, number):
-    """The labels of the bases of a round."""
+    """Return the labels of the bases of a round."""
     return [basis.label for basis in job.spec.in_round(number).bases]
 
 
@@ -177,6 +177,13 @@ def test_what_cannot_run_is_skipped_with_the_reason(config):
     assert "skipped other: it has no scale 'quick'" in plan.summary()
     with pytest.raises(InputError, match=r"^--config scale: other has no scale 'quik' \(valid: huge\)"):
         make_plan(changed(config, studies=("other.claim",), scale="quik"))
+
+
+def test_a_run_of_which_everything_is_skipped_is_an_error(config, monkeypatch):
+    monkeypatch.setattr("curvebench.planning.plan.missing_of", lambda workloads: "no data")
+    raw = {key: value for key, value in config if key in config.model_fields_set}
+    with pytest.raises(InputError, match=r"^nothing to run: skipped tiny: no data$"):
+        prepare({**raw, "studies": "tiny"})
 
 
 def test_missing_data_skips_a_study_and_says_how_to_get_it():
@@ -372,7 +379,9 @@ def test_backends_are_compared_on_every_optimizer_or_those_of_the_studies_asked_
 
 @pytest.fixture
 def toys(tmp_path, monkeypatch):
-    """A root with the project's sources and two modules of claims, `late` and `toy`, in place of its own."""
+    """Return a root with the project's sources and two modules of claims, `late` and `toy`, in place of its
+    own.
+    """
     root = tmp_path / "root"
     for folder in ("curvebench", "optimizers", "reports", "results", "workloads"):
         ignored = shutil.ignore_patterns("__pycache__", "published")
@@ -512,7 +521,7 @@ def test_the_plan_of_the_figures_of_claims_is_written(config, toys):
 
 
 def hashes(config, root):
-    """The hash of every job, table and figure by what it is."""
+    """Return the hashes of all jobs, tables and figures, by kind and name."""
     plan = make_plan(config, root)
     assert plan.report.checks is not None
     found = {"report": plan.report_path.name, "figures of claims": plan.report.checks.figures.name}

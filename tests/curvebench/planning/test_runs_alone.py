@@ -45,7 +45,7 @@ def by_stage(plan: Plan, *stages: str) -> list[PlannedJob]:
 
 
 def of_rounds(plan: Plan, *numbers: int) -> list[PlannedJob]:
-    """The jobs of runs that are made in one of these rounds."""
+    """Return the runs jobs whose first round is one of the given rounds."""
     return [job for job in by_stage(plan, "runs") if spec_of(job).rounds[0] in numbers]
 
 

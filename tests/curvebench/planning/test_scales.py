@@ -23,7 +23,7 @@ SEARCH = f"    tuning: {{protocol: random_search, budget: 3, {RATES}}}\n"
 
 
 def planned(folder: Path, *changes: tuple[str, str]) -> list[RunsSpec]:
-    """The jobs of runs of the tiny study on jax."""
+    """Return the jobs of runs of the tiny study on jax."""
     write_study(folder, *changes)
     plan = make_plan(Config(study_folder=folder, studies=("tiny",), backends=("jax",)))
     return [job.spec for study in plan.studies for job in study.jobs if isinstance(job.spec, RunsSpec)]

@@ -176,7 +176,7 @@ class NoAnswer(Exception):
 
 
 def driver() -> SimpleNamespace:
-    """A driver of two GPUs, of which it counts the millijoules of the first."""
+    """Return a replacement of the driver library for two GPUs, which reports the energy of the first one."""
     handles = {0: "first", "GPU-aa": "first", 1: "second"}
 
     def found(among: Mapping[Any, Any], name: Any) -> Any:

@@ -57,7 +57,7 @@ RATE = 1.0  # learning rate that fails, of the settings 0.01, 1 and 10
 
 
 def outcomes(folder: Path) -> dict[float, set[str]]:
-    """The outcomes of runs by learning rate."""
+    """Return the outcomes of runs by learning rate."""
     runs = read(folder, "runs").cast({"outcome": pl.String})
     return {rate: set(own["outcome"]) for (rate,), own in runs.group_by("learning_rate")}
 

@@ -80,7 +80,7 @@ SWEEP = RunsSpec(
 
 
 def of_stage(stage: str, **changes: Any) -> JobSpec:
-    """A job of another kind with what it has in common with the sweep."""
+    """Return a job of another stage with the keys that it has in common with the sweep."""
     kinds: dict[str, type[JobSpec]] = {
         "bases": BasesSpec,
         "timing": TimingSpec,
@@ -95,7 +95,7 @@ def of_stage(stage: str, **changes: Any) -> JobSpec:
 
 
 def written(spec: JobSpec, results: Path) -> Path:
-    """The spec's file."""
+    """Write the file of a job specification, and return its path."""
     path = spec_file(results, spec)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(spec.to_json())
@@ -162,7 +162,7 @@ def table_of(chain: tuple[Path, dict[str, JobSpec]], stage: str, table: str) -> 
 
 
 def runs_of(chain: tuple[Path, dict[str, JobSpec]], number: int) -> pl.DataFrame:
-    """The runs of a round."""
+    """Return the runs of a round."""
     return table_of(chain, "runs", "runs").filter(round=number)
 
 

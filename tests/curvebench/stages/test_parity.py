@@ -48,7 +48,7 @@ def label_of(problem: ParityProblem) -> str:
 
 
 def gradients_of(prepared: Prepared) -> list[dict[str, np.ndarray]]:
-    """The gradient of each step of gradient descent, in the order of the layout."""
+    """Return the gradient of each step of gradient descent, in the order of the layout."""
     bundle = bundle_of(rules()["sgd"], prepared)
     gradients = trajectory(bundle, engine("torch", "float64"), Clock()).gradients
     return [{name: grads[name] for name in bundle.layout.shapes} for grads in gradients]
@@ -216,7 +216,9 @@ def test_the_declared_facts_hold_for_the_gradients(problem: ParityProblem):
 
 
 def sampled(problem: ParityProblem, backend: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The EGOP by its definition, its basis and its eigenvalues, from gradients of one backend."""
+    """Return the EGOP by its definition, and the basis and eigenvalues of the estimator, from gradients of a
+    backend.
+    """
     prepared = prepare(problem, engine("torch", "float64"))
     basis, one = problem.basis_spec, prepared.instance
     sample = sampler(sampling_of(basis, one), engine(backend, "float64"), one.problem, one.random)

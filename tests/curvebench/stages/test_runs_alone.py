@@ -43,7 +43,9 @@ SAME = ("run", "spec_hash", "bundle_lanes", "basis_seconds")  # names of jobs, a
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working folder: files of workloads are named from there, and the seeds follow from their names."""
+    """Return the working folder: files of workloads are named from there, and the seeds follow from their
+    names.
+    """
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -55,7 +57,7 @@ def planned(backend: str) -> Plan:
 
 
 def of_round(plan: Plan, number: int) -> list[PlannedJob]:
-    """The jobs of runs that are made in a round."""
+    """Return the jobs of runs that are made in a round."""
     return [job for job in plan.jobs if isinstance(job.spec, RunsSpec) and job.spec.rounds == (number,)]
 
 

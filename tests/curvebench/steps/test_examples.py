@@ -84,7 +84,7 @@ def workload(source: Noisy, *metrics: str) -> Workload:
 
 
 def bundle_of(source: Noisy, *metrics: str, steps: int = STEPS, seeds: int = SEEDS) -> Bundle:
-    """A run of each seed on a source."""
+    """Return a bundle with a run for each seed, whose examples come from a data source."""
     found, rule = workload(source, *metrics), rules()["momentum"]
     randoms = [WorkloadRandom("noisy", seed) for seed in range(seeds)]
     orders = [batch_order(random, len(source), BATCH, steps) for random in randoms]

@@ -34,7 +34,7 @@ def found(studies: Studies) -> Runtimes:
 
 
 def curves_of(tables: Tables, metric: str) -> pl.DataFrame:
-    """The final curves of a metric on jax, with method and seed."""
+    """Return the final curves of a metric on jax, with method and seed."""
     runs = tables.runs.filter(stage="final", backend="jax").select("run", "method", "seed", "outcome")
     return read(tables.curves, "curves").filter(metric=metric).join(runs, on="run").sort("step")
 

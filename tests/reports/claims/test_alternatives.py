@@ -29,7 +29,9 @@ gaining = partial(compared, effect="difference", sign=1.0, smallest_effect=MARGI
 
 
 def at_settings(gains: np.ndarray, shares: np.ndarray, tied: bool) -> ClaimComparison:
-    """A comparison with gains (settings, pairs), the chosen ones first, and the share of draws of each."""
+    """Return a comparison with gains (settings, pairs), the chosen ones first, and the share of draws of
+    each.
+    """
     chosen = gaining(gains[0])
     others = zip(gains[1:], shares[1:], strict=True)
     return replace(
@@ -80,7 +82,9 @@ def test_a_gain_that_some_choices_lack_is_seldom_supported(share: float):
 
 
 def tuned(gains: np.ndarray, costs: np.ndarray) -> ClaimComparison:
-    """A comparison whose one side was tuned: gains (settings, pairs) and tuning costs (settings, seeds)."""
+    """Return a comparison whose one side was tuned: gains (settings, pairs) and tuning costs (settings,
+    seeds).
+    """
     tried = TuningOutcome(
         tuple((float(place),) for place in range(len(costs))),
         np.stack([costs, np.zeros_like(costs)]),
@@ -183,7 +187,7 @@ def test_how_many_pairs_would_decide_where_other_settings_are_open(relation: Cla
 
 
 def test_where_the_chosen_setting_is_open_others_count_too():
-    """A tie that says the contrary, or less clearly the same, keeps more pairs from deciding."""
+    """A tied setting with the contrary finding, or a weaker one, increases the number of pairs needed."""
     chosen = gaining(leaning(3))
     alone = needed(chosen)
     alike = needed(chosen, at_other(leaning(3), 0.0, tied=True))

@@ -32,7 +32,7 @@ from tests.reports.synthetic import BASIS_EVALUATIONS, RATES, STEPS
 
 
 def asking(report: Report, **changes: Any) -> tuple[StudyPlan, Claim, Tables]:
-    """The made-up study with its one condition changed, its claim, and its tables."""
+    """Return the made-up study with its one condition changed, its claim, and its tables."""
     study = report.plan.study("digits_mlp")
     (claim,) = study.claims
     (condition,) = claim.conditions
@@ -41,24 +41,24 @@ def asking(report: Report, **changes: Any) -> tuple[StudyPlan, Claim, Tables]:
 
 
 def quantity_of(study: StudyPlan, claim: Claim, tables: Tables) -> Quantity:
-    """The quantity of the claim's first condition."""
+    """Return the quantity of the claim's first condition."""
     condition = claim.conditions[0]
     return QUANTITIES[type(condition)](condition, study, tables)
 
 
 def final_of(tables: Tables, method: str) -> pl.DataFrame:
-    """The final runs of a method on JAX, by seed."""
+    """Return the final runs of a method on JAX, by seed."""
     return tables.runs.filter(stage="final", backend="jax", method=method).sort("seed")
 
 
 def slowed(tables: Tables) -> Tables:
-    """The tables with steps of a second, and of two seconds in the EGOP basis."""
+    """Return the tables with steps of a second, and of two seconds in the EGOP basis."""
     slower = pl.when(pl.col("method") == "adam @ egop").then(2.0).otherwise(1.0)
     return replace(tables, timings=tables.timings.with_columns(seconds=pl.col("steps") * slower))
 
 
 def with_final_losses(runs: pl.DataFrame, loss: Callable[[dict[str, Any]], float]) -> pl.DataFrame:
-    """The runs, each of which ends at the training loss `loss(run)`."""
+    """Return the runs, each of which ends at the training loss `loss(run)`."""
     rows = [
         {**run, "final_metrics": [{"name": "train_loss", "value": loss(run)}]}
         for run in runs.iter_rows(named=True)
@@ -202,7 +202,7 @@ def test_of_more_the_first_value_within_half_a_percent_counts_and_divergence_nev
 
 
 def with_curves(report: Report, folder: Path, losses: Callable[[np.ndarray, int], np.ndarray]) -> Tables:
-    """The tables whose final runs have the training losses `losses(steps, seed)`, stored in a folder."""
+    """Return tables whose final runs have the training losses `losses(steps, seed)`, stored in a folder."""
     tables = asking(report)[2]
     steps = np.arange(0, 101, 5)
     rows = [
@@ -290,7 +290,7 @@ def test_how_straight_curves_of_known_shape_are(report: Report, tmp_path: Path, 
 
 
 def tuned(report: Report, losses: dict[str, Any]) -> Tables:
-    """The tables whose sweeps of a method have the loss `losses[method](rate, seed)`."""
+    """Return the tables whose sweeps of a method have the loss `losses[method](rate, seed)`."""
     tables = asking(report)[2]
     runs = tables.runs.filter(pl.col("stage") != "final", pl.col("method").is_in(list(losses)))
     ended = with_final_losses(runs, lambda run: losses[run["method"]](run["learning_rate"], run["seed"]))
@@ -339,7 +339,7 @@ def test_rates_won_less_lost_are_counted_within_a_factor_of_ten_of_the_controls_
 
 
 def over_rates(report: Report, quantity: str, losses: dict[str, Any], floor: float | None) -> np.ndarray:
-    """The gains over learning rates of EGOP-Adam, whose sweeps have the loss `losses[method][rate]`."""
+    """Return gains over learning rates of EGOP-Adam, whose sweeps have the loss `losses[method][rate]`."""
     tables = tuned(report, {name: lambda rate, seed, own=own: own[rate] for name, own in losses.items()})
     study, claim, _ = asking(report, quantity=quantity, floor=floor)
     (one,) = comparisons(study, claim, tables, "jax")

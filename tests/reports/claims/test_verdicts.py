@@ -81,7 +81,7 @@ def test_an_estimate_is_the_ratio_of_the_tables_own_values(found, tables: Tables
 
 
 def altered(runs: pl.DataFrame, method: str, backend: str, factor: float) -> pl.DataFrame:
-    """The runs with a method's training losses multiplied."""
+    """Return the runs with a method's training losses multiplied."""
     scaled = with_metric(runs, "train_loss", pl.element().struct.field("value") * factor)
     here = (pl.col("method") == method) & (pl.col("backend") == backend)
     return runs.with_columns(final_metrics=pl.when(here).then(scaled).otherwise("final_metrics"))
@@ -104,7 +104,9 @@ def test_the_verdict_follows_the_runs(study: StudyPlan, tables: Tables, factor, 
 
 
 def stopping(report: Report, treated: list[float], control: list[float], stop: float, **asked: Any) -> Any:
-    """The made-up study with these final losses of its claim's methods and a stop, its claim and tables."""
+    """Return the made-up study with these final losses of its claim's methods and a stop, its claim and
+    tables.
+    """
     study = replace(report.plan.study("digits_mlp"), stop={"train_loss": stop})
     (claim,) = study.claims
     claim = replace(claim, conditions=(replace(claim.conditions[0], test="sign", **asked),))
@@ -122,7 +124,7 @@ def stopping(report: Report, treated: list[float], control: list[float], stop: f
 
 
 def stopped(report: Report, *losses: Any, **asked: Any) -> tuple[ClaimComparison, dict[str, Any]]:
-    """The one comparison of the study of `stopping`, and its finding."""
+    """Return the one comparison of the study of `stopping`, and its finding."""
     study, claim, tables = stopping(report, *losses, **asked)
     (one,) = comparisons(study, claim, tables, "jax")
     (row,) = decided([one]).to_dicts()
@@ -134,7 +136,7 @@ NOT = [0.5] * 10
 
 
 def codes(claim: ClaimVerdict) -> dict[str, tuple[int | None, int | None]]:
-    """The reasons of a verdict, with their counts."""
+    """Return the reasons of a verdict, with their counts."""
     return {each["code"]: (each["count"], each["of"]) for each in claim.reasons}
 
 
@@ -181,7 +183,7 @@ def test_the_steps_to_the_stop_tell_runs_apart_that_all_stop(report: Report):
 
 
 def charged_to_the_stop(report: Report, treated: float, control: float) -> tuple[Any, dict[str, Any]]:
-    """The comparison by gradients to the stop, 500 of them the basis', and its finding."""
+    """Return the comparison by gradients to the stop, 500 of them the basis', and its finding."""
     study, claim, tables = stopping(report, [treated] * 10, [control] * 10, 0.1, quantity="gradients_to_stop")
     of_basis = pl.when(method="adam @ egop").then(pl.lit(500, pl.Int64))
     runs = tables.runs.with_columns(gradient_evaluations="steps", basis_gradient_evaluations=of_basis)
@@ -466,7 +468,7 @@ def test_from_five_tuning_seeds_on_no_single_draw_outweighs_what_may_disagree():
 
 @pytest.fixture
 def folder_of_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory with the published sets and nothing else."""
+    """Return a working directory with the published sets and nothing else."""
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "published").symlink_to(PUBLISHED)
     monkeypatch.chdir(tmp_path)

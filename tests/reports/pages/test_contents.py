@@ -42,7 +42,7 @@ class Rendered:
 
 @pytest.fixture(scope="module")
 def sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of two sets: a small one of a study, and a larger one of two with property checks."""
+    """Return a folder of two sets: a small one of a study, and a larger one of two with property checks."""
     folder = tmp_path_factory.mktemp("published")
     write_set(folder, "small.2026-10", [OWN], checks=False)
     write_set(folder, "large.2026-11")
@@ -51,7 +51,7 @@ def sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def rendered(sets: Path, tmp_path_factory: pytest.TempPathFactory) -> Rendered:
-    """The site of a study that was run here, with few seeds, and of the sets."""
+    """Return the site of a study that was run here, with few seeds, and of the sets."""
     folder = tmp_path_factory.mktemp("here")
     plan = read_plan(write_plan(folder, [OWN]))
     archive = tuple(with_figures(one, folder / "drawn" / one.published) for one in read_archive(sets))

@@ -266,7 +266,7 @@ FUNCTIONS = {
 
 
 def called() -> set[str]:
-    """The functions of `curvebench.reports.statistics` that modules of the report import."""
+    """Return the functions of `curvebench.reports.statistics` that modules of the report import."""
     found = set()
     for path in ROOT.parent.rglob("*.py"):
         if path.is_relative_to(ROOT):

@@ -35,13 +35,13 @@ LARGE = {  # sets of more than a megabyte, whose verdicts take long
 
 @pytest.fixture(scope="module")
 def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A set that nothing is wrong with."""
+    """Return the folder of a valid set."""
     return write_set(tmp_path_factory.mktemp("good"), "good.quick")
 
 
 @pytest.fixture
 def copy(good: Path, tmp_path: Path) -> Path:
-    """A copy of it."""
+    """Return the folder of a copy of the valid set."""
     shutil.copytree(good, tmp_path / "set")
     return tmp_path / "set"
 

@@ -37,13 +37,13 @@ SHAPE = Shape(optimizers=("sgd", "adam", HOSTILE), backends=("jax",))
 
 
 def report(folder: Path, *shapes: Shape, checks: bool = False, **changes: Change) -> Side:
-    """A report with changed tables."""
+    """Return a report with changed tables."""
     return side_of(read_plan(write_report(folder, shapes or [SHAPE], checks, **changes)), "after")
 
 
 @pytest.fixture(scope="module")
 def before(tmp_path_factory: pytest.TempPathFactory) -> Side:
-    """The side that others are compared with."""
+    """Return the report with which changed reports are compared."""
     return report(tmp_path_factory.mktemp("before"), checks=True)
 
 
@@ -76,7 +76,7 @@ def test_a_side_agrees_with_itself(before: Side):
 
 
 def turned(runs: pl.DataFrame) -> pl.DataFrame:
-    """The hostile optimizer in its basis made worse, so that its claim fails."""
+    """Make the optimizer with the hostile name worse in its basis, so that its claim fails."""
     own = (pl.col("optimizer") == HOSTILE) & (pl.col("basis") == "egop")
     moved = scaled(HOSTILE, 1e6)(runs)
     return runs.with_columns(

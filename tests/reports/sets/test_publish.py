@@ -52,13 +52,13 @@ SMALL = Shape(optimizers=("sgd", "adam"), backends=("jax",))
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A published set of one study."""
+    """Return a published set of one study."""
     return write_set(tmp_path_factory.mktemp("published"), "small.quick", [SMALL], checks=False)
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A published set."""
+    """Return a published set."""
     return write_set(tmp_path_factory.mktemp("published"), "made.quick")
 
 
@@ -423,7 +423,7 @@ def test_curves_that_claims_are_decided_by_stay_whole(report: Report, monkeypatc
 
 
 def at_equal_gradients(study: StudyPlan) -> StudyPlan:
-    """A study whose claim compares at equal gradient evaluations."""
+    """Return a study whose claim compares at equal gradient evaluations."""
     (claim,) = study.claims
     claim = replace(claim, conditions=(replace(claim.conditions[0], at_equal="gradients"),))
     return replace(study, claims=(claim,))

@@ -34,7 +34,11 @@ GAINS: dict[str, Draw] = {**DIFFERENCES, "control diverges": diverging}
 
 
 def findings_of(question: Question, least: np.ndarray, most: np.ndarray) -> list[Finding]:
-    """The findings of a claim that asks one question often; gains (comparisons, pairs) between bounds."""
+    """Return the findings of all comparisons of a claim, which have the same question.
+
+    Args:
+        least, most: bounds of the gains, (comparisons, pairs).
+    """
     ends = list(zip(least, most, strict=True))
     refuting = holm([question.refuting_p_value(low, high) for low, high in ends])
     return [
@@ -44,7 +48,7 @@ def findings_of(question: Question, least: np.ndarray, most: np.ndarray) -> list
 
 
 def verdict_of(question: Question, least: np.ndarray, most: np.ndarray) -> Verdict:
-    """The verdict on such a claim."""
+    """Return the verdict on a claim, whose gains have these bounds."""
     return combined(findings_of(question, least, most))
 
 

@@ -23,7 +23,7 @@ ops = numpy_ops()
 
 
 def constant_images() -> np.ndarray:
-    """Of example n every pixel is n."""
+    """Return images in which every pixel of example n is n."""
     return np.broadcast_to(np.arange(BATCH, dtype=float)[:, None, None, None], (BATCH, 3, SIDE, SIDE)).copy()
 
 

@@ -17,7 +17,7 @@ from curvebench.benchmarks import peer_networks
 from curvebench.workloads.images import decoding
 from tests.workloads.images.photographs import damaged, encoded, photographs, piece, unusual
 
-# Beside a torch without its accelerator torchvision can be imported once `peer_networks` is.
+# If torch is built for another accelerator, torchvision can be imported only after `peer_networks`.
 assert callable(peer_networks.torchvision_network)
 theirs = importlib.import_module("torchvision.transforms.functional")
 RandomResizedCrop = importlib.import_module("torchvision.transforms").RandomResizedCrop
