@@ -9,13 +9,24 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from curvebench import __version__
-from curvebench.commands import catalogue, claims, images, runs, sets, site, studies, tables, trying
+from curvebench.commands import (
+    catalogue,
+    claims,
+    comparing,
+    images,
+    runs,
+    sets,
+    site,
+    studies,
+    tables,
+    trying,
+)
 from curvebench.commands.command import Command
 from curvebench.spec.errors import InputError
 
 COMMANDS: Mapping[str, tuple[Command, ...]] = {
     "explore": (catalogue.list_names, studies.check, studies.convert, runs.show),
-    "run": (trying.try_method, studies.plan, studies.estimate, runs.run),
+    "run": (comparing.compare, comparing.more, trying.try_method, studies.plan, studies.estimate, runs.run),
     "compare backends and submissions": (site.parity, site.score),
     "claims": (claims.check, claims.verdicts),
     "pages": (site.site, site.figures, site.failures),
@@ -26,6 +37,7 @@ COMMANDS: Mapping[str, tuple[Command, ...]] = {
 EXAMPLES = """examples:
   curvebench list                          which workloads, optimizers, studies, claims are there?
   curvebench check convex                  is the study "convex" valid? (seconds)
+  curvebench compare my_model.py --model GRU --train data   which optimizer trains my model best? (minutes)
   curvebench try my.py:Lion                how does my optimizer rank in the field? (minutes)
   curvebench plan scale=paper              which jobs would be run? (computes and writes nothing)
   curvebench estimate --scale paper        how long would all studies take? (measures for minutes)

@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -337,8 +337,16 @@ class Planner:
         """Divide final runs, or bases to estimate, into jobs, as the key `jobs` of the scale says."""
         groups = {"workload": [(workload,) for workload in workloads]}.get(self.size.jobs, [workloads])
         cut_bases = [(basis,) for basis in bases] if self.size.jobs in ("basis", "seed") else [bases]
-        cut_seeds = [(seed,) for seed in seeds] if self.size.jobs == "seed" else [seeds]
+        cut_seeds = [(seed,) for seed in seeds] if self.size.jobs == "seed" else self._batches(seeds)
         return [RunSelection(*share) for share in product(groups, cut_bases, cut_seeds)]
+
+    def _batches(self, seeds: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """Divide final seeds into batches, as the scale says; tuning seeds are one batch."""
+        sizes = self.size.seeds.batches
+        if not sizes or len(seeds) != sum(sizes):
+            return [seeds]
+        rest = iter(seeds)
+        return [tuple(islice(rest, size)) for size in sizes]
 
     def _of_method(
         self,
@@ -402,7 +410,12 @@ class Planner:
         if together and rounds and tunes_first:
             yield RunSelection(together, tuned, (), rounds, tuning_seeds)
         numbers, used_seeds = ((final,), ()) if tunes_first else ((*rounds, final), tuning_seeds)
-        yield from (replace(share, rounds=numbers, tuning_seeds=used_seeds) for share in shares)
+        first_seeds = shares[0].seeds if shares else ()
+        for share in shares:
+            if share.seeds == first_seeds or tunes_first:
+                yield replace(share, rounds=numbers, tuning_seeds=used_seeds)
+            else:  # seeds that were added later
+                yield replace(share, rounds=(final,))
         for number in rounds:
             runs = product(separate, tuned, self.tuning_seeds, range(counts[number]))
             for workload, basis, seed, setting in runs:
