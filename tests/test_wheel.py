@@ -20,7 +20,7 @@ PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder into which pip installed the wheel that it built from a copy of the sources."""
+    """Return a folder into which pip installed the wheel that it built from a copy of the sources."""
     folder = tmp_path_factory.mktemp("wheel")
     shutil.copytree(ROOT, folder / "sources", ignore=ignored, symlinks=True)
     build = [*PIP, "install", "--no-deps", "--no-build-isolation", "--target", str(folder / "site"), "."]

@@ -98,8 +98,10 @@ def _how_decided(broken: dict[str, str]) -> dict[str, tuple[str, str]]:
 
 
 def _at_scale(study: Study, claim: Claim) -> str:
-    """Return the end of the command that decides a claim: the scale unless it is `quick`, and the cost of the
-    study if its file gives one.
+    """Return the words that follow a claim in the advice how to decide it.
+
+    They are the argument `scale=` of the command, unless the scale is `quick`, and the cost of the study, if
+    its file gives one.
     """
     scale = study.scale_deciding(claim, "quick")
     cost = study.scales[scale].cost if scale in study.scales else ""

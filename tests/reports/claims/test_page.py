@@ -48,7 +48,7 @@ def test_a_part_is_told_by_its_worst_measure(checks: ChecksPlan):
 
 
 def codes(row: dict[str, Any]) -> dict[str, tuple[Any, ...]]:
-    """The reasons of a row of `claims`, with their counts and names."""
+    """Return the reasons of a row of `claims`, with their counts and names."""
     return {each["code"]: (each["count"], each["of"], each["names"]) for each in row["reasons"]}
 
 
@@ -58,7 +58,7 @@ def page(report: Report) -> dict[str, Any]:
 
 
 def with_claim(checks: ChecksPlan, name: str, **changes: Any) -> ChecksPlan:
-    """The checks with some of what the plan says of one claim replaced."""
+    """Return the checks with some of what the plan says of one claim replaced."""
     claims = (replace(one, **changes) if one.id == name else one for one in checks.claims)
     return replace(checks, claims=tuple(claims))
 

@@ -26,7 +26,7 @@ def times(tables: Tables) -> pl.DataFrame:
 
 
 def reached_after(steps: int | None) -> pl.Expr:
-    """Targets that runs reach after so many steps, or miss."""
+    """Return the column `targets`, all reached after `steps` steps, or all missed if it is None."""
     return pl.col("targets").list.eval(
         pl.element().struct.with_fields(pl.lit(steps, pl.Int64).alias("steps"))
     )
@@ -69,7 +69,7 @@ def test_there_is_no_figure_without_a_reached_target(study: StudyPlan, tables: T
         assert [figure for cell in found for figure in draw_targets(cell)] == []
 
 
-Places = dict[str, dict[str, CostResult]]  # by cost and method
+Places = dict[str, dict[str, CostResult]]  # results by cost, then by method
 
 
 def on_jax(study: StudyPlan, tables: Tables) -> Places:

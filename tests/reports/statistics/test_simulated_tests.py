@@ -1,4 +1,4 @@
-"""Simulations: how often tests call nothing an effect, and how often they see one."""
+"""Simulations of tests: how often they reject without an effect, and how often they find an effect."""
 
 from __future__ import annotations
 

@@ -34,12 +34,12 @@ from tests.workloads.cases import (
     small,
 )
 
-IMAGES = 20  # of a file in these tests
+IMAGES = 20  # number of images in a file of these tests
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The six files with few images, in the folder that the archive unpacks to."""
+    """Yield the six files with few images, in the folder that the archive unpacks to."""
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
     monkeypatch.setattr(cifar, "IMAGES", IMAGES)
     monkeypatch.setattr(photographs, "VALIDATION", 10)
