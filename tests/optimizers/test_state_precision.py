@@ -17,13 +17,13 @@ from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.backends.engine import engine
 from curvebench.engine.bundle import Bundle
 from curvebench.engine.execution import execute
-from curvebench.interop.trial import workload_of
 from curvebench.optimizers import rules
 from curvebench.optimizers.arrays import map_arrays
 from curvebench.optimizers.gradient_descent import Momentum
 from curvebench.optimizers.options import OptionError
 from curvebench.optimizers.rule import LEARNING_RATE, Part, Rule
 from curvebench.optimizers.state_precision import in_half_precision
+from curvebench.planning.trials import workload_of
 from curvebench.spec.errors import InputError
 from curvebench.steps.layout import layout, roles_of
 from curvebench.steps.program import StepProtocol
