@@ -13,15 +13,13 @@ snakemake --cores all publish --config name=NAME       its tables as a published
 import os
 import sys
 
-from snakemake.exceptions import WorkflowError
-
 from curvebench.spec.errors import InputError
 from curvebench.planning.workflow import snakemake_inputs
 
 try:
     PLAN = snakemake_inputs(config, workflow.is_main_process)
 except InputError as error:
-    raise WorkflowError(str(error))
+    sys.exit("\n".join(f"error: {line}" for line in str(error).splitlines()))
 
 if workflow.is_main_process:
     print(PLAN.summary, file=sys.stderr)

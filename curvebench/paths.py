@@ -13,8 +13,11 @@ from pathlib import Path
 CHECKOUT = (Path("Snakefile"), Path("curvebench/paths.py"))
 HOME = Path() if all(path.is_file() for path in CHECKOUT) else Path(__file__).parent
 STUDY_FOLDER = HOME / "benchmarks/studies"
+# A user's own studies, relative to the working directory. They are read in addition to those of the project.
+OWN_STUDIES = Path("studies")
 PUBLISHED = HOME / "results/published"
-SNAKEMAKE = ("snakemake", "--snakefile", str(HOME / "Snakefile"))
+# Snakemake finds the Snakefile of a checkout by itself.
+SNAKEMAKE = ("snakemake",) if Path() == HOME else ("snakemake", "--snakefile", str(HOME / "Snakefile"))
 # Folders that a run writes, relative to the working directory.
 RESULTS = Path("results")
 TABLES = RESULTS / "tables"

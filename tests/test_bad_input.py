@@ -97,7 +97,7 @@ def configures(
 
 
 def one(**given: object) -> dict[str, object]:
-    """A group of as_torch with one parameter."""
+    """Return a group of as_torch with one parameter."""
     return {"params": [torch.nn.Parameter(torch.ones(2))], **given}
 
 
@@ -108,7 +108,7 @@ def symo(kinds: Mapping[str, Any] | None = None, **shapes: tuple[int, ...]) -> O
 
 
 def replayed(**changes: Any) -> object:
-    """A replay of Adam with some of its arguments changed."""
+    """Return a replay of Adam with some of its arguments changed."""
     arrays = {"w": np.ones((3, 2)), "b": np.ones(3)}
     given: dict[str, Any] = {"optimizer": "adam", "params": arrays, "grads": [arrays, arrays]}
     return replay(**{**given, "hyper": {"learning_rate": 0.1}, "backend": "numpy", **changes})
@@ -129,7 +129,7 @@ def calls(expression: str) -> Act:
 
 
 def planned(folder: Path) -> Plan:
-    """The plan of the tiny study."""
+    """Return the plan of the tiny study."""
     studies = folder / "studies"
     write_study(studies)
     return make_plan(Config(studies=("tiny",), results=folder, site=folder / "site", study_folder=studies))
@@ -149,7 +149,7 @@ def spec_holds(old: str, new: str) -> Act:
 
 
 def folder_refuses(number: int) -> Act:
-    """A results folder that cannot be written to: the probe and the files themselves fail."""
+    """Return a case whose results folder cannot be written to: the probe and the files themselves fail."""
 
     def act(folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
         def refuse(*_: object, **given: object) -> None:
@@ -176,7 +176,7 @@ NAMES = {
     "math": math,
     "BEGIN": BEGIN,
     "END": END,
-} | {  # that expressions of the table see
+} | {  # names that expressions of the table may use
     seen.__name__: seen
     for seen in (
         *(torch, replace, workloads, rules, bases, find_rule, replayed, run, symo, one, made, Tied, Role),

@@ -34,9 +34,9 @@ MARKED = re.compile(
 # the main job, and what looks for its results
 MAIN_JOB = re.compile(r"^(snakemake --cores|test -s) .*\n", re.MULTILINE)
 SCRIPT = re.compile(r"python (?P<file>\w+\.py)\n")  # run in this process, which has the libraries loaded
-# their steps try every rule or optimizers of other libraries, or run tests
+# Steps of these pages try every rule or optimizers of other libraries, or run tests.
 LONG_PAGES = {"README.md", "CONTRIBUTING.md", "docs/how-to/plug-in.md", "docs/how-to/add-a-need.md"}
-# their steps check all studies, or the table of mutations of all claims; the other pages bring their own
+# Steps of these pages check all studies, or mutations of all claims; other pages have studies of their own.
 WHOLE_PROJECT = {"README.md", "add-a-claim.md"}
 COMMENTS = re.compile(r"^<!-- (?!leaderboard:).*? -->$", re.MULTILINE)  # publishing writes between those
 
@@ -61,7 +61,7 @@ def follow(page: Path, project: Path, variables: dict[str, str], chosen: list[St
     """Do steps of the page in order, in a copy of the project, which has few studies and claims as a rule."""
     if page.name not in WHOLE_PROJECT:
         leave_tiny(project)
-    variables.pop("CURVEBENCH_DATA", None)  # of made images, which commands refuse
+    variables.pop("CURVEBENCH_DATA", None)  # tests set it to a folder of made images, which commands refuse
     for step in chosen:
         if step.file is not None:
             target = project / step.file
@@ -135,7 +135,7 @@ def test_the_examples_for_contributors_obey_the_house_rules(project: Path, activ
         (project / file).write_text(text)
     files = [file for file in examples if file.endswith(".py")]
     assert files
-    # what mypy found in equal sources before, where it ran, it need not find again
+    # With the cache of an earlier run, mypy does not check equal sources again.
     mypy = ["mypy", "--cache-dir", str(ROOT / ".mypy_cache")]
     for command in (["ruff", "check"], ["ruff", "format", "--check"], mypy):
         done = subprocess.run(

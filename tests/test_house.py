@@ -68,7 +68,7 @@ ARRAYS_ONLY = {
     "numpy",
     "scipy",
     "sklearn",
-}  # what optimizers and workloads may use of other people's packages
+}  # packages of others that optimizers and workloads may use
 
 
 def pins(lines: list[str]) -> list[str]:
@@ -76,7 +76,7 @@ def pins(lines: list[str]) -> list[str]:
 
 
 def all_pins() -> list[str]:
-    """Of what is installed with its dependencies, and without."""
+    """Return the pins of both lock files: packages installed with their dependencies, and without."""
     return [pin for file in (LOCK, WITHOUT_DEPENDENCIES) for pin in pins(file.read_text().splitlines())]
 
 
@@ -90,7 +90,7 @@ def sources(*folders: str) -> list[Path]:
 
 @cache
 def imports(path: Path, of_names: bool = False) -> tuple[str, ...]:
-    """The dotted names of all absolute imports, wherever they stand, and of the names that they bring."""
+    """Return the dotted names of all absolute imports in a file, and of the names that they import."""
     found: list[str] = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -166,13 +166,15 @@ def module_of(path: Path) -> str:
 
 
 def package_of(module: str) -> str | None:
-    """The package or module below curvebench that a module is in; None for what is free to all."""
+    """Return the package or module below curvebench that contains a module; None if all modules may import
+    it.
+    """
     package = module.partition(".")[2].split(".")[0]
     return package if package in STANDS_ON else None
 
 
 def below(package: str) -> set[str]:
-    """The packages that a package may import."""
+    """Return the packages that a package may import."""
     return set(STANDS_ON[package]).union(*map(below, STANDS_ON[package]))
 
 
@@ -250,7 +252,7 @@ def test_rules_and_problems_see_arrays_only_through_the_ops(package: str):
 
 
 ENGINES = ("curvebench.engine.execution", "curvebench.interop.replaying", "curvebench.backends.torch_engine")
-# What starts often, or is others' business: a program, and what it imports neither itself nor through others.
+# Programs that start often, and packages that they import neither directly nor through other modules.
 LIGHT = {
     "command": ("from curvebench.__main__ import main", {"numpy", "polars", "pydantic"}),
     "check": ("from curvebench.__main__ import main; main(['check', 'convex'])", {"torch", "jax", "sklearn"}),
@@ -347,7 +349,7 @@ def test_citation_and_documentation_name_this_version_and_licence():
 
 @pytest.fixture
 def without_environment(tmp_path: Path) -> Path:
-    """What the environment is made from, without one."""
+    """Return a folder with the files from which the environment is made, without an environment."""
     for name in ("Makefile", LOCK.name, WITHOUT_DEPENDENCIES.name, "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path)
     return tmp_path
@@ -355,7 +357,7 @@ def without_environment(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def house(without_environment: Path) -> Path:
-    """The same, with an environment whose Python is a script that writes down how it is called."""
+    """Return such a folder with an environment whose Python is a script that records its arguments."""
     python = without_environment / ".venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text('#!/bin/sh\necho "$@" >> "$(dirname "$0")/calls"\n')
@@ -410,7 +412,7 @@ TOOLS = ("sh", "cat", "cksum", "rm", "touch", "mkdir", "chmod", "basename")
 
 
 def path_with(folder: Path, *programs: str, other: int = 1, failure: int = 0) -> str:
-    """A folder for PATH, below the given one, with the shell's tools and stand-ins of Python and uv.
+    """Return a folder for PATH, below the given one, with the shell's tools and stand-ins of Python and uv.
 
     Args:
         programs: the names of the stand-ins.

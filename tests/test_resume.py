@@ -20,7 +20,7 @@ from tests.curvebench.stages.test_jobs import SWEEP
 from tests.curvebench.tiny import leave_tiny
 from tests.results.comparing import assert_same_results
 
-WATCHED = ("results", "reports", ".snakemake")  # where a killed process leaves half of its work
+WATCHED = ("results", "reports", ".snakemake")  # folders in which a killed process leaves half of its work
 KILLED = -signal.SIGKILL
 PATIENCE = 600.0  # seconds for one main job; it takes about 60
 
@@ -120,7 +120,7 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
     for one in members:
         one.kill()
     psutil.wait_procs(members, 20)
-    process.wait()  # which sets its status
+    process.wait()  # sets the status of the process
 
 
 def _group(pid: int) -> int | None:
@@ -136,7 +136,7 @@ JOB = SWEEP.changed(bases=SWEEP.bases[:1], budget={"steps": 20})
 
 
 def written(spec: JobSpec, project: Path) -> str:
-    """The path of a spec's file, written below a project's results."""
+    """Return the path of a spec's file, written below a project's results."""
     path = spec_file(project / "results", spec)
     path.parent.mkdir(parents=True)
     path.write_text(spec.to_json())
@@ -216,5 +216,5 @@ def test_a_main_job_killed_at_any_moment_goes_on_to_the_same_tables(projects: li
 
 
 def times(folder: Path) -> dict[Path, int]:
-    """When each file and folder below was changed."""
+    """Return the time of the last change of each file and folder below a folder, in nanoseconds."""
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*")}

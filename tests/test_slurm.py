@@ -38,7 +38,7 @@ CONVEX = ("--config", "studies=convex", "--")
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    """A running Slurm; where there is none to run, no test, except where tests must not be left out."""
+    """Yield a running Slurm cluster. Without Slurm, skip the test, unless tests must not be skipped."""
     try:
         running = slurm(tmp_path / "slurm", cpus=4)
         with running as started:
@@ -58,7 +58,7 @@ class Pipeline:
     cluster: Cluster
 
     def wait(self, seen: Callable[[], Any]) -> Any:
-        """The first true thing that is seen while the pipeline runs."""
+        """Call `seen` until it returns a true value, and return it; fail if the pipeline ends before."""
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end and self.process.poll() is None:
             with suppress(FileNotFoundError, psutil.Error, pl.exceptions.PolarsError):
@@ -72,11 +72,11 @@ class Pipeline:
         return (self.project / "said").read_text()[-6000:]
 
     def states(self, comment: str) -> list[str]:
-        """The states of the Slurm jobs of a rule and study, in the order of submission."""
+        """Return the states of the Slurm jobs of a rule and study, in the order of submission."""
         return [state for _, state, said in sorted(self.cluster.jobs(), key=number) if comment in said]
 
     def running(self, comment: str) -> str | None:
-        """The number of a running Slurm job of a rule and study."""
+        """Return the number of a running Slurm job of a rule and study."""
         jobs = self.cluster.jobs()
         return next((job for job, state, said in jobs if state == "RUNNING" and comment in said), None)
 
@@ -85,7 +85,7 @@ class Pipeline:
         return self.process.wait(PATIENCE)
 
     def computing(self, stage: str) -> psutil.Process | None:
-        """The process that computes a job of a stage of the tiny study."""
+        """Return the process that computes a job of a stage of the tiny study."""
         for process in psutil.process_iter(["cmdline"]):
             words = process.info["cmdline"] or []
             ours = words[1:4] == ["-m", "curvebench", "run"] and f"tiny.quick.{stage}." in words[4]
@@ -100,7 +100,7 @@ def number(job: tuple[str, str, str]) -> int:
 
 @contextmanager
 def pipeline(cluster: Cluster, project: Path, activated: dict[str, str], *options: str) -> Iterator[Pipeline]:
-    """The main job of a project, started on the cluster."""
+    """Yield the main job of a project, started on the cluster."""
     slurm_only = {name: cluster.variables[name] for name in ("SLURM_CONF", "PATH")}
     variables = activated | slurm_only
     variables["PATH"] = f"{activated['PATH'].partition(':')[0]}:{slurm_only['PATH']}"
@@ -154,7 +154,7 @@ def _kill_wait_and_look(pipeline: Pipeline) -> None:
     assert {line.split()[1] for line in shared if line.startswith("rule_timing")} == {"NO"}
     assert {line.split()[1] for line in shared if not line.startswith("rule_timing")} == {"OK"}
 
-    # what did not fail is complete, and a marker lasts as long as the failure
+    # Runs that did not fail are complete, and the marker of a failure is there as long as the failure.
     for study, lanes in (("tiny", 16), ("asleep", 8)):
         (tables,) = (pipeline.project / "results/tables").glob(f"{study}.quick.*")
         table = pl.read_parquet(tables / "runs.parquet")

@@ -20,7 +20,7 @@ PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder into which pip installed the wheel that it built from a copy of the sources."""
+    """Return a folder into which pip installed the wheel that it built from a copy of the sources."""
     folder = tmp_path_factory.mktemp("wheel")
     shutil.copytree(ROOT, folder / "sources", ignore=ignored, symlinks=True)
     build = [*PIP, "install", "--no-deps", "--no-build-isolation", "--target", str(folder / "site"), "."]
@@ -51,7 +51,7 @@ def test_it_brings_one_name(installed: Path):
     assert sorted(packages) == ["bin", "curvebench"]
 
 
-def test_import_version_names_sets_and_verdicts(installed: Path, outside: Outside):
+def test_import_version_names_sets_verdicts_and_studies(installed: Path, outside: Outside, tmp_path: Path):
     program = "import curvebench as c; print(c.__file__, c.__version__, len([*map(c.load, c.published())]))"
     file, version, sets = outside("-c", program).split()
     assert Path(file).is_relative_to(installed)
@@ -59,6 +59,9 @@ def test_import_version_names_sets_and_verdicts(installed: Path, outside: Outsid
     assert outside("-m", "curvebench", "--version").split() == ["curvebench", version]
     assert "digits_mlp" in outside("-m", "curvebench", "list")
     assert "egop.convex" in outside("-m", "curvebench", "verdicts", "egop.convex")
+    (tmp_path / "studies").mkdir()
+    (tmp_path / "studies/mine.yaml").write_text("like: convex\nclaims: []\n")
+    assert "\n  mine on jax: " in outside("-m", "curvebench", "plan", "studies=mine")
 
 
 @pytest.mark.long

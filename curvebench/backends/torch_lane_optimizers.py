@@ -137,9 +137,12 @@ class LaneOptimizers:
                     or "closure" in f"{type(error)}{error}".lower()
                 )
                 hint = "; if it evaluates the loss itself, give closure: true"
+                hint = hint if may_need_closure and not with_closure else ""
+                params = {id(param) for group in optimizer.param_groups for param in group["params"]}
+                if params.isdisjoint(map(id, self.leaves)):
+                    hint = "; param_groups must keep the parameters, which a step changes in place"
                 raise InputError(
-                    f"{self.name}: {event} ({type(error).__name__}: {error}, {_last_line(error)})"
-                    f"{hint if may_need_closure and not with_closure else ''}"
+                    f"{self.name}: {event} ({type(error).__name__}: {error}, {_last_line(error)}){hint}"
                 ) from error
         self.steps += 1
         self._restore_views()

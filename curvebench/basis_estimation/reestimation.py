@@ -39,10 +39,13 @@ class RenewalPlan:
     estimator: Callable[[Group, np.random.Generator, Decomposition], Estimator]
 
     def evaluations(self, gradients: np.ndarray) -> np.ndarray:
-        """Return how many gradients a run has sampled for its bases when it has taken some numbers of steps.
+        """Return the number of gradients that a run has sampled for its bases.
 
         Args:
-            gradients: the numbers of steps whose gradient has been computed.
+            gradients: numbers of gradients that the run has computed for its own steps, an integer array.
+
+        Returns:
+            An array of the same shape. An estimate after p steps counts from the gradient of step p + 1 on.
         """
         return np.searchsorted(self.points, gradients, side="left") * self.sampling.count
 

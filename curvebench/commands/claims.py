@@ -76,8 +76,9 @@ def _how_decided(broken: dict[str, str]) -> dict[str, tuple[str, str]]:
     """
     from curvebench.planning.studies.reading import read_studies
     from curvebench.property_checks.checks import claims_by_id, file_of
+    from curvebench.reports.claims.rerun import SNAKEMAKE
 
-    runs, checks = "run snakemake --cores all reports --config studies=", "run curvebench claims check "
+    runs, checks = f"run {SNAKEMAKE} studies=", "run curvebench claims check "
     try:
         by_runs = {
             claim.id: (
@@ -97,8 +98,10 @@ def _how_decided(broken: dict[str, str]) -> dict[str, tuple[str, str]]:
 
 
 def _at_scale(study: Study, claim: Claim) -> str:
-    """Return the end of the command that decides a claim: the scale unless it is `quick`, and the cost of the
-    study if its file gives one.
+    """Return the words that follow a claim in the advice how to decide it.
+
+    They are the argument `scale=` of the command, unless the scale is `quick`, and the cost of the study, if
+    its file gives one.
     """
     scale = study.scale_deciding(claim, "quick")
     cost = study.scales[scale].cost if scale in study.scales else ""
@@ -117,7 +120,10 @@ def verdicts(args: Namespace) -> None:
         --plan: plan of a report, or folder of a published set (default: reports/site/plan.json, and the
             published sets for claims that it does not decide)
     """
+    from curvebench.paths import PUBLISHED
+    from curvebench.reports.claims.rerun import SNAKEMAKE
     from curvebench.reports.claims.verdict_list import as_json, as_text
+    from curvebench.spec.sets import PLAN
 
     listing, names = _listing(args.plan), args.claims or [""]
     selected = [claim for claim in listing if any(_matches(name, claim.id, claim.source) for name in names)]
@@ -127,6 +133,11 @@ def verdicts(args: Namespace) -> None:
     if selected or args.json:
         print(as_json(selected) if args.json else as_text(selected, details=bool(args.claims)))
     elif not args.claims:
+        if not (args.plan or (SITE / PLAN).exists()):
+            raise InputError(
+                f"no verdicts: there is neither a published set in {PUBLISHED} nor {SITE / PLAN}, which "
+                f"{SNAKEMAKE} studies=STUDY writes; name a plan or a set with --plan"
+            )
         print("The report has no claim.")
     broken: dict[str, str] = {}
     how_decided, errors = _how_decided(broken) if undecided else {}, []

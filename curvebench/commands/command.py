@@ -129,7 +129,13 @@ SCALE = argument(
     metavar="NAME",
     help="scale, such as paper, which sets the numbers of runs, steps and instances (default: %(default)s)",
 )
-STUDIES = folder("--studies", STUDY_FOLDER, "folder of study files")
+STUDIES = argument(
+    "--studies",
+    type=Path,
+    default=STUDY_FOLDER,
+    metavar="FOLDER",
+    help="folder of study files (default: the studies of curvebench, and those in the folder studies)",
+)
 STUDY_NAMES = argument(
     "names", nargs="*", metavar="STUDY", help="study names or claim ids (default: all studies)"
 )

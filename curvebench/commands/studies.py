@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -26,10 +25,7 @@ from curvebench.timing.clocks import limit_threads
 if TYPE_CHECKING:
     from curvebench.planning.plan import Plan
     from curvebench.planning.studies.study import Study
-    from curvebench.spec.method import OptimizerSpec, WorkloadSpec
 
-# Workloads with more parameters are not evaluated by `check`, because NumPy would take minutes.
-MAX_EVALUATED_PARAMETERS = 10_000_000
 # Arguments of the commands, by the key that a message about an error in the configuration names
 ARGUMENTS = {"--config studies": "STUDY", "--config scale": "--scale", "--config backends": "--backend"}
 
@@ -38,8 +34,9 @@ ARGUMENTS = {"--config studies": "STUDY", "--config scale": "--scale", "--config
 def check(args: Namespace) -> None:
     """Validate study files without running them, and print their plans.
 
-    To find errors before a run, it takes two steps of every optimizer of this project and one step of each
-    optimizer of another library, and evaluates each workload once, on a few examples.
+    To find errors before a run, it takes two steps of every optimizer of this project, takes three steps of
+    each method on each problem if one of them is from a file, a package or another library, and evaluates
+    each workload once, on a few examples.
     """
     from curvebench.planning.studies.reading import read_studies
     from curvebench.registry import RULES, WORKLOADS, known
@@ -47,7 +44,9 @@ def check(args: Namespace) -> None:
     # Load all workloads first, so that a broken module is reported before the studies that use it.
     WORKLOADS.own()
     broken: dict[str, str] = {}
-    _check_rules(known(RULES, broken))
+    problems = Problems()
+    _check_rules(known(RULES, broken), problems)
+    problems.check()
     print_left_out(broken)
     all_studies = read_studies(args.studies, args.names, {} if args.names else None)
     studies = [
@@ -55,41 +54,64 @@ def check(args: Namespace) -> None:
         for study in all_studies
         if not args.names or {study.name, *(claim.id for claim in study.claims)} & {*args.names}
     ]
-    check_methods(studies)
     _check_workloads(studies)
+    notes = check_methods(studies)
     scales = dict.fromkeys(scale for study in studies or all_studies for scale in study.scales)
     plans = [(scale, _plan_of(args, scale)) for scale in scales]
     valid = "1 study is valid" if len(studies) == 1 else f"{len(studies)} studies are valid"
     if studies:
         print(f"{valid}: {', '.join(study.name for study in studies)}")
+    print("".join(f"  note: {note}\n" for note in notes), end="")
     for scale, plan in plans:
         _print_plan(plan, studies, scale)
 
 
-def check_methods(studies: Sequence[Study]) -> None:
-    """Take steps of those optimizers of studies that come from other libraries or from files.
+def check_methods(studies: Sequence[Study]) -> list[str]:
+    """Take steps of the methods of studies, so that mistakes are reported before a run.
+
+    Rules in files are checked on NumPy. Then all methods are tried on the problems of their study
+    (`curvebench.planning.trials`).
+
+    Returns:
+        Cautions: sentences on choices that are valid but likely to disappoint.
 
     Raises:
-        InputError: with one line for each optimizer that cannot be constructed or fails in a step.
+        InputError: with one line for each mistake of a method or of a workload.
     """
-    _check_foreign(studies)
-    _check_rules(_rules_of_files(studies))
+    from curvebench.planning.trials import Trials
+
+    problems, cautions, trials = Problems(), Problems(), Trials()
+    refused = _check_rules(_rules_of_files(studies), problems)
+    for study in studies:
+        for optimizer in study.optimizers:
+            if optimizer.locator in refused:
+                continue
+            findings = trials.findings(study, optimizer)
+            for error in findings.workload_errors:
+                problems.add(f"{study.path}: {error}")
+            for kind, messages in ((problems, findings.errors), (cautions, findings.cautions)):
+                for message, names in messages.items():
+                    where = f" (on {', '.join(names)})" if len(names) < len(findings.tried) else ""
+                    kind.add(f"{study.path}: optimizers.{optimizer.label}: {message}{where}")
+    problems.check()
+    return list(cautions.lines)
 
 
-def _check_rules(rules: Mapping[str, Any]) -> None:
+def _check_rules(rules: Mapping[str, Any], problems: Problems) -> set[str]:
     """Take steps of update rules on NumPy, so that errors in them are reported before a run.
 
     Args:
         rules: the rules by the names under which the registry finds them.
-
-    Raises:
-        InputError: with one line for each rule that fails in a step, or with which a run depends on another
+        problems: receives one line for each rule that fails in a step, or with which a run depends on another
             run that is computed together with it.
+
+    Returns:
+        The names of these rules.
     """
     from curvebench.engine.lanes import check_lanes
     from curvebench.registry import RULES, origin
 
-    problems = Problems()
+    refused = set()
     for name, rule in rules.items():
         try:
             check_lanes(rule)
@@ -100,22 +122,8 @@ def _check_rules(rules: Mapping[str, Any]) -> None:
                 error if isinstance(error, InputError) else f"a step fails ({type(error).__name__}: {error})"
             )
             problems.add(f"{files[0]}: {rule.name}: {text}")
-    problems.check()
-
-
-def _check_foreign(studies: Sequence[Study]) -> None:
-    """Take one step of every optimizer of another library, on the workloads of its study.
-
-    Raises:
-        InputError: with one line for each optimizer that cannot be constructed or fails in a step.
-    """
-    problems = Problems()
-    for study in studies:
-        for optimizer in study.optimizers:
-            if optimizer.only_backend is not None:
-                with problems.caught(f"{study.path}: optimizers.{optimizer.label}: "):
-                    _take_steps(study, optimizer)
-    problems.check()
+            refused.add(name)
+    return refused
 
 
 def _check_workloads(studies: Sequence[Study]) -> None:
@@ -128,14 +136,15 @@ def _check_workloads(studies: Sequence[Study]) -> None:
         InputError: with one line for each workload whose loss or metrics fail.
     """
     from curvebench.engine.first_evaluation import check_evaluation
+    from curvebench.planning.trials import MAX_EVALUATED_PARAMETERS, size_of
     from curvebench.registry import find_workload
 
     scales = [(study, scale) for study in studies for scale in study.scales]
     uses = [(study, scale, spec) for study, scale in scales for spec in study.workloads[scale]]
     with_data = [use for use in uses if find_workload(use[2].locator).missing(use[2].settings) is None]
     evaluated, problems = set[str](), Problems()
-    for study, scale, spec in sorted(with_data, key=lambda use: _size(use[2])):
-        if spec.locator in evaluated or _size(spec) > MAX_EVALUATED_PARAMETERS:
+    for study, scale, spec in sorted(with_data, key=lambda use: size_of(use[2])):
+        if spec.locator in evaluated or size_of(spec) > MAX_EVALUATED_PARAMETERS:
             continue
         evaluated.add(spec.locator)
         workload = find_workload(spec.locator).evaluated_on(study.scales[scale].evaluated_splits)
@@ -144,42 +153,6 @@ def _check_workloads(studies: Sequence[Study]) -> None:
         with problems.caught(f"{study.path}: workload {spec.locator}: "):
             check_evaluation(workload, spec.settings)
     problems.check()
-
-
-def _size(spec: WorkloadSpec) -> int:
-    """Return the number of parameters of a workload."""
-    from curvebench.registry import find_workload
-
-    return sum(map(math.prod, find_workload(spec.locator).shapes_at(spec.settings).values()))
-
-
-def _take_steps(study: Study, optimizer: OptimizerSpec) -> None:
-    """Take one step of an optimizer of another library on each of the study's workloads.
-
-    Tuned hyperparameters, such as the learning rate, have the lowest values that tuning may try. A workload
-    may occur with several settings. If its parameters have the same kinds (such as weight or bias) and the
-    same numbers of axes in all of them, only the smallest are used, because optimizers refuse kinds of
-    parameters, not sizes.
-    """
-    import numpy as np
-
-    from curvebench.interop.trial import try_steps
-    from curvebench.registry import find_workload, rule_of
-
-    lowest = {name: low for name, (low, _) in study.file.tuning.for_optimizer(optimizer).bounds.items()}
-    tested = set()
-    for spec in sorted((spec for specs in study.workloads.values() for spec in specs), key=_size):
-        workload = find_workload(spec.locator)
-        shapes = workload.shapes_at(spec.settings)
-        kinds = {(role.kind, len(shapes[name])) for name, role in workload.roles(spec.settings).items()}
-        if (key := (spec.locator, frozenset(kinds))) in tested:
-            continue
-        tested.add(key)
-        parameters = workload.sample_parameters(spec.settings, np.random.default_rng(0))
-        values = {**optimizer.hyperparameters, **lowest}
-        rule = rule_of(optimizer, study.file.schedule.name)
-        precision = study.file.precision or workload.dtype
-        try_steps(optimizer.locator, rule, parameters, workload.roles(spec.settings), values, precision)
 
 
 def _rules_of_files(studies: Iterable[Study]) -> dict[str, Any]:

@@ -195,7 +195,7 @@ class Bundle:
 
     @property
     def is_random(self) -> bool:
-        """Whether the loss or the needs of the rule draw random numbers at each step."""
+        """Whether the loss, or a value that the rule uses besides the gradient, draws random numbers."""
         return self.workload.noise is not None or any(need.draw for need in self.needs)
 
     @property

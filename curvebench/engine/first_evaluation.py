@@ -8,6 +8,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,13 @@ from curvebench.workloads import workload as workloads
 from curvebench.workloads.arguments import Random, Settings
 
 FEW_EXAMPLES = 8
-# Folders of curvebench and NumPy. An error message names a line outside of them, in the workload's file.
-LIBRARY_FOLDERS = (Path(__file__).parents[1], Path(np.__file__).parent)
+LIBRARIES = ("numpy", "jax", "optax", "torch")
+STANDARD_LIBRARY = Path(traceback.__file__).parent
+# Folders of curvebench and of the libraries that it calls. Lines outside of them are in files of a user.
+LIBRARY_FOLDERS = (
+    Path(__file__).parents[1],
+    *(Path(spec.origin).parent for name in LIBRARIES if (spec := find_spec(name)) and spec.origin),
+)
 
 
 def check_evaluation(workload: workloads.Workload, settings: Settings) -> None:
@@ -96,11 +102,18 @@ def _evaluated(name: str, call: Callable[[int | None], Any], in_runs: int | None
         try:
             return call(in_runs)
         except Exception as error:  # The workload of a user may raise any exception.
-            lines = traceback.extract_tb(error.__traceback__)
-            places = [f"{at.filename}:{at.lineno}: " for at in lines if not _is_library(at.filename)]
+            place = line_of_user(error)
             reason = error if isinstance(error, InputError) else f"fails ({type(error).__name__}: {error})"
-            raise InputError(f"{(places or [''])[-1]}{name}: {reason}") from error
+            raise InputError(f"{place and f'{place}: '}{name}: {reason}") from error
 
 
-def _is_library(file: str) -> bool:
-    return any(Path(file).is_relative_to(folder) for folder in LIBRARY_FOLDERS)
+def line_of_user(error: BaseException) -> str:
+    """Return the innermost line in a file of a user, `file:line`, at which an error was raised; else ""."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [f"{frame.filename}:{frame.lineno}" for frame in frames if not _is_library(Path(frame.filename))]
+    return (lines or [""])[-1]
+
+
+def _is_library(file: Path) -> bool:
+    in_python = file.is_relative_to(STANDARD_LIBRARY) and "site-packages" not in file.parts
+    return in_python or any(file.is_relative_to(folder) for folder in LIBRARY_FOLDERS)

@@ -133,7 +133,7 @@ def rule(locator: str) -> Rule:
 
     The rule has two options: `arguments`, the arguments of the constructor, and `tuned`, the names of
     arguments that are hyperparameters of the rule, which a study tunes. The library is not imported. Its
-    errors, such as about wrong arguments, are raised by a first step (`curvebench.interop.trial`) and at the
+    errors, such as about wrong arguments, are raised by a trial (`curvebench.planning.trials`) and at the
     start of a job.
 
     Args:
@@ -302,12 +302,16 @@ def _set(locator: str, arguments: dict[str, Any], name: str, value: float) -> No
     if not dot:
         arguments[name] = value
         return
-    parameters = signature(_load(locator)).parameters.items()
-    defaults = {key: parameter.default for key, parameter in parameters}
-    items = {**defaults, **arguments}.get(argument)
+    items = {**defaults_of(locator), **arguments}.get(argument)
     if not isinstance(items, list | tuple) or index not in map(str, range(len(items))):
         raise InputError(f"{locator}: {name} is tuned, and {argument} = {items!r} has no such item")
     arguments[argument] = tuple(value if index == str(number) else item for number, item in enumerate(items))
+
+
+def defaults_of(locator: str) -> dict[str, Any]:
+    """Return the default of each argument of an optimizer's constructor, by name."""
+    parameters = signature(_load(locator)).parameters.items()
+    return {name: parameter.default for name, parameter in parameters}
 
 
 def _grouped(

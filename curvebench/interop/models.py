@@ -53,6 +53,7 @@ MAX_RESIDENT_BYTES = 1 << 30
 COMPARED_EXAMPLES = 4  # number of examples that are fetched twice, to see whether the data change
 TRIAL_EXAMPLES = 4  # number of examples in the trial of a loss
 SEEDS = "seeds"  # name of the seeds in the noise of a step
+ONLY = "only"  # name of a single array in a file of arrays
 STORED_DATA = (
     ".npz"  # suffix of a file of arrays that a split may be instead of an object of the model's file
 )
@@ -182,7 +183,7 @@ def attributed(owner: str, path: Path) -> Iterator[None]:
         yield
     except InputError:
         raise
-    except Exception as error:  # the code of a user may raise any exception
+    except (Exception, SystemExit) as error:  # the code of a user may raise any exception
         raise InputError(f"{path}: {owner}: fails ({error_at(error, path)})") from error
 
 
@@ -288,12 +289,12 @@ class UserModel:
 
     @property
     def metrics(self) -> Callable[..., Mapping[str, Any]] | None:
-        """The further metrics, `(model, batch) -> {name: number}`; None if there are none."""
+        """The metrics besides the loss, `(model, batch) -> {name: number}`; None if there are none."""
         return _function(self.file, self.settings, "metrics") if self.settings["metrics"] else None
 
     @property
     def names(self) -> list[str]:
-        """Names of the further metrics."""
+        """Names of the metrics besides the loss."""
         return [name for direction in DIRECTIONS for name in self.settings[direction]]
 
     @cached_property
@@ -411,8 +412,7 @@ def _examples(locator: str, text: str, split: str) -> Examples:
     def made(seed: int) -> Examples:
         with global_seed(seed):
             if text.endswith(STORED_DATA):
-                with np.load(file.path.parent / text) as arrays:
-                    return examples_of(tuple(arrays.values()), library)
+                return examples_of(loaded(file.path.parent / text), library)
             return examples_of(file.evaluated(text, split), library)
 
     with attributed(f"{split}: {text}", file.path):
@@ -425,6 +425,41 @@ def _examples(locator: str, text: str, split: str) -> Examples:
                 "with a seed, such as torch.Generator().manual_seed(0)"
             )
     return first
+
+
+def store(data: Any, path: Path) -> None:
+    """Store the data of a split in a file that the setting `train` may name.
+
+    Args:
+        data: a data set with a length and an index, a mapping or sequence of arrays whose first axis counts
+            examples, or a single array.
+        path: path of the file, which ends in `.npz`.
+    """
+    arrays = getattr(data, "tensors", data)  # the arrays of a TensorDataset of PyTorch
+    if not isinstance(arrays, Mapping | Sequence) and not hasattr(arrays, "shape"):
+        items = [arrays[number] for number in range(len(arrays))]
+        if isinstance(items[0], Mapping):
+            arrays = {name: np.stack([item[name] for item in items]) for name in items[0]}
+        elif isinstance(items[0], Sequence):
+            arrays = [np.stack(column) for column in zip(*items, strict=True)]
+        else:
+            arrays = np.stack(items)
+    if isinstance(arrays, Mapping):
+        np.savez(path, allow_pickle=False, **arrays)
+    elif isinstance(arrays, Sequence):
+        np.savez(path, *arrays, allow_pickle=False)
+    else:
+        np.savez(path, allow_pickle=False, **{ONLY: arrays})
+
+
+def loaded(path: Path) -> Any:
+    """Return the arrays that `store` has stored: a mapping by name, a tuple, or a single array."""
+    with np.load(path) as file:
+        arrays = dict(file)
+    if arrays.keys() == {ONLY}:
+        return arrays[ONLY]
+    unnamed = arrays.keys() == {f"arr_{number}" for number in range(len(arrays))}
+    return tuple(arrays.values()) if unnamed else arrays
 
 
 def examples_of(data: Any, library: Library) -> Examples:

@@ -64,7 +64,8 @@ class Config(Document):
         backends: names of backends; empty for all that a study uses.
         results: folder for job files, runs, tables and figures.
         site: folder for the rendered report.
-        study_folder: folder of the study files.
+        study_folder: folder of the study files, instead of the project's and the user's own
+            (`curvebench.planning.studies.reading.study_files`).
         data: folder of data sets that pip does not install; passed to workloads as `CURVEBENCH_DATA`.
         seeds_of: folder of a published set; the studies in it run with the same seeds as for the set. None
             for the seeds that the studies have now.

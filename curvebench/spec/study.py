@@ -23,6 +23,7 @@ from ruamel.yaml.constructor import DuplicateKeyError
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, SequenceNode
 
+from curvebench.paths import STUDY_FOLDER
 from curvebench.spec import document as documents
 from curvebench.spec.claim import Claim
 from curvebench.spec.errors import InputError, unknown
@@ -138,10 +139,19 @@ class Seeds(documents.Document):
     Args:
         tuning: number of seeds of the runs that tune a method.
         final: number of other seeds, on which the tuned method is judged.
+        batches: numbers of final seeds that were added one after another. Each batch is a job of its own, so
+            that more seeds repeat no run; empty if all seeds are run by one job.
     """
 
     tuning: Annotated[int, Field(ge=1, le=FIRST_FINAL_SEED)]
     final: documents.Positive
+    batches: Annotated[tuple[documents.Positive, ...], Field(strict=False)] = ()
+
+    @model_validator(mode="after")
+    def _complete(self) -> Seeds:
+        if self.batches and sum(self.batches) != self.final:
+            raise ValueError(f"batches: {list(self.batches)} add up to {sum(self.batches)}, not {self.final}")
+        return self
 
 
 class FinalSeeds(documents.Document):
@@ -261,8 +271,8 @@ class StudyQuestion(documents.Document):
 class StudyFile(StudyQuestion, StudyTraining):
     """A study file with valid keys and types. `curvebench.planning.studies.validation` looks up its names.
 
-    Keys that a file leaves out are taken from the study file named by its key `like` or `joins`, which is in
-    the same folder. A single workload may be written under the key `workload`.
+    Keys that a file leaves out are taken from the study named by its key `like` or `joins`, which is in the
+    same folder, or is a study of this project. A single workload may be written under the key `workload`.
     """
 
     like: str | None = None
@@ -383,12 +393,13 @@ def _inherited(path: Path, name: Any, chain: tuple[str, ...]) -> dict[str, Any]:
         name: name of the other study, as written in the file.
         chain: names of the studies that led to this one by their keys `like`, followed by this one's name.
     """
-    names = sorted(file.stem for file in path.parent.glob("*.yaml") if file != path)
-    if name not in names:
-        raise InputError(f"{path}: like: {unknown(str(path.parent), 'other study', str(name), names)}")
+    folders = (STUDY_FOLDER, path.parent)
+    files = {file.stem: file for folder in folders for file in sorted(folder.glob("*.yaml")) if file != path}
+    if name not in files:
+        raise InputError(f"{path}: like: {unknown(str(path.parent), 'other study', str(name), files)}")
     if name in chain:
         raise InputError(f"{path}: like: {name} is like this study in turn; remove one of the two keys")
-    raw = _completed(path.parent / f"{name}.yaml", chain)
+    raw = _completed(files[name], chain)
     # The keys of `source_figures` contain the name of the other study, so they match no figure of this study.
     raw.pop("source_figures", None)
     return raw

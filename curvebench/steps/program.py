@@ -283,7 +283,9 @@ class Program:
         return self.parameters(coordinates, constants.matrices)
 
     def evaluation_point(self, carry: Carry, constants: Constants) -> dict[str, Array]:
-        """Return the parameters (S, K, ...) by name at which metrics are evaluated.
+        """Return the parameters by name at which metrics are evaluated, (S, K, ...).
+
+        S is the number of seeds, K the number of settings.
 
         They differ from the current parameters for rules whose result is another point, such as an average of
         all iterates.

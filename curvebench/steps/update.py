@@ -20,6 +20,7 @@ from typing import Any
 from curvebench.arrays.ops import Array, Ops
 from curvebench.optimizers.options import OptionError
 from curvebench.optimizers.rule import Part, Rule
+from curvebench.spec.errors import InputError
 from curvebench.steps.layout import Layout, Stack, side_by_side
 
 # One call of a rule updates at most ENTRIES_AT_ONCE entries of parameters, or a single parameter (leaf).
@@ -123,6 +124,9 @@ def updated(
 
     Returns:
         The new parameters, with the structure of `param`, and the new state.
+
+    Raises:
+        InputError: if the update of the rule returns anything else.
     """
     rule = part.rule
     hyper = hyper_of(ops, part, values, 0 if rule.scope == "named" else param.ndim)
@@ -131,7 +135,20 @@ def updated(
     refresh = rule.start if work & Work.START and rule.start else rule.refresh
     if work & (Work.REFRESH | Work.START) and refresh is not None:
         state = refresh(ops, grad, state, hyper)
-    return rule.update(ops, grad, state, param, hyper)
+    result: Any = rule.update(ops, grad, state, param, hyper)
+    # Compare no shapes, because a compiled update is used for any number of lanes.
+    if type(result) is not tuple or len(result) != 2 or _form(result[0]) != _form(param):
+        kinds = result if isinstance(result, tuple) else [result]
+        types = ", ".join(type(value).__name__ for value in kinds)
+        raise InputError(
+            f"update returns {types}; it must return (param, state), with param in its former shape"
+        )
+    return result
+
+
+def _form(arrays: Any) -> Any:
+    """Return the number of axes of an array, or the names of a mapping; None for any other object."""
+    return set(arrays) if isinstance(arrays, Mapping) else getattr(arrays, "ndim", None)
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 
+from curvebench import paths
 from curvebench.paths import PUBLISHED
 from curvebench.spec.plan import ReportPlan, StudyPlan
 
-SNAKEMAKE = "snakemake --cores all reports --config"
+SNAKEMAKE = f"{shlex.join(paths.SNAKEMAKE)} --cores all reports --config"
 
 
 def command_of(claim: str, plan: ReportPlan, scale: str = "") -> str:

@@ -88,7 +88,7 @@ class Shown:
 
 @dataclass(frozen=True)
 class Anytime:
-    """Times to targets of a board, with their figures."""
+    """Times at which the methods of a board reached their targets, and the figures that show them."""
 
     times: Runtimes
     figures: tuple[Drawn, ...]

@@ -111,7 +111,7 @@ PANEL = (3.6, 2.6)  # Width and height of a panel, inches.
 
 
 @dataclass(frozen=True)
-class Standing:
+class CostResult:
     """Result of a method by the headline metric and one cost, on the seeds that all methods have.
 
     Args:
@@ -129,15 +129,15 @@ class Standing:
     on_front: bool
 
 
-def standings(problem: measures.StudyProblem) -> dict[str, list[Standing]]:
-    """Return the standing of every method by each cost.
+def cost_results(problem: measures.StudyProblem) -> dict[str, list[CostResult]]:
+    """Return the result of every method by each cost.
 
     The cost in seconds is left out if a method was not timed. A failed run has the worst value and the cost
     of the steps that it made. Missing runs (`curvebench.results.outcomes`), and seeds that some method did
     not run, are left out.
 
     Returns:
-        The standings of the methods, by "evaluations" or "seconds".
+        The results of the methods, by "evaluations" or "seconds".
     """
     study, final = problem.study, problem.values
     shared = final.filter(pl.len().over("seed") == final["method"].n_unique())
@@ -157,7 +157,7 @@ def standings(problem: measures.StudyProblem) -> dict[str, list[Standing]]:
         costs = measures.median_by_method(frame, name)
         front = on_front(losses, [costs[method].median for method in methods], NEGLIGIBLE)
         by_cost[name] = [
-            Standing(method, values[method], costs[method], bool(best))
+            CostResult(method, values[method], costs[method], bool(best))
             for method, best in zip(methods, front, strict=True)
         ]
     return by_cost
@@ -168,23 +168,23 @@ def standings(problem: measures.StudyProblem) -> dict[str, list[Standing]]:
 
 def draw_front(cell: FigureCell) -> Iterator[Drawn]:
     """Draw the headline metric against each cost in which methods differ, if all methods share a seed."""
-    every = standings(cell)
+    every = cost_results(cell)
     by_cost = {cost: group for cost, group in every.items() if len({item.cost.median for item in group}) > 1}
     if by_cost:
         yield _front(cell, by_cost)
 
 
-def _front(cell: FigureCell, by_cost: Mapping[str, Sequence[Standing]]) -> Drawn:
+def _front(cell: FigureCell, by_cost: Mapping[str, Sequence[CostResult]]) -> Drawn:
     """Draw the headline metric against each cost, with a panel per cost.
 
     Args:
-        by_cost: standings of all methods by each cost, as the function `standings` returns them.
+        by_cost: results of all methods by each cost, as `cost_results` returns them.
     """
     study, methods = cell.study, next(iter(by_cost.values()))
-    log_y = drawing.log_axes(study.direction, pl.Series([standing.value.low for standing in methods]))
+    log_y = drawing.log_axes(study.direction, pl.Series([result.value.low for result in methods]))
     with drawing.panel_grid([COSTS[cost] for cost in by_cost], log_y, PANEL, sharex=False) as grid:
-        for panel, panel_standings in zip(grid.panels.values(), by_cost.values(), strict=True):
-            _panel(cell, panel, panel_standings)
+        for panel, panel_results in zip(grid.panels.values(), by_cost.values(), strict=True):
+            _panel(cell, panel, panel_results)
         hollow = {"linestyle": "", "markersize": 6, "markerfacecolor": PAPER.light, "markeredgewidth": 1.5}
         in_basis = drawing.key_line("in a basis", marker="o", **hollow)
         front = drawing.key_line("on the front", marker="o", markersize=8, color=TEXT.light, linewidth=1.2)
@@ -195,25 +195,25 @@ def _front(cell: FigureCell, by_cost: Mapping[str, Sequence[Standing]]) -> Drawn
         return cell.save(grid.figure, "front", "front", study.metric, facts)
 
 
-def _panel(cell: FigureCell, panel: Axes, entries: Sequence[Standing]) -> None:
-    """Draw the standings by one cost: a point with two intervals for each method, and the Pareto front."""
-    costs = [standing.cost.median for standing in entries]
+def _panel(cell: FigureCell, panel: Axes, entries: Sequence[CostResult]) -> None:
+    """Draw the results by one cost: a point with two intervals for each method, and the Pareto front."""
+    costs = [result.cost.median for result in entries]
     if max(costs) > 4 * min(costs):
         panel.set_xscale("log")
-    finite = [standing for standing in entries if isfinite(standing.value.median)]
-    heights = drawing.on_axis(panel, (standing.value.median for standing in finite))
+    finite = [result for result in entries if isfinite(result.value.median)]
+    heights = drawing.on_axis(panel, (result.value.median for result in finite))
     with_heights = zip(finite, heights, strict=True)
-    front = [(standing.cost.median, height) for standing, height in with_heights if standing.on_front]
+    front = [(result.cost.median, height) for result, height in with_heights if result.on_front]
     points = zip(*sorted(front, key=lambda point: point[0]), strict=True)
     panel.plot(*points, drawstyle="steps-post", color=MUTED.light, linewidth=1.2, zorder=1)
-    for standing, height in zip(finite, heights, strict=True):
-        optimizer, basis = Method.of(standing.method)
-        look, cost, value = cell.looks[optimizer], standing.cost, standing.value
+    for result, height in zip(finite, heights, strict=True):
+        optimizer, basis = Method.of(result.method)
+        look, cost, value = cell.looks[optimizer], result.cost, result.value
         colour = look.ink.light
         panel.plot([cost.low, cost.high], [height] * 2, color=colour, linewidth=1)
         ends = [end if isfinite(end) else height for end in (value.low, value.high)]
         panel.plot([cost.median] * 2, ends, color=colour, linewidth=1)
         panel.plot(
-            cost.median, height, look.mark, color=colour, markersize=8 if standing.on_front else 5.5,
+            cost.median, height, look.mark, color=colour, markersize=8 if result.on_front else 5.5,
             markerfacecolor=colour if basis == IDENTITY else PAPER.light, markeredgewidth=1.5, zorder=3,
         )  # fmt: skip

@@ -36,7 +36,7 @@ ROUNDING = 1e-6  # relative difference between a stored and a recomputed number 
 # Control characters, which a terminal would execute, and characters that cannot be encoded.
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
-Tables = Mapping[str, Mapping[str, pl.DataFrame]]  # tables of a set by their folder, then by their name
+SetTables = Mapping[str, Mapping[str, pl.DataFrame]]  # tables of a set by their folder, then by their name
 Counts = Mapping[tuple[Any, ...], int]  # number of runs or instances by cell
 
 
@@ -164,7 +164,7 @@ def _layout(folder: Path, plan: ReportPlan) -> Iterator[str]:
 # --- cells of the plan ---------------------------------------------------------------------------
 
 
-def _cells(plan: ReportPlan, tables: Tables) -> Iterator[str]:
+def _cells(plan: ReportPlan, tables: SetTables) -> Iterator[str]:
     """Yield a sentence for each table whose cells differ from the cells of the plan."""
     for study in plan.studies:
         present = _runs_there(with_method(tables[study.name]["runs"]))
@@ -265,7 +265,9 @@ def _rule_hashes(plan: ReportPlan) -> Iterator[str]:
                 )
 
 
-def _not_waived(origin: Provenance, plan: ReportPlan, tables: Tables, claims: pl.DataFrame) -> Iterator[str]:
+def _not_waived(
+    origin: Provenance, plan: ReportPlan, tables: SetTables, claims: pl.DataFrame
+) -> Iterator[str]:
     """Yield a sentence for each objection whose kind was not waived when the set was published."""
     waived = {objection.kind for objection in plan.waived}
     for objection in all_objections((origin.commit, origin.dirty), plan, tables, claims):

@@ -34,9 +34,9 @@ from curvebench.results.schema import CLAIMS
 from curvebench.spec.conditions.value import Value
 from curvebench.spec.errors import InputError
 
-Answer = Literal["differs", "inconclusive", "agrees", "only in one"]
-ANSWERS: tuple[Answer, ...] = get_args(Answer)  # pages list answers in this order
-Kind = Literal["verdicts", "comparisons of claims", "runs"]
+RowAnswer = Literal["differs", "inconclusive", "agrees", "only in one"]
+ANSWERS: tuple[RowAnswer, ...] = get_args(RowAnswer)  # pages list answers in this order
+RowKind = Literal["verdicts", "comparisons of claims", "runs"]
 # Two values count as different only if their intervals have at least this coverage.
 # An interval of a median over 5 pairs of runs has this coverage.
 MIN_LEVEL = 0.9
@@ -56,10 +56,10 @@ class ComparedRow:
         note: explanation of how the values differ, or why this is not known.
     """
 
-    kind: Kind
+    kind: RowKind
     subject: str
     values: tuple[str, str]
-    answer: Answer
+    answer: RowAnswer
     note: str = ""
 
 
@@ -87,7 +87,7 @@ def compare(earlier: Side, later: Side, claim: str | None = None) -> list[Compar
     return [*_verdicts(*sides, claim), *_comparisons(*sides, claim), *_runs(*sides, claim)]
 
 
-def overall_answer(answers: Sequence[Answer]) -> Answer:
+def overall_answer(answers: Sequence[RowAnswer]) -> RowAnswer:
     """Return "differs" if any answer differs, "agrees" if all agree, otherwise "inconclusive"."""
     distinct = set(answers)
     return "differs" if "differs" in distinct else "agrees" if distinct == {"agrees"} else "inconclusive"
@@ -110,7 +110,7 @@ def _verdicts(earlier: Side, later: Side, claim: str | None) -> Iterator[Compare
         suffix = row["backend"] and f"on {row['backend']}"
         subject = " ".join(filter(None, (row["claim"], row["variant"], suffix)))
         verdicts = row["verdict"] or "", row["verdict_right"] or ""
-        answer: Answer = "agrees" if verdicts[0] == verdicts[1] else "differs"
+        answer: RowAnswer = "agrees" if verdicts[0] == verdicts[1] else "differs"
         note = ""
         if answer == "differs" and verdicts[1]:
             claim_row = {name: row.get(f"{name}_right", row.get(name)) for name in CLAIMS}
@@ -153,7 +153,7 @@ def _comparisons(earlier: Side, later: Side, claim: str | None) -> Iterator[Comp
         effects = [item.bounds for item in pair if item is not None and len(item.gains)]
         if not effects:
             continue  # skip comparisons for which neither side has pairs of runs
-        answer: Answer = "only in one" if None in pair else "inconclusive"
+        answer: RowAnswer = "only in one" if None in pair else "inconclusive"
         if len(effects) == 2:
             first, second = effects
             near = comparison.margin if comparison.effect == "ratio" else 0.0
@@ -189,7 +189,7 @@ def _effect(comparison: ClaimComparison | None) -> str:
     return " ".join(comparison.bounds.words) if len(comparison.gains) else "no pairs of runs"
 
 
-def overlap(earlier: MedianInterval, later: MedianInterval, near: float = 0.0) -> Answer:
+def overlap(earlier: MedianInterval, later: MedianInterval, near: float = 0.0) -> RowAnswer:
     """Compare two estimates of the same quantity by their intervals.
 
     The estimates agree if each is in the interval of the other, or if they are nearly equal. They differ if
@@ -348,7 +348,7 @@ def paired_row(subject: str, runs: pl.DataFrame, tolerance: Tolerance, direction
         f"[{as_text(change.low)}, {as_text(change.high)}] over {formatting.counted(change.count, 'seeds')}, "
         f"tolerance {as_text(tolerance.change).removeprefix('+')}"
     )
-    answer: Answer = "inconclusive"
+    answer: RowAnswer = "inconclusive"
     if max(-change.low, change.high) <= tolerance.change:
         answer = "agrees"
     elif max(change.low, -change.high) > tolerance.change and change.level >= MIN_LEVEL:
@@ -369,6 +369,6 @@ def render(earlier: Side, later: Side) -> str:
         style=(STATIC / "style.css").read_text(),
         sides=sides,
         other_machines=set(earlier.jobs["machine"]) != set(later.jobs["machine"]),
-        rows={kind: [row for row in rows if row.kind == kind] for kind in get_args(Kind)},
+        rows={kind: [row for row in rows if row.kind == kind] for kind in get_args(RowKind)},
         answers=ANSWERS,
     )

@@ -11,9 +11,10 @@ from typing import TextIO
 
 from curvebench.paths import SNAKEMAKE
 from curvebench.reports import formatting
+from curvebench.reports.claims import rerun
 from curvebench.reports.rendering import text_of
 from curvebench.reports.sets.checking import read_provenance
-from curvebench.reports.sets.comparing import ANSWERS, Answer, ComparedRow, overall_answer
+from curvebench.reports.sets.comparing import ANSWERS, ComparedRow, RowAnswer, overall_answer
 from curvebench.reports.sets.derived import read_set
 from curvebench.reports.sets.sides import Side, narrowed_to_claim, side_of
 from curvebench.results.archive import without_submissions
@@ -21,7 +22,7 @@ from curvebench.spec.errors import InputError, unknown
 from curvebench.spec.plan import ReportPlan, read_plan
 from curvebench.spec.sets import PLAN
 
-STATUS: dict[Answer, int] = {"agrees": 0, "differs": 1, "inconclusive": 3}
+STATUS: dict[RowAnswer, int] = {"agrees": 0, "differs": 1, "inconclusive": 3}
 FOLDER = Path(".cache/reproduced")
 
 
@@ -50,7 +51,7 @@ def choose_set(claim: str, folder: Path) -> Path:
     if not candidates:
         raise InputError(
             f"{unknown(str(folder), 'published claim', claim, sorted(claims))}\n"
-            "  one that no set has yet is run by snakemake --cores all reports --config studies=CLAIM; "
+            f"  one that no set has yet is run by {rerun.SNAKEMAKE} studies=CLAIM; "
             "name somebody else's set with --published FOLDER; all claims: curvebench list"
         )
     return max(candidates)[1]

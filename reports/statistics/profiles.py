@@ -24,7 +24,7 @@ TIER_RESAMPLES = 8000  # more than RESAMPLES, since with 1000 the tier of some m
 RESAMPLED = ("low", "high", "rank_low", "rank_high", "tier")
 ROUNDING = 1e-12  # relative difference between ratios of times that counts as a rounding error
 
-Studies = Sequence[np.ndarray]  # seconds of shape (submissions, studies), one array per workload
+Times = Sequence[np.ndarray]  # seconds of shape (submissions, studies), one array per workload
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ def score_intervals(runs: pl.DataFrame, variants: Mapping[str, str] = {}, *, pai
     return frame.sort("score", "submission", descending=[True, False])
 
 
-def _bounds(studies: Studies, contest: _Contest, resampled: np.ndarray) -> dict[str, np.ndarray]:
+def _bounds(studies: Times, contest: _Contest, resampled: np.ndarray) -> dict[str, np.ndarray]:
     """Return scores and ranks with the ends of their intervals, by column, each of shape (submissions,).
 
     The function `score_intervals` describes how they are computed.
@@ -171,13 +171,13 @@ def _bounds(studies: Studies, contest: _Contest, resampled: np.ndarray) -> dict[
     }
 
 
-def _widening(studies: Studies) -> float:
+def _widening(studies: Times) -> float:
     """Return the factor by which a bootstrap interval is too narrow, for the workload with fewest studies."""
     fewest = min(seconds.shape[1] for seconds in studies)
     return float(np.sqrt(fewest / max(fewest - 1, 1)))
 
 
-def _tiers(studies: Studies, contest: _Contest, resampled: np.ndarray) -> np.ndarray:
+def _tiers(studies: Times, contest: _Contest, resampled: np.ndarray) -> np.ndarray:
     """Return the tier of every submission, a group of submissions with indistinguishable scores.
 
     Tier 1 has the best submission; `score_intervals` describes how tiers are formed.
@@ -260,7 +260,7 @@ def _studies(runs: pl.DataFrame, contest: _Contest, paired: bool) -> list[np.nda
     return filled
 
 
-def _resampled_medians(studies: Studies, paired: bool, count: int, random: np.random.Generator) -> np.ndarray:
+def _resampled_medians(studies: Times, paired: bool, count: int, random: np.random.Generator) -> np.ndarray:
     """Return medians of studies drawn with replacement, of shape (resamples, submissions, workloads)."""
     medians = []
     for seconds in studies:

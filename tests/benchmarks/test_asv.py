@@ -23,7 +23,9 @@ LABELS = ["step.sgd.many_tiny torch float32", "basis.rotation jax float32"]
 
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository of one commit that has the project's asv settings, and a home for asv's machine file."""
+    """Return a repository of one commit that has the project's asv settings, and a home for asv's machine
+    file.
+    """
     folder = tmp_path / "repository"
     (folder / "curvebench").mkdir(parents=True)
     (folder / "asv.conf.json").write_text((ROOT / "asv.conf.json").read_text())

@@ -18,10 +18,10 @@ from tests.benchmarks.claim_mutations import (
 from tests.curvebench.property_checks.claim_rows import part_rows
 
 TABLE = tuple(mutations())
-UNBROKEN = {  # it misses as it is: nothing is left to break
+UNBROKEN = {  # subclaims that miss without a mutation, so that there is nothing to break
     ("notes.amsgrad", "and little later, steady gradients")
 }
-UNMEASURED = {  # on spectra that are given: those of networks take minutes
+UNMEASURED = {  # subclaims checked on given spectra, since spectra of networks take minutes
     *("egop.spectrum-digits", "egop.spectrum-sampling", "egop.spectrum-layers", "egop.eigenvector-density")
 }
 LONG = {  # an instance is an ensemble or a sweep of networks, one in two precisions, or thousands of steps

@@ -196,7 +196,7 @@ def test_gradients_of_the_digits_network():
 
 
 def drawn_by(claim: PropertyClaim) -> list[Series]:
-    """The series of one instance of each part."""
+    """Return the series of one instance of each subclaim of a claim."""
     found = [each for check in claim.checks for each in part_results(claim.id, check, "quick")]
     return [each.series for each in found if isinstance(each, Trace)]
 
@@ -229,7 +229,7 @@ def test_what_the_figures_show_is_what_was_measured():
 # --- null space ---
 
 
-NULL = 1e-12  # of the greatest eigenvalue
+NULL = 1e-12  # eigenvalues below this share of the greatest one count as 0
 
 
 @pytest.mark.parametrize(

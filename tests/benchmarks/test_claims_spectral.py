@@ -357,7 +357,7 @@ def test_functions_are_least_at_0_and_rosenbrocks_at_1(name: str):
 
 
 def test_moments_are_the_gradients_of_the_mean_loss_under_the_normal_law():
-    """Of w^T Q w / 2 + b^T w: g = Q mu + b and H = Q, by a quadrature that is exact for its moments."""
+    """Loss w^T Q w / 2 + b^T w with g = Q mu + b and H = Q: the quadrature is exact for its moments."""
     random = np.random.default_rng(0)
     root, half, mean, slope = (random.standard_normal(shape) for shape in ((2, 2), (2, 2), 2, 2))
     q = half + half.T
@@ -372,7 +372,7 @@ def test_moments_are_the_gradients_of_the_mean_loss_under_the_normal_law():
 
 
 def drawn(size: int = 3) -> tuple[Spectrum, np.ndarray, np.ndarray, np.ndarray]:
-    """A spectrum of S, normal numbers, their costs, and M of both."""
+    """Return a spectrum of S, normal draws, their costs, and the moment matrix M of draws and costs."""
     random = np.random.default_rng(0)
     spectrum, draws, costs = distinct(random, size), random.standard_normal((6, size)), rank_costs(6)
     return spectrum, draws, costs, moments(draws, costs)[1]
@@ -436,7 +436,7 @@ def begun(size: int = 3) -> tuple[np.ndarray, Spectrum]:
 def searched(
     method: SearchMethod, loss: Callable[[np.ndarray], np.ndarray], start: tuple[np.ndarray, Spectrum]
 ) -> np.ndarray:
-    """The loss after each of RECORDS generations of eight samples."""
+    """Return the loss of a search after each of RECORDS generations of eight samples."""
     rates = np.array([[0.7, 0.2]])
     return search(method, loss, start, rates, np.random.default_rng(2), 8, RECORDS)[:, 0, 0]
 
@@ -486,7 +486,7 @@ def test_settings_and_seeds_do_not_see_each_other():
 def test_the_best_setting_has_the_least_last_median_and_of_ties_the_least_half_way():
     losses = np.ones((RECORDS + 1, 3, 3))
     losses[-1, 1:], losses[RECORDS // 2, 2] = 0.1, 0.5
-    losses[-1, 0, 0] = 0.0  # of one seed alone
+    losses[-1, 0, 0] = 0.0  # only one seed ends at 0
     assert best_setting(losses) == 2
     losses[-1, 0] = 0.05
     assert best_setting(losses) == 0
@@ -528,12 +528,13 @@ def test_metrics_and_gradients_are_those_of_finite_differences():
 
     found = slopes(lambda point: np.log(np.cosh(features @ point - 1)).sum())
     np.testing.assert_allclose(LogCosh(features, np.ones(4)).gradient(tau), found, rtol=1e-7)
-    share = slopes(lambda point: 1 / (1 + np.exp(-features @ point)))  # of mean p, variance p (1 - p)
+    # Gradients of the mean p; the variance is p (1 - p).
+    share = slopes(lambda point: 1 / (1 + np.exp(-features @ point)))
     variance = np.exp(-features @ tau) / (1 + np.exp(-features @ tau)) ** 2
     np.testing.assert_allclose(
         OutcomeLaws(features, "bernoulli").metric(tau), share / variance @ share.T, rtol=1e-7
     )
-    natural = features.T  # of the mean and of the log variance
+    natural = features.T  # gradients of the mean and of the log variance
     expected = natural / np.exp(features @ tau) @ natural.T + natural @ natural.T / 2
     np.testing.assert_allclose(OutcomeLaws(features, "normal").metric(tau), expected)
 

@@ -46,7 +46,7 @@ from tests.benchmarks.claim_mutations import replaced
 
 
 def torch_loss(network: Perceptron, inputs, targets):
-    """The loss of one parameter vector, layer by layer."""
+    """Return the loss of one parameter vector, layer by layer."""
     act = {"linear": lambda given: given, "tanh": torch.tanh, "relu": torch.relu}[network.activation]
 
     def loss(vector):

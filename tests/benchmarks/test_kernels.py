@@ -168,7 +168,8 @@ def test_every_peer_gets_a_row_and_every_backend_a_mean(capsys: pytest.CaptureFi
     assert main(["--case", r"sgd\.many_tiny", "--repetitions", "2", "--out", str(table)]) == 0
     lines = capsys.readouterr().out.splitlines()
     written = read_ratios(table)
-    assert written.schema == read_ratios().schema  # what is kept with the reports is written by this command
+    # This command writes the file that is stored with the reports.
+    assert written.schema == read_ratios().schema
     assert written["backend"].to_list() == ["jax", "torch", "torch"]
     for row, line in zip(written.iter_rows(named=True), lines, strict=False):
         assert line.startswith(f"{row['step']} {row['backend']} float32, ours / {row['peer']}: ")

@@ -47,7 +47,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def made(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A set of them."""
+    """Return a folder with a set of stamp images."""
     folder = tmp_path_factory.mktemp("data") / "stamps"
     assert main([str(folder), *COUNTS, "--root", str(root)]) == 0
     return folder
@@ -74,7 +74,8 @@ def test_held_out_images_have_other_photographs(root: Path, tmp_path: Path, monk
     for path in made.rglob("*.JPEG"):
         pixels = np.asarray(Image.open(path), int)
         corners = pixels[[0, 0, -1, -1], [0, -1, 0, -1]]
-        whole = corners[(corners[:, 1:] < 12).all(axis=1), 0]  # no green and blue: not the object
+        # Corners without green and blue do not belong to the object.
+        whole = corners[(corners[:, 1:] < 12).all(axis=1), 0]
         values, often = np.unique(np.round(whole / 20).astype(int), return_counts=True)
         if often.size and often.max() >= 2:
             reds.setdefault(path.parts[-3], set()).add(int(values[often.argmax()]))

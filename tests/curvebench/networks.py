@@ -12,7 +12,7 @@ from curvebench.workloads.workload import Metric, Problem, Role, Setting, Worklo
 
 TRAIN, VALIDATION = 64, 32
 SIDE, CLASSES = 8, 10
-# Added to a variance.
+# Constant that normalization adds to a variance, so that no division by 0 occurs.
 EPSILON = 1e-5
 # Probability that dropout keeps an entry.
 KEEP = 0.75

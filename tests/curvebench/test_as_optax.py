@@ -37,7 +37,7 @@ drawn = partial(instance, steps=7)
 
 
 def path_of(transformation: Any, start: Any, grads: list[Any]) -> list[Any]:
-    """The parameters after each update, all in one scan."""
+    """Return the parameters after each update, all in one scan."""
 
     def step(carry: Any, grad: Any) -> Any:
         params, state = carry
@@ -57,7 +57,7 @@ def path_of(transformation: Any, start: Any, grads: list[Any]) -> list[Any]:
 
 
 def path_by(update: Callable[..., Any], transformation: Any, start: Any, grads: list[Any]) -> list[Any]:
-    """The parameters after each update, one call after the other."""
+    """Return the parameters after each update, one call after the other."""
     params, found = jax.tree.map(jnp.asarray, start), []
     state = transformation.init(params)
     for grad in grads:

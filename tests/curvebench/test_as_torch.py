@@ -56,7 +56,7 @@ def values(params: Mapping[str, torch.Tensor]) -> dict[str, np.ndarray]:
 
 
 def assert_at(params: Mapping[str, torch.Tensor], expected: Mapping[str, Any], rtol: float = 1e-12) -> None:
-    """The parameters that are expected are where they are expected."""
+    """Check that parameters have the expected values; parameters without an expectation are not checked."""
     for name, value in expected.items():
         found = params[name].detach().numpy()
         np.testing.assert_allclose(found, value, rtol=rtol, atol=rtol / 100, err_msg=name)
@@ -141,7 +141,7 @@ def go_on(params: Mapping[str, torch.Tensor], optimizer: Optimizer, steps: Itera
 
 
 def assert_equal(model: Any, other: Any) -> None:
-    """All parameters of two modules are equal."""
+    """Check that all parameters of two modules are equal."""
     for (name, param), value in zip(model.named_parameters(), other.parameters(), strict=True):
         assert torch.equal(param, value), name
 
@@ -151,7 +151,7 @@ Make = Callable[[Any, float], Optimizer]  # gives an optimizer of a module at a 
 
 
 def by_a_file(pair: Pair, make: Make) -> Pair:
-    """By a file, into an optimizer of another learning rate."""
+    """Copy a model and its optimizer through a file, into an optimizer with another learning rate."""
     file = io.BytesIO()
     torch.save([one.state_dict() for one in pair], file)
     file.seek(0)
@@ -185,7 +185,9 @@ WAYS = {
 def check_copies(
     begin: Callable[[int], Pair], go_on: Callable[..., None], make: Make, way: str, steps: int, last: int
 ) -> None:
-    """A copy after some steps goes on like the original, and neither moves the other."""
+    """Check that a copy made after some steps continues like the original, and that neither changes the
+    other.
+    """
     pair = begin(steps)
     others = WAYS[way](pair, make)
     go_on(*others, range(steps, last))
@@ -241,7 +243,7 @@ def alone(
     dtype: str = "float64",
     **hyper: Any,
 ) -> np.ndarray:
-    """Where one parameter gets by itself."""
+    """Return the last value of a parameter that an optimizer updates without the other parameters."""
     start, grads = drawn()
     given = [grads[step][name] for step in steps]
     return path_of_one(optimizer, start[name], given, hyper, options, "torch", dtype)[-1]
@@ -313,7 +315,7 @@ def test_biases_are_known_by_the_names_of_a_module(kinds: Any) -> None:
 
 
 def test_schedulers_change_the_learning_rate() -> None:
-    """As they change that of PyTorch's own momentum, and the momentum itself."""
+    """They change the learning rate and the momentum as for PyTorch's own optimizer."""
     ours, theirs = (tensors(drawn()[0]) for _ in range(2))
     pairs = [
         (ours, as_torch("momentum", ours.values(), learning_rate=0.2)),
@@ -400,7 +402,7 @@ def _update(ops: Any, grad: Any, state: Before, param: Any, hyper: Any) -> tuple
     return param - hyper["learning_rate"] * (grad + state.grad + state.param), Before(param, grad)
 
 
-# Its state is a view of what others overwrite.
+# The state of this rule is a view of an array that other code overwrites.
 REMEMBERS = Rule("remembers", "the tests", {"learning_rate": LEARNING_RATE}, _init, _update)
 
 
@@ -543,7 +545,7 @@ def test_the_vector_of_a_group_stays_the_same() -> None:
     with refusal(params, "'vector' has no gradient, and had one"):
         optimizer.step()
     optimizer.zero_grad()
-    optimizer.step()  # none at all: nothing to do
+    optimizer.step()  # no parameter has a gradient, so that there is nothing to do
 
 
 def test_the_vector_of_a_group_has_one_precision() -> None:

@@ -1,4 +1,4 @@
-"""K-FAC on modules of PyTorch: the engine's own steps, examples one by one, and what hooks must not do."""
+"""K-FAC on modules of PyTorch: steps as in the engine, statistics by single examples, limits of hooks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ Tensor = Any
 
 
 def step(optimizer: Optimizer, outputs: Tensor, targets: Tensor, drawn: Tensor) -> None:
-    """A step on the cross entropy of outputs (examples, classes), observed on drawn targets if need be."""
+    """Make a step on the cross entropy of outputs (examples, classes); if required, first observe the layers
+    on sampled targets.
+    """
     if optimizer.rule.chosen["fisher"] == "sampled" and optimizer.observes:
         with optimizer.observing():
             functional.cross_entropy(outputs, drawn).backward(retain_graph=True)
@@ -130,7 +132,7 @@ def batch(number: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def statistics(model: Net, images: Tensor, targets: Tensor) -> dict[str, dict[str, np.ndarray]]:
-    """A and G of each layer, row by row of example by example."""
+    """Return the factors A and G of K-FAC for each layer, by loops over examples and rows."""
     sums: dict[str, list[Any]] = {name: [0.0, 0.0, 0] for name in LAYERS}
     for image, target in zip(images, targets, strict=True):
         outputs, uses = model.by_hand(image[None])
@@ -149,7 +151,7 @@ def statistics(model: Net, images: Tensor, targets: Tensor) -> dict[str, dict[st
 
 
 def online(model: Net, options: dict[str, Any]) -> Online:
-    """The rule on given gradients and statistics, from where the model is."""
+    """Return the rule K-FAC as `Online`, at the parameters of a model."""
     kinds: dict[str, Role] = {name: Role("vector", 9) for name, _ in model.named_parameters()}
     for number, name in enumerate(LAYERS):
         kinds[f"{name}.weight"] = Role("convolution" if number < 2 else "weight", number)
@@ -200,7 +202,7 @@ def kfac(model: Net, rate: float = NUMBERS["learning_rate"]) -> Optimizer:
 
 
 def begun(steps: int) -> tuple[Net, Optimizer]:
-    """A net and its optimizer after some steps."""
+    """Return a net and its optimizer after some steps."""
     model = net()
     optimizer = kfac(model)
     go_on(model, optimizer, range(steps))
@@ -229,7 +231,7 @@ def perceptron() -> nn.Sequential:
 
 
 def trained(model: nn.Module, *optimizers: Optimizer) -> nn.Module:
-    """The model after three steps."""
+    """Return the model after three steps."""
     for number in range(3):
         random = torch.Generator().manual_seed(number)
         x = torch.randn(8, 4, generator=random, dtype=torch.float64)
@@ -249,7 +251,7 @@ def empirical(model: nn.Module, params: Any, **given: Any) -> Optimizer:
 
 @pytest.fixture
 def observed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the layers whose statistics are computed, one after the other."""
+    """Return the names of the layers whose statistics are computed, one after the other."""
     seen: list[str] = []
 
     def counted(ops: Any, layer: Any, *arrays: Any) -> Any:
@@ -334,7 +336,8 @@ class Recomputed(nn.Module):  # type: ignore[misc]  # torch has no types here
         return checkpoint(self.layers, x, use_reentrant=False)
 
 
-@pytest.mark.filterwarnings("ignore:The .grad attribute")  # of torch's own, when it compiles
+# A warning that torch itself causes when it compiles.
+@pytest.mark.filterwarnings("ignore:The .grad attribute")
 @pytest.mark.parametrize("way", [Recomputed, partial(torch.compile, backend="aot_eager")])
 def test_compiled_and_recomputed_models_take_the_same_steps(way: Any):
     plain, other = perceptron(), perceptron()

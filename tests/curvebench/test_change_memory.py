@@ -49,7 +49,7 @@ def growth(run: Callable[[], object]) -> int:
 
 
 def estimated(estimator: str) -> tuple[tuple[int, ...], int]:
-    """The shape of a basis, and by how much its estimation raised the peak, in bytes."""
+    """Return the shape of a basis, and by how much its estimation raised the peak, in bytes."""
     egop = bases()["egop"]
     options = egop.complete({"rank": RANK, "complement": "auxiliary", "estimator": estimator})
     group = Group(("w",), SIZE, CHANGES["auxiliary"])
@@ -74,7 +74,7 @@ def test_a_run_holds_no_square_matrix(backend: str) -> None:
 
 
 def run_in_a_basis(backend: str) -> tuple[np.ndarray, int]:
-    """The losses of a run, and by how much it raised the peak, in bytes."""
+    """Return the losses of a run, and by how much it raised the peak, in bytes."""
     rng = np.random.default_rng(2)
     plain = make_bundle(TANH, rules()["adam"], seeds=(5,), rates=(0.01,), batch_size=None, basis=False)
     (problem,) = plain.problems
@@ -92,7 +92,7 @@ def run_in_a_basis(backend: str) -> tuple[np.ndarray, int]:
     whole = Problem(parameters=parameters, splits=splits, state=problem.state)
     plain = dataclasses.replace(plain, problems=[whole])
     made = engine(backend, "float64")
-    execute(plain, made)  # what the process needs once
+    execute(plain, made)  # allocates what the process needs only once
     group = ("first",)
     rotated = dataclasses.replace(plain, matrices={group: basis[None]}, changes={group: CHANGES["auxiliary"]})
     results = list[Trajectories]()

@@ -103,7 +103,7 @@ def test_descent_is_the_same_in_every_orthogonal_basis(rule: str, change: str) -
     ("rule", "change"), [("adafactor", "auxiliary"), ("muon", "auxiliary"), ("newton", "shared")]
 )
 def test_rules_that_see_leaves_or_a_hessian_run_on_the_coordinates(rule: str, change: str) -> None:
-    """The leading coordinates are a vector of their own beside the matrix."""
+    """The leading coordinates are a vector in addition to the matrix."""
     bundle = bundle_of(change, rule, rates=(0.01,))
     if change == "auxiliary":
         assert bundle.layout.shapes[leading_name((NAME,))] == (5,)

@@ -26,12 +26,14 @@ COMPILED = {"loss: compiled as one graph", "evaluation: compiled as one graph"}
 def engine_that_compiles(
     compiler: Any = "aot_eager", worth: float = 0.0, dtype: str = "float64"
 ) -> TorchEngine:
-    """One whose updates are eager, and whose losses and metrics are compiled."""
+    """Return an engine with eager updates, and compiled losses and metrics."""
     return TorchEngine(dtype, "cpu", compiler=compiler, worth_compiling=1 << 62, loss_worth_compiling=worth)
 
 
 def run_of(name: str) -> Bundle:
-    """Two steps of a registered workload at its small settings, on minibatches of 4 where it takes any."""
+    """Return a bundle of two steps on a registered workload with small settings, in minibatches of 4 if it
+    allows minibatches.
+    """
     workload, settings = small(name)
     batch_size = 4 if settings.get("batch_size") is not None else None
     return make_bundle(

@@ -247,7 +247,9 @@ def test_new_state_may_be_what_the_update_overwrites(compiled: bool):
 
 
 def test_metrics_and_model_state_may_be_parameters():
-    """A checkpoint keeps its value, and lagged weights stay those of their step."""
+    """A metric or a model state that is a parameter is copied: later steps, which update parameters in
+    place, do not change it.
+    """
 
     def loss(ops: Any, params: Any, state: Any, batch: Any, noise: Any) -> Any:
         value, _, metrics = TANH.loss(ops, params, {"seen": state["seen"]}, batch, noise)
@@ -319,7 +321,7 @@ def test_newton_finds_the_minimum_of_a_quadratic_in_a_step_in_every_basis(backen
 
 
 def kept(carry: Carry, made: Engine) -> dict[str, np.ndarray]:
-    """What a checkpoint has of a carry, in memory of its own."""
+    """Return copies of the arrays of a carry that a checkpoint contains, by name."""
     return {name: array.copy() for name, array in made.carry_to_host(carry).items()}
 
 

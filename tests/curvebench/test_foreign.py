@@ -41,7 +41,7 @@ def own(tmp_path: Path) -> Path:
 
 
 def alone(locator: str, evaluations: int = STEPS, **arguments: Any) -> Bundle:
-    """A single run of a contestant on the small tanh network."""
+    """Return a bundle of a single run of an optimizer of another library on the small tanh network."""
     bundle = bundle_of(locator, arguments, False, learning_rate=(0.05,))
     return dataclasses.replace(bundle.subset(slice(0, 1), slice(0, 1)), evaluations=evaluations)
 
@@ -56,7 +56,7 @@ Params = dict[str, torch.Tensor]
 
 
 def by_hand(make: Callable[[Params], list[Any]], closure: bool = False, averaged: bool = False) -> float:
-    """The last training loss of the same run by a plain loop over optimizers of PyTorch."""
+    """Return the last training loss of the same run by a plain loop over optimizers of PyTorch."""
     bundle = alone("torch:torch.optim.SGD")
     problem, ops = bundle.problems[0], engine("torch", "float64").ops
     params = {name: torch.tensor(value, requires_grad=True) for name, value in problem.parameters.items()}
@@ -178,7 +178,9 @@ def test_an_average_is_judged_where_its_authors_say_and_trains_on_where_it_was()
 
 
 def by_hand_in_jax(make: Callable[[float], Any], with_value: bool = False) -> tuple[float, float]:
-    """The last training loss of the same run by a plain loop: at its average, and elsewhere."""
+    """Return the last training losses of the same run by a plain loop: at the average of the iterates, and at
+    the iterate.
+    """
     import jax
     import jax.numpy as jnp
     import optax
@@ -213,7 +215,9 @@ def by_hand_in_jax(make: Callable[[float], Any], with_value: bool = False) -> tu
 
 
 def test_lanes_of_an_optax_transformation_are_runs_of_their_own() -> None:
-    """Of each seed and setting, as those of our rule; the schedule multiplies the learning rate."""
+    """Each seed and setting gives the same losses as this project's rule; the schedule multiplies the
+    learning rate.
+    """
     values = {"learning_rate": (0.02, 0.1), "weight_decay": (0.0, 0.3)}
     theirs, rule = bundle_of("optax:optax.adamw", {"b1": 0.8}, False, **values), find_rule("adamw")
     fixed = {name: np.full(2, value) for name, value in rule.complete({"beta1": 0.8}, [*values]).items()}

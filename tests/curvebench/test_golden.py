@@ -86,7 +86,9 @@ COLUMNS = ("seed", "learning_rate", "outcome", "outcome_step", "steps", "gradien
 
 
 def small_tables(results: Path) -> dict[str, Any]:
-    """What jobs make of lanes: outcomes, kept steps, steps of best values and targets, rates chosen."""
+    """Return facts from the tables of small jobs: outcomes of runs, recorded steps, steps of best values and
+    of targets, and learning rates that tuning chose.
+    """
     first = SWEEP.changed(
         bases=SWEEP.bases[:1],
         tuning_seeds=(0, 1, 2),

@@ -37,7 +37,7 @@ RULES: dict[str, Rule] = {
 
 
 def gradients(network: TimedNetwork, backend: str, precision: str, device: str) -> np.ndarray:
-    """Of the first images, end to end in float64."""
+    """Return the gradient of a network on the first images, all gradients concatenated, in float64."""
     bundle, made = network.bundle(RULES["adamw"], BATCH, 1), engine(backend, precision, device)
     with made.context():
         loaded = load(bundle, made)
@@ -139,7 +139,7 @@ def test_the_table_has_a_row_beside_plain_loops_and_one_for_each_optimizer(
     assert second["measured"] == "cost of muon"
     capsys.readouterr()
     gpu.main([*arguments, "--out", str(out)])
-    assert not capsys.readouterr().out  # what is in the file is not measured again
+    assert not capsys.readouterr().out  # measurements in the file are not repeated
 
 
 def test_each_network_is_timed_in_its_precisions(monkeypatch: pytest.MonkeyPatch):

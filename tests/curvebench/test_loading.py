@@ -20,7 +20,7 @@ from tests.curvebench.tiny import write_study
 from tests.results.rows import rows, write
 
 SET = "egop-logsumexp.2026-11-24"
-LOSSES = {"adam": (0.1, 0.2, 0.3), "sgd": (0.5, 0.6, math.nan)}  # by method, a final seed each
+LOSSES = {"adam": (0.1, 0.2, 0.3), "sgd": (0.5, 0.6, math.nan)}  # losses of three final seeds, by method
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ def edited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_newest_definition_of_a_study_is_loaded(edited: Path):
-    """It was planned last, although its tables are older than those of the change that was undone."""
+    """It is the definition planned last, although the tables of a change that was undone are newer."""
     assert curvebench.load("tiny.quick").runs["run"].to_list() == ["quick-20"]
     assert curvebench.load("results/tables").runs["run"].sort().to_list() == ["paper-20", "quick-20"]
     with pytest.raises(curvebench.InputError, match=r"several scales; name one: tiny\.paper, tiny\.quick"):
@@ -162,7 +162,7 @@ def test_results_of_older_definitions_are_listed_and_removed(
     def cleaned(*options: str) -> list[Path]:
         assert main(["clean", *options]) == 0
         *folders, total = capsys.readouterr().out.splitlines()
-        assert ("removed" if "--remove" in options else "in all") in total
+        assert ("removed" if "--remove" in options else "--remove removes") in total
         return [edited / folder.split()[-1] for folder in folders]
 
     kept = [curvebench.load(f"tiny.{scale}").folder.absolute() for scale in ("quick", "paper")]

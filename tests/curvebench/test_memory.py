@@ -1,4 +1,4 @@
-"""Memory of single runs beside plain loops: of arrays alive on PyTorch, by the compiler's layout on JAX."""
+"""Memory of single runs compared with plain loops: live arrays on PyTorch, the compiler's layout on JAX."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tests.curvebench.test_steps_on_device import Peak
 from tests.curvebench.toys import begun
 
 STEPS, IMAGES = 2, 2
-BETWEEN, WITHIN = 1.05, 1.15  # of a plain loop's bytes, between steps and at the peak
+BETWEEN, WITHIN = 1.05, 1.15  # accepted multiples of the bytes of a plain loop, between steps and at the peak
 Loop = Callable[[], None]
 
 
 def peak_of(run: Loop) -> int:
-    """The most bytes of arrays of torch alive at once in `run`, the data among them."""
+    """Return the peak of the bytes of all live tensors in `run`, including the data."""
     with Peak() as peak:
         run()
     return peak.bytes

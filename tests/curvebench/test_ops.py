@@ -54,7 +54,7 @@ def assert_close(ours: Any, expected: Any, tolerance: float) -> None:
 
 
 def weighted(ops: Ops, case: Case) -> Callable[..., Any]:
-    """The sum of all entries of a result by weights that differ, a function of the real inputs."""
+    """Return a function of the real inputs: the sum of all entries of the result, with different weights."""
 
     def value(*inputs: Any) -> Any:
         total = 0.0
@@ -71,7 +71,7 @@ def real(case: Case) -> tuple[int, ...]:
 
 
 def lanes(case: Case) -> list[np.ndarray]:
-    """The inputs of two lanes: as they are, and with the reals pulled towards 0 by one per cent."""
+    """Return the inputs of two lanes: as they are, and with the reals pulled towards 0 by one per cent."""
     return [np.stack([x, x * 0.99 if x.dtype.kind == "f" else x]) for x in case.inputs]
 
 

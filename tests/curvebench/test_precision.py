@@ -116,7 +116,7 @@ def test_state_beside_parameters_in_half(backend: str, name: str, options: Any, 
 
 
 def gradients(name: str, backend: str, word: str, excess: bool = False) -> dict[str, np.ndarray]:
-    """Of a network's first minibatch."""
+    """Return the gradients of a network on its first minibatch."""
     workload = NETWORKS[name]
     bundle, made = bundle_of(workload, RULES["sgd"], seeds=(0,), rates=1), engine(backend, word)
     with made.context():
@@ -133,7 +133,7 @@ def gradients(name: str, backend: str, word: str, excess: bool = False) -> dict[
 
 
 def error(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) -> float:
-    """The largest relative error of a parameter's gradient, by Euclidean norms."""
+    """Return the largest relative error of a parameter's gradient, by Euclidean norms."""
     return max(
         float(np.linalg.norm(found[name] - wanted[name]) / np.linalg.norm(wanted[name])) for name in wanted
     )
@@ -253,7 +253,7 @@ def test_products_of_the_model_say_tf32_on_jax(word: str, precision: str) -> Non
         graph = jax.make_jaxpr(gradient)({"w": one((1, 1, 3, 4))}, {}, {"x": one((2, 4))}, {})
         strict = jax.make_jaxpr(lambda x: made.ops.matmul(x, x))(one((3, 3)))
     products = [line for line in str(graph).splitlines() if "precision" in line]
-    assert len(products) == 2  # of the loss, and of its gradient
+    assert len(products) == 2  # one product for the loss, and one for its gradient
     assert all(precision in line for line in products)
     assert "HIGHEST" in str(strict)
 

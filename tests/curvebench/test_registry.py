@@ -41,7 +41,7 @@ ON_TORCH = ("      jax: {}\n      torch: {tuned_on: jax, seeds: {final: 2}}\n", 
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An installed package with an optimizer and a workload, as pip would leave it."""
+    """Yield an installed package with an optimizer and a workload, as pip would leave it."""
     site = tmp_path / "site"
     (site / "prowess").mkdir(parents=True)
     (site / "prowess/__init__.py").write_text('"""A package outside."""\n')
@@ -64,14 +64,14 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def config_of(study: Path, **settings: Any) -> Config:
-    """What plans a study alone."""
+    """Return a configuration that plans a single study."""
     return Config(study_folder=study.parent, studies=(study.stem,), **settings)
 
 
 def run_all(
     study: Path, results: Path, backends: tuple[str, ...] = ("torch",), timing: bool = False
 ) -> pl.DataFrame:
-    """Every job of a study, in this process, timing if asked for; the runs of all its lanes."""
+    """Run all jobs of a study in this process, with `timing` the timing job too; return the table `runs`."""
     plan = make_plan(config_of(study, results=results, site=results / "site", backends=backends))
     write_specs(plan)
     jobs = [job for planned in plan.studies for job in planned.jobs]
@@ -179,7 +179,8 @@ def test_a_file_beside_the_study_adds_an_optimizer_and_a_workload(tmp_path: Path
     final = next(job.spec for job in plan.jobs if job.spec.stage == "runs")
     keys = [key for key in final.sources if key.startswith("file:")]
     assert {Path(key).name for key in keys} == {"lion.py", "bowl.py"}
-    assert "curvebench/optimizers/gradient_descent.py" in final.sources  # what it imports of ours
+    # The rule imports this module of the project.
+    assert "curvebench/optimizers/gradient_descent.py" in final.sources
     (folder / "rules/lion.py").write_text(LION.replace("0.99", "0.98"))
     with pytest.raises(InputError, match=r"lion\.py changed since it was planned"):
         check_unchanged(final)
@@ -307,7 +308,9 @@ OWN = "{momentum: {low: 0.5, high: 0.9, scale: linear}, learning_rate: {low: 1e-
 
 
 def searched(folder: Path, space: str = OWN) -> Path:
-    """A search in which a contestant of another library has a space of its own."""
+    """Write a study with a random search, in which an optimizer of another library has a search space of its
+    own.
+    """
     return write_study(
         folder,
         (TWO_STAGES, SEARCH),
@@ -400,16 +403,21 @@ def test_the_files_of_a_package_are_found_wherever_it_is(tmp_path: Path, monkeyp
         assert contestants.located(f"package:{name}/m.py") == first / "m.py"
 
 
+NADAM = (
+    ("[sgd, adam]", "[torch:torch.optim.NAdam]"),
+    ("[adam @ egop], compared_to: [adam]", "[torch-nadam @ egop], compared_to: [torch-nadam]"),
+)
+
+
 def test_a_study_on_one_backend_leaves_out_what_runs_on_another(tmp_path: Path):
     study = write_study(tmp_path, ("[sgd, adam]", "[adam, torch:torch.optim.NAdam]"))
     plan = make_plan(config_of(study, backends=("jax",)))
     jobs = [job for planned in plan.studies for job in planned.jobs]
     assert {one.label for job in jobs for one in job.spec.optimizers} == {"adam"}
-    only = write_study(
-        tmp_path / "only",
-        ("[sgd, adam]", "[torch:torch.optim.NAdam]"),
-        ("[adam @ egop], compared_to: [adam]", "[torch-nadam @ egop], compared_to: [torch-nadam]"),
-    )
+    reason = "it runs on torch only; the backends of this run: jax"
+    assert plan.studies[0].plan.unable == {"torch-nadam": reason}
+    assert f"  skipped torch-nadam in tiny: {reason}" in plan.summary().splitlines()
+    only = write_study(tmp_path / "only", *NADAM)
     plan = make_plan(config_of(only))
     assert {job.spec.backend for job in plan.jobs if job.spec.stage == "timing"} == {"torch"}
     plan = make_plan(config_of(only, backends=("jax",)))
@@ -418,3 +426,6 @@ def test_a_study_on_one_backend_leaves_out_what_runs_on_another(tmp_path: Path):
         "tiny",
         "it does not run on jax at this scale (it runs on: torch)",
     )
+    on_jax = write_study(tmp_path / "none", *NADAM, ON_TORCH, ("      torch: {}\n", "      jax: {}\n"))
+    (skipped,) = make_plan(config_of(on_jax)).report.skipped
+    assert skipped.reason.endswith("(it runs on: none; its optimizers run on torch only)")

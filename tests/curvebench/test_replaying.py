@@ -37,7 +37,7 @@ IN_BASES = ("sgd", "adam", "shampoo", "muon", "newton", "nesterov_lookahead", "a
     + [
         pytest.param(name, "whole", marks=pytest.mark.long)
         for name, rule in optimizers.rules().items()
-        if name not in IN_BASES and rule.for_model is None  # which takes no basis
+        if name not in IN_BASES and rule.for_model is None  # a rule for whole models takes no basis
     ],
 )
 def test_all_backends_agree(name: str, basis: str) -> None:
@@ -98,7 +98,7 @@ def test_the_gradient_may_be_wanted_elsewhere(backend: str) -> None:
 
 
 def test_a_step_of_newton_by_hand() -> None:
-    """On a quadratic of all parameters together: one step to its minimum, in any basis and order."""
+    """On a quadratic function of all parameters a step ends at the minimum, in any basis and order."""
     matrix = HESSIANS[0]
     target = RNG.normal(size=9)
     start = np.concatenate([PARAMS["w"].ravel(), PARAMS["b"]])

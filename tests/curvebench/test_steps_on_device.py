@@ -30,7 +30,7 @@ from tests.curvebench.networks import SMALL_ATTENTION, SMALL_CONVOLUTION
 from tests.curvebench.test_executors import bundle_of
 from tests.curvebench.toys import TANH, advanced, begun
 
-# Of momentum and adagrad torch has no kernel for a device of shapes alone.
+# Torch has no kernels of momentum and adagrad for the device `meta`, whose tensors have no values.
 RULES = ("sgd", "adam", "adamw", "muon", "soap", "shampoo", "adagrad_norm", "nesterov_lookahead")
 
 
@@ -50,7 +50,10 @@ class _Watch(TorchDispatchMode):  # type: ignore[misc]  # torch has no types her
 
 
 def exchanged(bundle: Bundle, steps: int) -> Counter[str]:
-    """What so many steps exchange with a device that has shapes alone, on which no number can be read."""
+    """Count the transfers between host and device in a number of steps.
+
+    The device is PyTorch's `meta`, whose tensors have shapes but no values, so that reading a number raises.
+    """
     made = TorchEngine("float32", "meta", worth_compiling=1 << 62, loss_worth_compiling=np.inf)
     with made.context():
         loaded = load(bundle, made)
@@ -79,7 +82,7 @@ WIDE, DEEP = 200, 4
 
 
 def _wide(rule: str) -> Bundle:
-    """A single run on layers so wide that beside their weights nothing counts."""
+    """Return a bundle of a single run on layers so wide that only their weights matter for memory."""
 
     def value(ops: Any, params: Mapping[str, Any], batch: Any) -> Any:
         hidden = batch["features"]
@@ -120,7 +123,7 @@ def test_between_steps_parameters_and_state_are_held_once(rule: str, copies: int
 
 
 class Peak(TorchDispatchMode):  # type: ignore[misc]  # torch has no types here
-    """The most bytes of storages alive at once, of those that operations inside see."""
+    """Peak of the bytes of all live storages that operations in the context use."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -140,7 +143,7 @@ class Peak(TorchDispatchMode):  # type: ignore[misc]  # torch has no types here
 
 @pytest.mark.parametrize(("rule", "copies"), [("sgd", 1), ("momentum", 2), ("adamw", 3)])
 def test_within_a_step_the_gradient_is_held_once_besides(rule: str, copies: int):
-    """As in a plain loop that sets gradients to None: none of the step before is there."""
+    """No gradient of an earlier step is in memory, as in a plain loop that sets gradients to None."""
     bundle = _wide(rule)
     made = engine("torch", "float32")
     with made.context():

@@ -62,13 +62,13 @@ def test_the_kernel_equals_jaxs_rule(name: str, basis: bool, worth: int, monkeyp
     assert torch_engine.notes == [f"{name}: {NATIVE[name].kernel} updates single runs"]
 
 
-@lru_cache(maxsize=1)  # of the ways of the kernel, which come one after the other
+@lru_cache(maxsize=1)  # the ways of one kernel are tested one after the other
 def on_jax(name: str, basis: bool) -> Trajectories:
     return execute(single(name, basis), engine("jax", "float64"))
 
 
 def single(name: str, basis: bool) -> Bundle:
-    """A run alone."""
+    """Return a bundle of a single run."""
     return make_bundle(rule=RULES[name], seeds=(3,), rates=(0.02,), basis=basis, steps=40)
 
 

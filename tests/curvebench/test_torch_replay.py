@@ -1,4 +1,4 @@
-"""Evaluations replayed from a record against those that are called."""
+"""Evaluations replayed from a record, compared with direct evaluations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def evaluation(loss: Loss, calls: list[bool]) -> Any:
-    """The gradient by w of a loss of w and x, and where it observes its square; `calls` has each flag."""
+    """Return an evaluation: the gradient of a loss of w and x with respect to w, and its square if the step
+    observes.
+
+    Each call appends to `calls` whether it observes.
+    """
 
     def evaluate(params: Any, model: Any, batch: Any, noise: Any, observes: bool) -> StepInfo:
         calls.append(observes)
@@ -77,9 +81,9 @@ def test_arrays_of_other_shapes_have_a_record_of_their_own() -> None:
 def test_what_a_record_cannot_hold_is_called_at_every_step(loss: Loss) -> None:
     calls: list[bool] = []
     plain, fast = evaluation(loss, []), replayed(evaluation(loss, calls))
-    for seed in range(4):  # of which some have sums above 0, and some below
+    for seed in range(4):  # some of these seeds have sums above 0, and some below
         assert_equal(fast(*given(seed)), plain(*given(seed)))
-    assert len(calls) == 5  # the first was given up
+    assert len(calls) == 5  # the first record was given up
 
 
 def test_state_of_a_model_may_come_back_in_another_order() -> None:

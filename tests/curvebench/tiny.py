@@ -22,7 +22,7 @@ def leave_tiny(project: Path) -> None:
         path.unlink()
     for path in (project / "benchmarks/claims").glob("[!_]*.py"):
         path.unlink()
-    # All claims of the census lack a decision now.
+    # Without studies, no claim of the census is decided.
     (project / "benchmarks/census.yaml").unlink()
     write_study(project / "benchmarks/studies")
     with (project / "curvebench/planning/parity_problems.py").open("a") as problems:

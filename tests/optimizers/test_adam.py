@@ -25,7 +25,7 @@ SCALE_FREE: dict[str, dict[str, float]] = {
 
 
 def moves(optimizer: str, grads: Any, hyper: dict[str, float], backend: str = "numpy") -> np.ndarray:
-    """What each gradient moves a parameter by that starts at 0."""
+    """Return the change of a parameter, which starts at 0, at each gradient."""
     start = np.zeros(np.shape(grads[0]))
     return np.diff([start, *path_of_one(optimizer, start, grads, hyper, backend=backend)], axis=0)
 

@@ -96,7 +96,9 @@ def test_as_printed_the_scale_moves_twice(seed: int, shape: tuple[int, int]):
 
 
 def nearest_product(given: np.ndarray, rows: int, columns: int) -> np.ndarray:
-    """By the singular value decomposition of the rearranged matrix (Van Loan and Pitsianis 1993)."""
+    """Return the nearest Kronecker product to a matrix, by a singular value decomposition of the rearranged
+    matrix (Van Loan and Pitsianis 1993).
+    """
     blocks = given.reshape(rows, columns, rows, columns).swapaxes(1, 2).reshape(rows**2, columns**2)
     left, values, right = np.linalg.svd(blocks, full_matrices=False)
     return values[0] * np.kron(left[:, 0].reshape(rows, rows), right[0].reshape(columns, columns))

@@ -92,7 +92,7 @@ def orthonormal(pair: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Descent:
-    """How a rule is run.
+    """How a rule minimizes the test functions, and what is expected of it.
 
     Args:
         parabola, matrix, rosenbrock: learning rate and steps; None where it has nothing to minimize there.
@@ -153,7 +153,9 @@ DESCENTS: Mapping[str, Descent] = {
 
 
 def fallen(optimizer: str, objective: Objective, rate: float, steps: int) -> float:
-    """The last loss over the first, or the least where the rule may leave again."""
+    """Return the last loss divided by the first; the least loss instead of the last if the loss may rise
+    again.
+    """
     how = DESCENTS[optimizer]
     online = Online(
         optimizer, objective.start, {"learning_rate": rate, **(how.hyper or {})}, kinds={"w": kind(objective)}
@@ -180,7 +182,7 @@ def test_a_rule_minimizes_where_it_can_go(optimizer: str) -> None:
     if how.parabola is not None:
         assert fallen(optimizer, parabola(how.domain), *how.parabola) < 1e-3
     else:
-        assert optimizer == "manifold_muon"  # which leaves vectors to its other rule
+        assert optimizer == "manifold_muon"  # this rule leaves vectors to another rule
     if how.rosenbrock is not None:
         assert fallen(optimizer, rosenbrock(), *how.rosenbrock) < 1e-3
     assert fallen(optimizer, matrix_parabola(how.domain), *how.matrix) < 1e-3

@@ -1,4 +1,4 @@
-"""Which changes of coordinates a rule notices (000 Sec. 6): its declared symmetry, and no more."""
+"""Changes of coordinates that keep the steps of a rule (000 Sec. 6): its declared symmetry, and no others."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def instance(seed: int, dimension: int) -> tuple[dict[str, np.ndarray], list[dic
 
 
 def orthogonal(seed: int, dimension: int) -> np.ndarray:
-    """A random orthogonal matrix."""
+    """Return a random orthogonal matrix."""
     factor, _ = np.linalg.qr(np.random.default_rng([seed, 1]).standard_normal((dimension, dimension)))
     return np.asarray(factor)
 
 
 def of(symmetry: str) -> list[str]:
-    """The entries of the battery with this symmetry."""
+    """Return the entries of the battery with this symmetry."""
     return [label for label, entry in BATTERY.items() if entry.symmetry == symmetry]
 
 
@@ -70,7 +70,9 @@ def test_adaptive_rules_notice_a_rotation_on_every_backend(label: str, backend: 
 
 
 def check_rotated(backend: str, seed: int, dimension: int, label: str) -> None:
-    """The path is V times the loop's on V^T w and V^T g, and not the loop's own."""
+    """Check that the path is V times the path of a loop on V^T w and V^T g, and differs from the path on w
+    and g.
+    """
     entry, basis = BATTERY[label], orthogonal(seed, dimension)
     params, grads = instance(seed, dimension)
     path = replay(entry.optimizer, params, grads, entry.hyper, backend, basis=basis, options=entry.options)
@@ -88,7 +90,7 @@ FULL_RANK = 3  # steps after which every statistic of these shapes has full rank
 
 
 def turned(array: np.ndarray, bases: list[np.ndarray]) -> np.ndarray:
-    """A tensor with each axis multiplied by its matrix."""
+    """Return a tensor with each axis multiplied by its matrix."""
     for axis, basis in enumerate(bases):
         array = np.moveaxis(np.tensordot(basis, array, axes=(1, axis)), 0, axis)
     return array

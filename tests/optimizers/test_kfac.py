@@ -33,7 +33,7 @@ NUMBERS = {"learning_rate": 0.01, "damping": 1e-2, "factor_decay": 0.8, "momentu
 
 
 def bundle_of(name: str, options: dict[str, Any], numbers: dict[str, float], seeds: int = 1) -> Bundle:
-    """Runs of a rule on the digits in float64: so many seeds, and two learning rates."""
+    """Return a bundle of runs of a rule on the digits in float64, with `seeds` seeds and two rates."""
     workload = dataclasses.replace(workloads()["digits_mlp"], dtype="float64")
     settings = workload.complete({"batch_size": BATCH})
     randoms = [WorkloadRandom("digits_mlp", seed) for seed in range(seeds)]
@@ -53,7 +53,7 @@ def bundle_of(name: str, options: dict[str, Any], numbers: dict[str, float], see
 
 
 def parameters_of(bundle: Bundle, backend: str) -> dict[str, np.ndarray]:
-    """The parameters (S, K, ...) after all steps."""
+    """Return the parameters (S, K, ...) after all steps."""
     made = engine(backend, "float64")
     with made.context():
         loaded, carry = advanced(bundle, made, STEPS)
@@ -133,7 +133,7 @@ def test_statistics_are_evaluated_only_at_steps_that_observe():
 
 
 def test_factors_count_in_bundles():
-    """65^2 + 32^2 + 33^2 + 10^2 numbers of the need, and as many of the state twice, with velocities."""
+    """The need has 65^2 + 32^2 + 33^2 + 10^2 numbers; the state has twice as many, and the velocities."""
     bundle = bundle_of("kfac", {}, NUMBERS, seeds=2)
     factors = 65**2 + 32**2 + 33**2 + 10**2
     assert sum(need.entries(model_of(bundle.layout)) for need in bundle.needs) == factors

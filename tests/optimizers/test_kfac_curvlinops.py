@@ -1,4 +1,4 @@
-"""Factors and inverses of K-FAC against those of curvlinops, on small networks in float64."""
+"""Factors and inverses of K-FAC compared with curvlinops, on small networks in float64."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ LIKELIHOODS: dict[str, tuple[Literal["categorical", "gaussian"], float]] = {
 
 
 def loss_of(network: Network, name: str) -> Any:
-    """The mean loss that torch's module of the same name computes."""
+    """Return the mean loss that torch's module of the same name computes."""
 
     def loss(ops: Any, params: Any, state: Any, batch: Any, noise: Any) -> Any:
         outputs = network.outputs(ops, params, state, batch, noise)

@@ -47,7 +47,7 @@ def bundle_of(workload: Workload, fisher: str) -> Bundle:
 
 
 def observed(bundle: Bundle, backend: str) -> Statistics:
-    """What is observed at the first step, (S, K, ...)."""
+    """Return the layer statistics of the first step, (S, K, ...) for S seeds and K settings."""
     made = engine(backend, "float64")
     with made.context():
         loaded = load(bundle, made)
@@ -91,7 +91,7 @@ class Recording:
 
 
 def by_examples(bundle: Bundle, seed: int, fisher: str) -> Statistics:
-    """A and G of one seed, row by row of example by example."""
+    """Return the factors A and G of one seed, by loops over examples and rows."""
     problem, workload = bundle.problems[seed], bundle.workload
     assert bundle.orders is not None
     likelihood = workload.likelihood
@@ -146,7 +146,7 @@ def _residuals(family: str, outputs: torch.Tensor, draws: Any, fisher: str) -> l
 
 
 def _with_outputs(workload: Workload) -> Workload:
-    """A network of the tests with its likelihood, by a loss of which the logits are taken."""
+    """Return a network of the tests with its likelihood, by a loss of which the logits are taken."""
     kept: list[Any] = []
 
     class Stopped:

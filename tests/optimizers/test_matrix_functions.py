@@ -24,14 +24,14 @@ OPS = numpy_ops("float64")
 
 @cache
 def compiled(function: Callable[..., Any], dtype: str) -> Callable[..., Any]:
-    """The function on JAX as one program: operation by operation it takes far longer to compile."""
+    """Return the function on JAX as one program: operation by operation it takes far longer to compile."""
     import jax
 
     return jax.jit(partial(function, engine("jax", dtype).ops))
 
 
 def calculated(backend: str, dtype: str, function: Callable[..., Any], *arrays: np.ndarray) -> Any:
-    """A function's results on a backend, on the host; integers stay integers."""
+    """Return a function's results on a backend, on the host; integers stay integers."""
     made = None if backend == "numpy" else engine(backend, dtype)
     ops = numpy_ops(dtype) if made is None else made.ops
     with nullcontext() if made is None else made.context():
@@ -72,7 +72,7 @@ def odd(polynomial: tuple[float, ...]) -> np.polynomial.Polynomial:
 
 
 def composed(coefficients: Any, values: np.ndarray, steps: int) -> Any:
-    """Singular values after so many steps; the last polynomial is repeated."""
+    """Return the singular values after `steps` steps; the last polynomial is repeated."""
     result: Any = values
     for step in range(steps):
         result = odd(coefficients[min(step, len(coefficients) - 1)])(result)
@@ -93,7 +93,9 @@ def test_jordans_quintic_brings_singular_values_from_0_02_on_near_1_in_5_steps()
 
 
 def minimax_quintic(low: float, high: float) -> np.ndarray:
-    """The odd quintic nearest to 1 on an interval, by Remez: its error is E, -E, E and -E at four points."""
+    """Return the odd quintic nearest to 1 on an interval, by Remez: its error is E, -E, E and -E at four
+    points.
+    """
     points = np.array([low, (3 * low + high) / 4, (low + 3 * high) / 4, high])
     signs = np.array([1.0, -1.0, 1.0, -1.0])
     for _ in range(50):

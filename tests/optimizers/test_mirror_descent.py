@@ -21,7 +21,7 @@ def moved(
     backend: str = "numpy",
     dtype: str = "float64",
 ) -> list[np.ndarray]:
-    """The path of one parameter."""
+    """Return the path of one parameter."""
     hyper = {"learning_rate": 0.5} | ({"radius": RADIUS} if domain in ("ball", "box") else {})
     options = {"mirror": mirror, "domain": domain}
     return path_of_one("mirror_descent", start, grads, hyper, options, backend, dtype)
@@ -69,7 +69,7 @@ def test_projections_known_by_hand(backend: str):
 
 
 def excess(vector: np.ndarray, domain: str) -> float:
-    """How far a vector is outside."""
+    """Return by how much a vector violates the constraint of a domain; at most 0 if it lies in the domain."""
     if domain == "ball":
         return float(np.linalg.norm(vector)) - RADIUS
     if domain == "box":

@@ -1,4 +1,4 @@
-"""Which parameters a rule for matrices or for vectors moves itself, and which it leaves to another rule."""
+"""The option `others`: a rule for matrices or vectors leaves the other parameters to another rule."""
 
 from __future__ import annotations
 

@@ -48,14 +48,17 @@ DIVIDING = [(label, backend) for label, backend in SCALE_FREE if BATTERY[label].
 
 @cache
 def compiled(optimizer: str, options: str, shapes: str, dtype: str) -> dict[int, Any]:
-    """What JAX has compiled of a rule on these shapes, by kind of refresh; the first replay fills it."""
+    """Return the programs of a rule that JAX has compiled for these shapes, by kind of refresh.
+
+    The dictionary is empty at first; the first replay fills it.
+    """
     return {}
 
 
 class Compiled(Online):
-    """A rule on JAX whose programs are those of all its replays on parameters of these shapes.
+    """A rule on JAX that shares compiled programs with all its replays on parameters of equal shapes.
 
-    They are given all numbers, hyperparameters too: a program that kept some of them is found out.
+    All numbers, also hyperparameters, are arguments of the programs: tests fail if a program has stored some.
     """
 
     def __init__(self, entry: Entry, params: Arrays, hyper: Mapping[str, float], dtype: str) -> None:
@@ -74,7 +77,7 @@ def replayed(
     values: Mapping[str, float] | None = None,
     dtype: str = "float64",
 ) -> list[Arrays]:
-    """The path of the entry's rule, with some of its hyperparameters replaced."""
+    """Return the path of the entry's rule, with some of its hyperparameters replaced."""
     params = entry.begun(params)
     hyper = {**entry.hyper, **(values or {})}
     needs = entry.needs(params, len(grads))
@@ -167,7 +170,7 @@ def test_path_is_that_of_another_library(label: str, library: str):
 
 @pytest.mark.parametrize("label", BATTERY)
 def test_a_schedule_multiplies_every_learning_rate(label: str):
-    """Those of parts and of grafting too, and a decay that is said to follow the schedule alone."""
+    """Also those of other parameters and of grafting, and a decay that follows only the schedule."""
     entry, multiplier = BATTERY[label], 0.5
     params, grads = instance(entry.shapes_or(FEW))
     start, needs = entry.begun(params), entry.needs(params, len(grads))
@@ -240,9 +243,9 @@ def test_squares_that_underflow_leave_finite_parameters(label: str, backend: str
 
 @pytest.mark.parametrize(("label", "backend"), EDGES)
 def test_a_gradient_of_rank_one_gives_steps_of_ordinary_size(label: str, backend: str):
-    """At every step the same, so that no statistic ever gets full rank."""
+    """All steps have the same gradient, so that no statistic ever gets full rank."""
     entry, rng = BATTERY[label], np.random.default_rng(6)
-    # for JAX those that it has compiled
+    # On JAX, use the shapes for which it has compiled programs.
     shapes = entry.shapes_or(FEW if backend == "jax" else {"tall": (5, 3), "wide": (3, 5)})
     params = {name: rng.standard_normal(shape) for name, shape in shapes.items()}
     grad = {
@@ -263,7 +266,7 @@ def runs_in(label: str, dtype: str) -> bool:
     return dtype in BATTERY[label].rule.dtypes
 
 
-# On JAX the runs of different settings below are in float32, and near float64 as here.
+# Runs of different settings on JAX, tested below, are in float32, and near float64 as the runs here are.
 @pytest.mark.parametrize(
     ("label", "backend"), [pair for pair in EDGES if pair[1] != "jax" and runs_in(pair[0], "float32")]
 )
@@ -381,7 +384,7 @@ def test_a_state_begins_with_arrays_of_its_own(label: str, backend: str):
 
 
 def address(array: Any) -> int:
-    """Where an array of JAX or torch lies in memory."""
+    """Return the address of an array of JAX or PyTorch in memory."""
     found: int = (
         array.untyped_storage().data_ptr()
         if hasattr(array, "untyped_storage")

@@ -47,13 +47,13 @@ def numbers(given: Ways) -> dict[str, Any]:
 
 
 def spectrum(seed: int, size: int) -> Spectrum:
-    """Distinct values, the nearest 15 % apart."""
+    """Return a spectrum of distinct values, neighbours of which differ by 15 %."""
     rng = np.random.default_rng(seed)
     return Spectrum(orthonormal(seed, size, size), rng.permutation(1.15 ** np.arange(size)))
 
 
 def curvature(seed: int, size: int) -> np.ndarray:
-    """Symmetric, with eigenvalues of both signs."""
+    """Return a symmetric matrix with eigenvalues of both signs."""
     drawn = np.random.default_rng([seed, 2]).standard_normal((size, size))
     return np.asarray(drawn + drawn.T) / 4
 

@@ -157,7 +157,7 @@ def test_compiled_programs_find_the_same_ties_at_each_use():
 
 
 def compiled_paths(w: np.ndarray, grads: np.ndarray) -> dict[str, list[np.ndarray]]:
-    """The path of the trust region on JAX, by norm."""
+    """Return the path of the trust region on JAX, by norm."""
     return {
         norm: path_of_one("trust_region_sphere", w, grads, 0.2, {"norm": norm}, "jax")
         for norm in ("l1", "linfinity")

@@ -1,4 +1,4 @@
-"""State in bfloat16: its types and bytes, the path by rounding written apart, lanes, exports, refusals."""
+"""State in bfloat16: types and bytes, paths that equal an independent rounding, lanes, exports, refusals."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.backends.engine import engine
 from curvebench.engine.bundle import Bundle
 from curvebench.engine.execution import execute
-from curvebench.interop.trial import workload_of
 from curvebench.optimizers import rules
 from curvebench.optimizers.arrays import map_arrays
 from curvebench.optimizers.gradient_descent import Momentum
 from curvebench.optimizers.options import OptionError
 from curvebench.optimizers.rule import LEARNING_RATE, Part, Rule
 from curvebench.optimizers.state_precision import in_half_precision
+from curvebench.planning.trials import workload_of
 from curvebench.spec.errors import InputError
 from curvebench.steps.layout import layout, roles_of
 from curvebench.steps.program import StepProtocol
@@ -40,7 +40,7 @@ BOTH = pytest.mark.parametrize("backend", ["torch", "jax"])
 
 
 def rounded(array: np.ndarray) -> np.ndarray:
-    """float32 with the upper 16 bits alone, to nearest, ties to even: written apart from any library's."""
+    """Round to bfloat16, to nearest, ties to even, independently of any library; return float32."""
     bits = np.asarray(array, np.float32).view(np.uint32).astype(np.uint64)
     kept = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
     return kept.astype(np.uint32).view(np.float32)

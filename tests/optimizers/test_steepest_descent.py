@@ -26,7 +26,7 @@ PRINCIPLES = ("trust_region", "majorization")
 
 
 def moved(grad: np.ndarray, norm: str, principle: str, backend: str = "numpy") -> np.ndarray:
-    """The update of a parameter that begins at 0."""
+    """Return the update of a parameter that begins at 0."""
     options = {"norm": norm, "principle": principle}
     (after,) = path_of_one("steepest_descent", np.zeros_like(grad), [grad], RATE, options, backend)
     return after

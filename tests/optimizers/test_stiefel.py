@@ -44,7 +44,7 @@ def error(z: np.ndarray, w: np.ndarray) -> float:
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_few_iterations_bring_it_near_the_tangent_space(shape: tuple[int, int]) -> None:
-    """What the default number of iterations gives, where the polar factor of G is far off."""
+    """The default number of iterations comes near it, although the polar factor of G is far from it."""
     rng = np.random.default_rng(1)
     errors = []
     for _ in range(10):
@@ -61,7 +61,7 @@ def test_a_matrix_within_the_tolerance_is_frozen_while_others_go_on() -> None:
     rng = np.random.default_rng(3)
     w = np.stack([orthonormal(rng, 6, 4), np.eye(6, 4)])
     g = rng.standard_normal((2, 6, 4))
-    g[1, :4] = 0.0  # of no skew part: its direction stays as it begins
+    g[1, :4] = 0.0  # the skew part is 0, so that the direction does not change
     tolerance = np.array([1e-9, 1e-2]).reshape(2, 1, 1)
     both = tangential_direction(OPS, g, w, tolerance, 60, orthogonal_factor, clipped_by_svd)
     np.testing.assert_array_equal(both[1], direction(g[1], w[1], 1))

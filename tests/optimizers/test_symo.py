@@ -241,7 +241,7 @@ def test_layers_are_numbered_by_the_order_of_weights():
         return [role.layer for role in roles_of(shapes, given).values()]
 
     assert layers("W1 b1 W2 b2") == [0, 0, 1, 1]
-    assert layers("W1 W2 b1 b2") == [0, 1, 0, 1]  # as Optax sorts names
+    assert layers("W1 W2 b1 b2") == [0, 1, 0, 1]  # Optax sorts names in this order
     assert layers("b1 W1 b2 W2") == [0, 0, 1, 1]
     assert layers("W1 W2 b2 W3 n") == [0, 1, 1, 2, 2]
     assert layers("n W1 b1") == [0, 0, 0]
@@ -252,7 +252,7 @@ def test_roles_count_and_not_the_order_of_parameters():
     shapes = network_shapes((3, 2, 2, 2))
     params, grads = instance(shapes, seed=13, steps=2)
     kinds = {name: Role(kind, int(name[1:]) - 1) for name, kind in kinds_of(shapes).items()}
-    kinds["W3"] = Role("head", 2)  # which is a layer as others
+    kinds["W3"] = Role("head", 2)  # a head is a layer like any other
     names = list(reversed(shapes))
     backwards = [{name: arrays[name] for name in names} for arrays in (params, *grads)]
     found = replay("symo", backwards[0], backwards[1:], HYPER, "numpy", kinds=kinds)
@@ -288,7 +288,7 @@ def test_without_a_network_it_has_no_update():
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_a_torch_model_is_updated_as_by_the_engine(group: str):
-    """The order of `model.parameters()` is that of the layers."""
+    """`model.parameters()` gives the parameters in the order of the layers."""
     model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2)).double()
     named = dict(model.named_parameters())
     kinds = {name: "bias" if name.endswith("bias") else "weight" for name in named}

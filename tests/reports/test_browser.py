@@ -46,7 +46,9 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def page(browser: Any) -> Iterator[Any]:
-    """A page that must not complain, miss a file, ask for anything that is not one or open a dialog."""
+    """Yield a page; fail afterwards if it logged an error, missed a file, made a request over the network or
+    opened a dialog.
+    """
     context = browser.new_context(color_scheme="light", viewport={"width": 1280, "height": 900})
     opened = context.new_page()
     troubles: list[str] = []
@@ -79,7 +81,7 @@ def page(browser: Any) -> Iterator[Any]:
 
 
 def figures_theme(page: Any) -> str:
-    """The theme whose colours the first figure has."""
+    """Return the theme whose colours the first figure has."""
     image = page.locator("main > section > .figures img:visible").first
     image.scroll_into_view_if_needed()
     page.wait_for_function("image => image.complete && image.naturalWidth > 0", arg=image.element_handle())
@@ -90,7 +92,7 @@ def figures_theme(page: Any) -> str:
 
 
 def inks_and_ground(picture: bytes) -> tuple[str, tuple[int, ...]]:
-    """The theme that has the colours of a picture's lines, and the colour behind them."""
+    """Return the theme that has the colours of a picture's lines, and the colour behind them."""
     pixels = (255 * imread(BytesIO(picture))[..., :3]).round().astype(int).reshape(-1, 3)
     colours = pixels @ (256**2, 256, 1)
     inks = {name: [int(getattr(ink, name)[1:], 16) for ink in INKS] for name in ("light", "dark")}
@@ -100,7 +102,7 @@ def inks_and_ground(picture: bytes) -> tuple[str, tuple[int, ...]]:
 
 
 def column(page: Any, place: int) -> list[str]:
-    """The sort values of a column of the first table, in the order shown."""
+    """Return the sort values of a column of the first table, in the order shown."""
     cells = page.locator("table").first.locator(f"tbody tr:visible > :nth-child({place})")
     return cells.evaluate_all("cells => cells.map(c => c.dataset.value ?? c.textContent.trim())")
 
@@ -123,7 +125,7 @@ def test_every_page_can_be_reached_by_clicking(page: Any, report: Report):
 
 
 def places(page: Any) -> dict[str, int]:
-    """Where each column of the first table stands, by its title."""
+    """Return the number of each column of the first table, from 1 on, by its title."""
     titles = page.locator("table").first.locator("thead button").all_text_contents()
     return {title: place for place, title in reversed(list(enumerate(titles, start=1)))}
 
@@ -213,7 +215,7 @@ def test_columns_are_explained_to_pointer_and_keyboard(page: Any, report: Report
 
 
 def row_texts(page: Any) -> list[list[str]]:
-    """The cells of the comparison, each with its second line behind a bar."""
+    """Return the cells of the comparison, each with its second line behind a bar."""
     told = (
         "cell => { cell.normalize(); return [...cell.childNodes].map(node => node.textContent).join(' | '); }"
     )
@@ -229,7 +231,7 @@ def test_two_methods_are_compared_and_hostile_names_are_text(page: Any, report: 
     assert page.locator("#chosen tbody th").first.inner_html().startswith("digits_<wbr>mlp<span")
     rows = row_texts(page)
     assert len(rows) == 6  # the loss and the gradients of three workloads
-    assert page.locator("#met").text_content() == "They met on 3 workloads"
+    assert page.locator("#met").text_content() == "Both ran on 3 workloads"
     assert page.locator("#first-head").text_content() == "adam @ egop"
     loss = rows[0]
     assert loss[:2] == ["digits_mlp | digits_mlp", "final training loss | less is better"]
@@ -241,6 +243,35 @@ def test_two_methods_are_compared_and_hostile_names_are_text(page: Any, report: 
         assert page.locator("#second-head").text_content() == HOSTILE
         page.reload()
     assert page.locator("main script").count() == 1  # the data
+
+
+def test_the_page_of_one_model_opens_with_its_sentence_and_the_leading_pair_needs_no_script(
+    browser: Any, page: Any, tmp_path: Path
+):
+    def change(raw: dict[str, Any]) -> None:
+        raw["studies"][0]["claims"] = []
+        raw["studies"][0]["training"]["targets"] = {}
+
+    site = bare_site(tmp_path, Shape(name="own_model", backends=("jax",)), change=change)
+    address = (site / "study_own_model.html").as_uri()
+    context = browser.new_context(java_script_enabled=False)
+    unscripted = context.new_page()
+    unscripted.goto(address)
+    page.goto(address)
+    sentence = page.locator("p.answer").first.text_content()
+    assert sentence.startswith("On digits_mlp, adam @ egop has the best final training loss")
+    assert page.locator("main table").first.locator("tbody tr").count() == 6
+    assert page.locator("#second-head").text_content() == "adagrad @ egop"
+    shown = page.locator("#chosen tbody").inner_text()
+    assert "gradients to training loss 0.000149" in shown
+    assert unscripted.locator("#chosen tbody").inner_text() == shown
+    assert not unscripted.locator(".controls").is_visible()
+    context.close()
+    page.locator("#second").select_option("sgd")
+    quantities = [row[1].partition(" ")[0] for row in row_texts(page)]
+    assert quantities == ["final", "gradients", "seconds", "state", "peak", "peak"]
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_the_pair_is_in_the_address_and_can_be_swapped_by_keyboard(page: Any, report: Report):
@@ -335,7 +366,7 @@ WIDE = "boxes => boxes.filter(b => b.scrollWidth > b.clientWidth + 1).map(b => b
 
 
 def saved(page: Any, take: Any, kind: str) -> tuple[str, str]:
-    """The name and the text of a table that is saved by a button of `take`."""
+    """Return the name and the text of a table that is saved by a button of `take`."""
     with page.expect_download() as download:
         take.get_by_role("button", name=kind).click()
     return download.value.suggested_filename, download.value.path().read_text()
@@ -440,7 +471,7 @@ def test_kernels_are_filtered_and_their_changes_lead_to_commits(page: Any, kerne
 
 
 def claims_shown(page: Any) -> list[str]:
-    """The claims whose rows are displayed, as places of the page."""
+    """Return the claims whose rows are displayed, as places of the page."""
     return [each.get_attribute("id") for each in page.locator(".claim:visible > .evidence").all()]
 
 
@@ -476,7 +507,7 @@ def test_a_claim_is_opened_by_the_keyboard_by_a_link_and_with_all_others(page: A
     page.keyboard.press("Enter")
     assert page.locator("#claim-egop\\.digits_mlp").is_visible()
     page.get_by_role("radio", name="1 not run").check()
-    page.evaluate("location.hash = 'claim-notes.regret'")  # which the filter hides
+    page.evaluate("location.hash = 'claim-notes.regret'")  # the filter hides this claim
     opened = page.locator(".evidence:target")
     opened.wait_for(state="visible")
     summary = page.locator(".claim:has(:target) > summary")

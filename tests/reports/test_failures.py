@@ -1,4 +1,4 @@
-"""What failed, and contestants of one backend: told once, and tuned where they run."""
+"""Failures, each of which is reported once, and methods of a single backend, which are tuned on it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SCHEMA = dict.fromkeys(("study", "stage", "backend", "spec_hash"), pl.String)
 
 
 def jobs(*failed: tuple[str, str, str, str]) -> pl.DataFrame:
-    """One job of a study a failure: hash, what, outcome, reason."""
+    """Return a table of jobs with one job per failure, each given as hash, name, outcome and reason."""
     rows = [
         ("convex", "runs", "jax", job, [{"what": what, "outcome": outcome, "reason": reason}])
         for job, what, outcome, reason in failed

@@ -52,7 +52,10 @@ def runs(*rows: dict[str, Any]) -> pl.DataFrame:
 
 
 def assert_measured(measure: Callable[[pl.DataFrame], pl.DataFrame], *given: tuple[Any, ...]) -> None:
-    """Each of the runs (changes, value, least, most) has these measures; one without any has no row."""
+    """Check the measures of runs.
+
+    Each run is given as (changes of its row, value, least, most); without measures, it has no row.
+    """
     table = runs(*(run(str(number), **changes) for number, (changes, *_) in enumerate(given)))
     columns = ["value", "least", "most"][: max(len(measures) for _, *measures in given)]
     found = {int(name): measures for name, *measures in measure(table).select("run", *columns).iter_rows()}
@@ -113,7 +116,8 @@ def test_the_steps_to_the_stop_are_known_of_runs_that_met_it(report: Report):
         lambda table: measures.cost_to_stop(study, table, "train_loss", measures.RUN_STEPS),
         ({"final": 0.4, "steps": 7, "outcome": "reached"}, 7.0, 7.0, 7.0),
         ({"final": 0.5, "steps": 20}, 20.0, 20.0, 20.0),
-        ({"final": 0.6, "steps": 20}, 21.0, 21.0, INFINITE),  # it would have taken more steps than it had
+        # The run would have needed more steps than it had.
+        ({"final": 0.6, "steps": 20}, 21.0, 21.0, INFINITE),
         *(
             ({"final": 0.4, "steps": 3, "outcome": outcome}, INFINITE, INFINITE, INFINITE)
             for outcome in ("diverged", "error")

@@ -1,4 +1,4 @@
-"""Reading tables: curves at most so many steps long, and what a step costs."""
+"""Reading of tables: curves with a limited number of steps, and the cost of a step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The wall clock: phases of jobs add up, steps have a pace, and the page shows both."""
+"""Wall-clock times: the phases of a job add up to its total, step times are measured, and pages show both."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ INSIDE = {"waiting": 4.0, "basis": 0.0, "checkpoint": 1.0}
 
 
 def write_long(folder: Path) -> Path:
-    """The plan of a study without timed steps, whose final runs are jobs, the longer the higher the seed."""
+    """Return the plan of a study without timed steps, whose final runs are jobs, the longer the higher the
+    seed.
+    """
     path = write_plan(folder, [LONG])
     place = folder / "tables" / LONG.name
     tables = {name: pl.read_parquet(place / f"{name}.parquet") for name in ("runs", "jobs", "timings")}
@@ -135,7 +137,7 @@ def test_a_basis_estimated_anew_is_no_step(long: tuple[StudyPlan, Tables]):
         for basis in study.bases
     )
     within = pl.col("spec_hash").is_in(tables.runs.filter(pl.col("basis") == "egop")["run"].to_list())
-    anew = pl.when(within).then(0.2).otherwise(0.0)  # of what runs are charged
+    anew = pl.when(within).then(0.2).otherwise(0.0)  # seconds of estimation during the runs
     jobs = tables.jobs.with_columns(basis_seconds=anew)
     rows = rows_of(replace(study, bases=bases), replace(tables, jobs=jobs))
     for row in rows.values():

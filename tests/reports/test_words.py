@@ -27,7 +27,11 @@ TABLE = YAML(typ="safe").load(Path(__file__).with_name("words.yaml"))
 
 
 def levels(given: list[Any], noun: str) -> str:
-    """What a table says of its intervals, those of medians of so many values or of another level."""
+    """Return the words of a page on the levels of intervals.
+
+    Args:
+        given: for each interval, the number of values whose median it is for, or the interval.
+    """
     found = [median_interval(range(each)) if isinstance(each, int) else each for each in given]
     return words_of("macros.html.jinja", "levels", found, noun)
 

@@ -37,13 +37,15 @@ from tests.reports.synthetic import DIVERGING, Shape, write_plan
 
 @pytest.fixture(scope="module")
 def field(tmp_path_factory: pytest.TempPathFactory) -> ReportPlan:
-    """A published set of one study."""
+    """Return a published set of one study."""
     plan = read_plan(write_plan(tmp_path_factory.mktemp("set"), [Shape()]))
     return plan.model_copy(update={"published": "field.2026-11"})
 
 
 def submission(field: ReportPlan, label: str = "lion", **changes: Any) -> StudyPlan:
-    """A study of one method that joins the field's, with the tables of that one."""
+    """Return a submission, a study of one method that joins the study of the field, with the tables of that
+    study.
+    """
     (study,) = field.studies
     own = (OptimizerSpec(study.optimizers[0].name, {}, {}, label),)
     first = study.backends[0]
@@ -52,7 +54,7 @@ def submission(field: ReportPlan, label: str = "lion", **changes: Any) -> StudyP
 
 
 def published(plan: ReportPlan, name: str, *studies: StudyPlan) -> ReportPlan:
-    """A set of that name with these studies."""
+    """Return the plan of a set with this name and these studies."""
     return plan.model_copy(update={"published": name, "studies": studies})
 
 
@@ -134,7 +136,7 @@ def test_a_set_with_another_protocol_stays_by_itself(field: ReportPlan):
 
 
 def stored(folder: Path, plan: ReportPlan, published: str) -> None:
-    """A set's plan and day in a folder of sets."""
+    """Write the plan and the day of publication of a set to a folder of sets."""
     place = folder / plan.published
     place.mkdir(parents=True)
     (place / "plan.json").write_text(plan.at(lambda path: Path(path.name)).to_json())

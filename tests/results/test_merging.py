@@ -19,7 +19,7 @@ from tests.results.rows import rows, target, write
 
 
 def final(folder: Path, run: str = "a-0", machine: str = "m1", value: float = 1.0) -> Path:
-    """A job's folder with one run that reached its target after 7 steps."""
+    """Return a job's folder with one run that reached its target after 7 steps."""
     return write(
         folder,
         runs=rows("runs", {"run": run, "machine": machine, "targets": [target()]}),
@@ -29,7 +29,7 @@ def final(folder: Path, run: str = "a-0", machine: str = "m1", value: float = 1.
 
 
 def timing(folder: Path, machine: str = "m1", seconds: float = 2.0) -> Path:
-    """The folder of a timing job: `seconds` for ten steps, and a slower repetition."""
+    """Return the folder of a timing job: `seconds` for ten steps, and a slower repetition."""
     return write(
         folder,
         timings=rows(

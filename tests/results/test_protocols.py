@@ -43,7 +43,7 @@ Played = tuple[tuple[Setting, ...], TuningOutcome | None, pl.DataFrame]
 
 
 def round_of(number: int, tried: tuple[Setting, ...], result: Result) -> pl.DataFrame:
-    """The runs of a round at its settings, with two seeds."""
+    """Return the runs of a round at its settings, with two seeds."""
     runs = []
     for (place, setting), seed in product(enumerate(tried), (0, 1)):
         loss, outcome = result(number, setting, seed)
@@ -74,7 +74,7 @@ def arbitrary(random: Random) -> Result:
 
 
 def distance(rate: float) -> Result:
-    """A loss that is 0 at a rate, and the same in all rounds and with all seeds."""
+    """Return a loss that is 0 at a learning rate, and depends on neither round nor seed."""
     return lambda number, setting, seed: (abs(math.log(setting["learning_rate"] / rate)), "budget")
 
 
@@ -213,13 +213,13 @@ def judge(protocol: Tuning = SWEEP, direction: Direction = "minimize") -> Judge:
 
 
 def choose(runs, protocol=SWEEP, direction="minimize"):
-    """The settings that are taken, by name."""
+    """Return the settings that tuning chooses, by workload and basis."""
     found = tuning.tuning_outcomes(runs, judge(protocol, direction))
     return {group: dict(zip(protocol.names, each.chosen, strict=True)) for group, each in found.items()}
 
 
 def refined(runs):
-    """The settings of the round after runs in the identity basis."""
+    """Return the settings of the round that follows runs in the identity basis."""
     outcome = tuning.tuning_outcomes(runs, judge())["toy", "identity"]
     return SWEEP.settings(1, generator("study", SWEEP.protocol), outcome)
 
@@ -260,7 +260,8 @@ def test_searches_stay_in_their_space_and_repeat(protocol):
     for name, axis in SPACE.items():
         assert all(axis["low"] <= point[name] <= axis["high"] for point in points)
     logarithms = np.log10([point["learning_rate"] for point in points])
-    assert np.median(logarithms) == pytest.approx(-2.0, abs=0.6)  # in the middle of the logarithmic scale
+    # The median is the middle of the logarithmic scale.
+    assert np.median(logarithms) == pytest.approx(-2.0, abs=0.6)
 
 
 MEDIANS = (

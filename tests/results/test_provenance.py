@@ -79,7 +79,7 @@ def test_commit_inside_git(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"ignored: no commit of .* has this file"):
         check_committed([tmp_path / "ignored"])
     (tmp_path / "mine.py").touch()
-    assert commit(tmp_path) == (first, False)  # it may lie there, yet is of no commit
+    assert commit(tmp_path) == (first, False)  # the file is in the folder, but in no commit
     with pytest.raises(InputError, match=r"mine.py: no commit of .* has this file"):
         check_committed([tmp_path / "mine.py"])
     git(tmp_path, "add", "mine.py")

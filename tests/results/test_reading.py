@@ -136,7 +136,7 @@ def test_missing_folders_and_tables(tmp_path):
 
 @pytest.fixture
 def results(tmp_path):
-    """A results folder with two jobs, and merged tables that must not be read besides."""
+    """Return a results folder with two jobs, and with merged tables, which must not be read as well."""
     for job in ("abc", "abd"):
         runs = [f"{job}-0000", f"{job}-0001"]
         curves = [{"run": run, "step": step} for run in runs for step in (5, 0)]

@@ -1,4 +1,6 @@
-"""What tuning takes, from a table: costs, settings that tie, the choice, and what chance would take."""
+"""Results of tuning from a table of runs: costs, settings that tie, the chosen setting, and the settings that
+other tuning seeds would choose.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,8 @@ def test_below_its_floor_a_criterion_ties_and_another_one_decides():
     ("floor", "ended"),
     [
         (1e-8, [(0.9e-8, 0.1, 300), (0.5e-8, 0.2, 100), (2e-8, 0.4, 50)]),
-        (1e-3, [(1e-6, 0.1, 5), (0.5e-8, 0.2, 100)]),  # what met no stop needs more steps than any that did
+        # A run that met no stop counts as needing more steps than any that did.
+        (1e-3, [(1e-6, 0.1, 5), (0.5e-8, 0.2, 100)]),
     ],
 )
 def test_fewest_steps_to_a_stop_decide_between_runs_that_met_it(floor: float, ended: list[Any]):
@@ -107,7 +110,9 @@ COSTS = st.sampled_from([0.0, 1.0, 1.0 + 1e-14, 1.5, 2.0, 3.0, math.inf])
 
 
 def chosen_by(costs: np.ndarray, least: float, draws: np.ndarray) -> list[int]:
-    """The first of the settings that are the best by both criteria (2, settings, seeds), by draw of seeds."""
+    """Return the first of the settings that are the best by both criteria (2, settings, seeds), by draw of
+    seeds.
+    """
     found = []
     for first, second in np.median(costs[:, :, draws], axis=-1).transpose(2, 0, 1):
         held = np.maximum(first, least)

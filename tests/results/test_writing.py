@@ -149,7 +149,7 @@ def into_a_full_disk(frame: pl.LazyFrame, *_: object) -> None:
 
 
 def forbid(*_: object) -> None:
-    raise PermissionError("Permission denied (os error 13): x")  # as polars raises it: without errno
+    raise PermissionError("Permission denied (os error 13): x")  # polars raises it without errno
 
 
 def blame_the_file(*_: object) -> None:

@@ -84,7 +84,7 @@ def _configure(folder: Path, cpus: int) -> None:
     for name in ("state", "spool", "bin"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     folder.chmod(0o755)  # munged requires that the folder of its socket is accessible to all
-    # both sockets stay open, so that the ports differ
+    # Keep both sockets open until both ports are known, so that the ports differ.
     with socket.socket() as first, socket.socket() as second:
         ports = []
         for endpoint in (first, second):
@@ -129,7 +129,7 @@ def _daemon(folder: Path, variables: dict[str, str], *command: str) -> Iterator[
 def _state(cluster: Cluster) -> str:
     try:
         return cluster.ask("sinfo", "--noheader", "--format=%T").strip()
-    except subprocess.CalledProcessError:  # the controller does not listen yet
+    except subprocess.CalledProcessError:  # The controller does not listen yet.
         return ""
 
 

@@ -29,7 +29,7 @@ def _value(workload, theta, split):
 
 
 def _truth(workload, seed=0, **settings):
-    """The theta* behind an instance, drawn as the workload draws it."""
+    """Return the theta* behind an instance, drawn as the workload draws it."""
     complete = workload.complete(settings)
     generator = random_of(seed)("data")
     n, d = complete["n"], complete["d"]
@@ -65,7 +65,7 @@ def _logistic(pairs):
     )
 
 
-# Of pairs of <a_i, theta> and y_i, term by term.
+# Terms of the losses, from <a_i, theta> and y_i.
 FORMULAS = {
     LOG_SUM_EXP.name: lambda pairs: math.log(sum(math.exp((score - y) ** 2) for score, y in pairs)),
     LEAST_SQUARES.name: lambda pairs: 0.5 * math.fsum((score - y) ** 2 for score, y in pairs),

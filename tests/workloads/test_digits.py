@@ -18,7 +18,7 @@ def reduced():
 
 @pytest.fixture
 def full_digits(tmp_path, monkeypatch):
-    """A folder of made-up digits in the UCI format and size: each image tells which line it is."""
+    """Return a folder of made-up digits in the UCI format and size: each image tells which line it is."""
     generator = np.random.default_rng(1)
     first = 0
     for name, rows in OPTDIGITS_ROWS.items():
@@ -33,7 +33,7 @@ def full_digits(tmp_path, monkeypatch):
 
 
 def _line(pixels):
-    """The number of the line that an image of `full_digits` came from, counted over both files."""
+    """Return the number of the line that an image of `full_digits` came from, counted over both files."""
     return np.ravel_multi_index(tuple(pixels[:, :4].astype(int).T), (17,) * 4)
 
 

@@ -1,4 +1,4 @@
-"""Fashion-MNIST: its files, and its two ReLU networks with PyTorch's layers beside them."""
+"""Fashion-MNIST: its files, and its two ReLU networks compared with layers of PyTorch."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_pooling_keeps_the_greatest_pixel_of_each_square(window):
 
 
 def _torch_model(workload, parameters, window):
-    """The network in PyTorch's own layers, pooling first, at given parameters in float64."""
+    """Return the network in PyTorch's own layers, pooling first, at given parameters in float64."""
     (hidden, inputs), (classes, _) = parameters["W1"].shape, parameters["W2"].shape
     model = torch.nn.Sequential(
         torch.nn.MaxPool2d(window),
@@ -173,7 +173,9 @@ def images_of(count):
 
 @pytest.fixture
 def nowhere(tmp_path, monkeypatch):
-    """No files where Debian has them, and no folder named; gives where they would be."""
+    """Return the folder in which Debian has the files, which does not exist here; no other folder is
+    configured.
+    """
     monkeypatch.setattr(fashion, "DEBIAN_FOLDER", tmp_path / "debian")
     monkeypatch.delenv("CURVEBENCH_DATA", raising=False)
     return tmp_path / "debian"

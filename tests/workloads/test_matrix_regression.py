@@ -34,7 +34,9 @@ def _parameters(problem, seed):
 
 
 def _hessian(matrix, mask):
-    """Of 1/2 ||A (M * W) - Y||_F^2 on W's row-major ravel: the Gram matrix of the linear map's columns."""
+    """Return the Hessian of 1/2 ||A (M * W) - Y||_F^2 in the row-major entries of W: the Gram matrix of the
+    columns of the linear map.
+    """
     n, m = mask.shape
     units = np.eye(n * m).reshape(n * m, n, m)
     columns = np.stack([(matrix @ (mask * unit)).ravel() for unit in units], axis=1)

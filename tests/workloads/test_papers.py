@@ -1,4 +1,6 @@
-"""What the papers say of networks: units, layers, minibatches, numbers of parameters, and laws of starts."""
+"""Networks as the papers describe them: units, layers, minibatches, numbers of parameters, and distributions
+of initial parameters.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ import pytest
 from curvebench.workloads import workloads
 from curvebench.workloads.workload import Role
 
-Law = Callable[[int, int], tuple[str, float]]  # by inputs and outputs: normal with its deviation, or uniform
+# From numbers of inputs and outputs to the law: normal with its deviation, or uniform.
+Law = Callable[[int, int], tuple[str, float]]
 
 
 class Paper(NamedTuple):

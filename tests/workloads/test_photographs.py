@@ -26,7 +26,7 @@ NAMES = ("image_resnet", "image_vit", "image_hiera")
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An indexed folder of three classes, without test images."""
+    """Return an indexed folder of three classes, without test images."""
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
     made = write_set(tmp_path / "three", classes=3, train=4, validation=2)
     index_file(made).write_text(index_text(index_of(made)))
@@ -42,7 +42,7 @@ def problem_of(name: str, **changes: Any) -> Problem:
 
 
 def batch_of(name: str, problem: Problem, count: int = 4) -> dict[str, np.ndarray]:
-    """The first training examples as a step sees them."""
+    """Return the first training examples as a step sees them."""
     random = WorkloadRandom(name, 0)
     found = gathered(
         problem.splits["train"],

@@ -23,7 +23,7 @@ def _instance(name: str, seed: int = 0, **settings: Any) -> Problem:
 
 
 def _answer(name: str, weights: dict[str, np.ndarray], x: np.ndarray) -> np.ndarray:
-    """What a network of two layers answers one input."""
+    """Return the output of a network of two layers for one input."""
     hidden = weights["W1"] @ x
     return weights["W2"] @ (np.tanh(hidden) if name.endswith("tanh") else hidden)
 

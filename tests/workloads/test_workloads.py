@@ -1,4 +1,4 @@
-"""What holds for every workload: one battery, run for each that the registry finds."""
+"""Properties of every workload: each test runs for all workloads that the registry finds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.workloads.cases import (
     small,
 )
 
-STEP = 1e-7  # of central differences in float64: few units of relu change sides on the way
+STEP = 1e-7  # step of central differences in float64, at which few units of relu change sides
 
 
 @pytest.fixture(params=NAMES)

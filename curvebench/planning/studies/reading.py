@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 
-from curvebench.paths import STUDY_FOLDER
+from curvebench.paths import OWN_STUDIES, STUDY_FOLDER
 from curvebench.planning.studies.study import Study
 from curvebench.planning.studies.validation import read_study
 from curvebench.spec.errors import InputError, Problems, put_aside
 from curvebench.spec.study import StudyFile, read_yaml
+
+
+def study_files(folder: Path) -> list[Path]:
+    """Return the study files of a folder, sorted by name.
+
+    The user's own studies are added to the studies of the project, so that both are found in any working
+    directory. Any other folder stands by itself.
+    """
+    folders = (folder, OWN_STUDIES) if folder == STUDY_FOLDER else (folder,)
+    return sorted((path for each in folders for path in each.glob("*.yaml")), key=lambda path: path.name)
 
 
 def read_studies(
@@ -18,7 +29,7 @@ def read_studies(
     """Read the studies of a folder, sorted by file name.
 
     Args:
-        folder: folder of the study files.
+        folder: folder of the study files (`study_files`).
         names: names of studies and ids of claims that the user requested. If all of them are names of study
             files, only these files are read, so that an error in another file does not matter. If an id of a
             claim is among them, all files are read, because any file may contain the claim. If `names` is
@@ -27,10 +38,11 @@ def read_studies(
             invalid and not in `names`; the study is left out. If it is None, an invalid study is an error.
 
     Raises:
-        InputError: with a line for each problem of each file. Also raised if the id of a claim occurs twice
-            or equals the name of a study, because users give both in one list, `--config studies=...`.
+        InputError: with a line for each problem of each file. Also raised if two studies have the same name,
+            or if the id of a claim occurs twice or equals the name of a study, because users give both in one
+            list, `--config studies=...`.
     """
-    paths = sorted(folder.glob("*.yaml"))
+    paths = study_files(folder)
     unread: list[Path] = []
     if names and set(names) <= {path.stem for path in paths}:
         unread = [path for path in paths if path.stem not in names]
@@ -44,6 +56,9 @@ def read_studies(
     for path in paths:
         with problems.caught(), put_aside(None if path.stem in names else broken, path.stem):
             studies.append(read_study(path))
+    for path, following in pairwise(paths):
+        if path.stem == following.stem:
+            problems.add(f"{following}: {path} has the same name; rename one")
     files: dict[str, Path] = {}
     for study in studies:
         for claim in study.claims:

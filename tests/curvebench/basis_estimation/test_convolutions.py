@@ -45,7 +45,7 @@ def groups() -> tuple[Group, ...]:
 
 
 def brute_force(random: Random, around: dict[str, np.ndarray] | None = None) -> dict[str, np.ndarray]:
-    """The EGOP of each layer: the mean over passes, and over filters or rows, of outer products."""
+    """Return the EGOP of each layer: the mean over passes, and over filters or rows, of outer products."""
     parameters, noises = random("egop sampling"), random("egop noise")
     train = PROBLEM.splits["train"]
     orders = batch_order(random, len(train["labels"]), BATCH, PASSES, purpose="egop batches")
@@ -163,7 +163,7 @@ def test_one_at_a_time_is_what_is_mapped(backend: str) -> None:
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 @pytest.mark.parametrize("samples", [300, 20])
 def test_a_device_decomposes_as_the_host_does(backend: str, samples: int) -> None:
-    """In float64 beside runs in float32; of fewer gradients than coordinates too."""
+    """It decomposes in float64 although runs are in float32, also with fewer gradients than coordinates."""
     rng = np.random.default_rng(1)
     gradients = rng.standard_normal((samples, 40)) * 0.8 ** np.arange(40)
     decompose = decomposition_on(engine(backend, "float32"))

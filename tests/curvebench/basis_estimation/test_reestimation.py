@@ -1,4 +1,6 @@
-"""Bases estimated anew in a run: by hand in NumPy, as runs one after the other, and what they are charged."""
+"""Bases that a run estimates again: they equal those of a computation in NumPy, and those of
+consecutive runs; their gradients are counted.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,7 @@ def named_of(flat: np.ndarray) -> Arrays:
 
 
 def rotation_at(theta: np.ndarray, train: Arrays, seed: int, step: int) -> np.ndarray:
-    """The block-diagonal V of the EGOP around theta, leading eigenvectors first, blocks side by side."""
+    """Return the block-diagonal V of the EGOP around theta: leading eigenvectors first, blocks in order."""
     random = WorkloadRandom(TANH.name, seed)(f"egop sampling after step {step}")
     gradients = []
     for _ in range(SAMPLES):
@@ -190,7 +192,7 @@ def test_settings_do_not_share_an_iterate() -> None:
     made = engine("torch", "float64")
     with pytest.raises(ValueError, match="belongs to one setting"):
         execute(bundle, made)
-    jax = engine("jax", "float64")  # whose other rounds share a tile
+    jax = engine("jax", "float64")  # without such bases, rounds on JAX share a tile
     parts = Programs.of_rounds(bundle, [bundle.lanes, (5, 1)], jax, 1 << 30).parts(bundle, jax, 1 << 30)
     assert parts == [(slice(0, 2), slice(number, number + 1)) for number in range(2)]
     second = execute(bundle.subset(*parts[1]), made)
@@ -229,14 +231,14 @@ def test_gradients_that_are_not_finite_leave_the_basis() -> None:
 
 
 def test_every_gradient_is_counted() -> None:
-    """An estimate after p steps is paid by runs that go on, before the gradient of step p + 1."""
+    """The gradients of an estimate after p steps count from the gradient of step p + 1 on."""
     bundle = bundle_of("adam", anew(ROTATED))
     steps = np.array([0, 1, 5, 6, 10, 11, 12])
     assert bundle.evaluations_of(steps).tolist() == [0, 1, 5, 46, 50, 91, 92]
 
 
 def test_what_a_study_says() -> None:
-    """On 3 minibatches an epoch."""
+    """The workload has 3 minibatches an epoch."""
     egop, one = bases()["egop"], instance(LINEAR_NETWORK, NETWORK.settings, 0)
 
     def found(steps: int, **options: Any) -> RenewalPlan | None:

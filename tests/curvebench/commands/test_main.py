@@ -224,7 +224,7 @@ MISSING = ", missing=lambda settings: 'get it'"
         (SQUARES, "{'loss': 0.0}", "", "evaluate: gives no train_suboptimality, as metrics asks (it gives: "),
         (SQUARES, SCALARS, "", None),
         (SQUARES, SCALARS, COMPUTED, None),  # the harness computes it
-        ("ops.absent", SCALARS, MISSING, None),  # without its data it is not evaluated
+        ("ops.absent", SCALARS, MISSING, None),  # a workload is not evaluated without its data
     ],
 )
 def test_a_workload_whose_loss_fails_is_named_with_the_line(value, evaluated, more, said, tmp_path, capsys):

@@ -33,7 +33,7 @@ SMALL = (
 
 
 def report(folder: Path, *changes: tuple[str, str]) -> ReportPlan:
-    """The tiny study, run in a folder."""
+    """Run the tiny study in a folder, and return its plan."""
     write_study(folder, (TWO_STAGES, SEARCH), *SMALL, *changes)
     places = {"results": str(folder / "results"), "site": str(folder / "site")}
     plan = prepare({"studies": "tiny", "study_folder": str(folder), **places})
@@ -45,7 +45,7 @@ def report(folder: Path, *changes: tuple[str, str]) -> ReportPlan:
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny study, run and published."""
+    """Run the tiny study, publish it, and return the folder of the set."""
     folder = tmp_path_factory.mktemp("tiny")
     return publish(report(folder, ("[sgd, adam]", "[adam]")), "tiny.quick", folder, ["dirty"], code=CODE)
 
@@ -56,7 +56,7 @@ def plan(published: Path) -> ReportPlan:
 
 
 def row(plan: ReportPlan, **named: Any) -> dict[str, Any]:
-    """The first final run that has these values."""
+    """Return the row of the first final run that has the given values."""
     runs = pl.read_parquet(plan.studies[0].tables / "runs.parquet")
     return runs.filter(pl.col("stage") == "final").filter(**named).row(0, named=True)
 
@@ -81,14 +81,14 @@ def test_a_basis_has_its_runs_precision(plan: ReportPlan, tmp_path: Path, monkey
         estimate_bases(job)
 
     monkeypatch.setattr("curvebench.commands.rerun.estimate_bases", estimated)
-    own = {**row(plan, basis="egop"), "dtype": "float32"}  # which is not the workload's
+    own = {**row(plan, basis="egop"), "dtype": "float32"}  # the precision differs from that of the workload
     rerun.run_cell(plan.studies[0], plan.scale, own, tmp_path)
     assert asked == ["float32"]
 
 
 @pytest.fixture(scope="module")
 def anew(plan: ReportPlan, tmp_path_factory: pytest.TempPathFactory) -> list[rerun.RunRecord]:
-    """A run of Adam in its basis computed anew, and its twins."""
+    """Recompute a run of Adam in the EGOP basis, and return its record with those of its twins."""
     own = row(plan, optimizer="adam", basis="egop")
     return rerun.run_cell(plan.studies[0], plan.scale, own, tmp_path_factory.mktemp("cell"))
 
@@ -146,7 +146,7 @@ def test_a_final_run_at_another_setting_is_found(published: Path, plan: ReportPl
 def test_what_differs_is_told_with_the_options_that_the_plan_does_not_name(
     plan: ReportPlan, anew: list[rerun.RunRecord], monkeypatch: pytest.MonkeyPatch
 ):
-    """Which a rule, a basis or a workload has had since: where runs agree nothing is said of them."""
+    """If the runs differ, options are named that a rule, a basis or a workload lacks in the plan."""
     monkeypatch.setattr("curvebench.commands.rerun.run_cell", lambda *_: anew)
     (study,), own = plan.studies, row(plan, basis="egop")
     adam, *others = study.optimizers
@@ -219,7 +219,7 @@ def test_the_same_seed_draws_the_same_runs_and_none_twice(plan: ReportPlan):
 
 
 def test_a_rerun_finds_invented_tuning(published: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """Tuning runs have no curves in a set, so that only computing them anew tells."""
+    """A set has no curves of tuning runs, so that only a rerun finds invented values."""
 
     def invented(runs: pl.DataFrame) -> pl.DataFrame:
         better = with_metric(runs, "gradient_norm", pl.element().struct.field("value") * 0.9)

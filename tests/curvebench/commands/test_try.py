@@ -35,7 +35,9 @@ CLASS = re.search(r"```python\n(.*?)```", (ROOT / "docs/how-to/try-an-optimizer.
 
 @pytest.fixture
 def run(project: Path, activated: dict[str, str]) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """A command in a copy of the project that has a field of two methods, Lion twice, and broken ones."""
+    """Return a function that runs `curvebench` in a copy of the project, which has a field of two methods,
+    Lion as a class and as a rule, and broken optimizers.
+    """
     leave_tiny(project)
     (project / "benchmarks/studies/field.yaml").write_text(FIELD)
     for folder in (project / "results/published").glob("*.*"):
@@ -67,7 +69,7 @@ def tried(run: Callable[..., subprocess.CompletedProcess[str]], *words: str) -> 
 
 
 def field_here(project: Path) -> plan.Plan:
-    """The plan of the field itself, run in a copy of the project."""
+    """Return the plan of the field itself, run in a copy of the project."""
     asked = Config(scale="standard", studies=("field",), backends=("jax",), results=project / "results")
     folder = project / "benchmarks/studies"
     with contextlib.chdir(project):  # below which the published sets are

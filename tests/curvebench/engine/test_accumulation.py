@@ -1,4 +1,4 @@
-"""Gradients accumulated over parts of a minibatch: those of the whole, one part held at a time."""
+"""Gradient accumulation: gradients equal those of the whole minibatch, with one part in memory at a time."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_streamed_minibatches_are_cut_too(backend: str) -> None:
 
 
 def test_convolutions_of_a_single_run_with_statistics_of_each_part() -> None:
-    """Batch norm sees a part at a time: running statistics are those of parts, in their order."""
+    """Batch norm gets one part at a time, and updates its running statistics by each part in order."""
     seen = []
 
     def loss(ops: Any, params: Any, state: Any, batch: Any, noise: Any) -> Any:
@@ -146,7 +146,7 @@ def test_losses_of_workloads_with_minibatches_are_means_over_examples(name: str)
 
 @pytest.mark.parametrize("network", ["layers", "convolutions"])
 def test_activations_of_one_part_are_held_at_a_time(network: str) -> None:
-    """What XLA lays out for a step of a wide network falls with the parts."""
+    """The memory that XLA allocates for a step of a wide network falls with the number of parts."""
 
     def loss(ops: Any, params: Any, state: Any, batch: Any, noise: Any) -> Any:
         if network == "layers":

@@ -54,7 +54,7 @@ def refreshed(rule: str, steps: int) -> Bundle:
     return make_bundle(rule=RULES[rule].choose({"refresh_every": 5}), rates=(0.01,), basis=False, steps=steps)
 
 
-BUNDLES: dict[str, Callable[[int], Bundle]] = {  # of so many steps
+BUNDLES: dict[str, Callable[[int], Bundle]] = {  # functions of the number of steps
     "lanes in a basis": lambda steps: make_bundle(rule=RULES["adam"], rates=(0.05, 1e30), steps=steps),
     "shampoo": partial(refreshed, "shampoo"),
     "soap": partial(refreshed, "soap"),
@@ -90,11 +90,11 @@ CASES = [
 
 
 class Ended(BaseException):
-    """What no run survives."""
+    """Raised to end a run; no handler of exceptions catches it."""
 
 
 class EndingClock(Clock):
-    """Ends a run as it begins its phase of a number."""
+    """Clock that ends a run at the start of the phase with a given number."""
 
     def __init__(self, phases: int) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class EndingClock(Clock):
 
 @pytest.fixture(autouse=True)
 def short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pieces have two steps at most, as those of runs that take long; runs that are kept take them singly."""
+    """Limit segments to two steps, as in long runs, and those of runs with checkpoints to one step."""
     monkeypatch.setattr(execution, "SEGMENT_SECONDS", 0.0)
     monkeypatch.setattr(inputs, "MIN_SEGMENT_PRODUCTS", 1)
     monkeypatch.setattr(inputs, "MIN_SEGMENTS", STEPS // 2)
@@ -200,7 +200,8 @@ def test_the_last_two_are_kept_and_removed_with_their_folder(tmp_path: Path):
     assert not (tmp_path / "checkpoints").exists(), "looking for one makes no folder"
     for done in (4, 8, 16):
         kept.save(of(done))
-        (kept.folder / ".1-abcd.000000000008.npz").write_bytes(b"half")  # of a process that was killed
+        # Temporary file of a process that was killed.
+        (kept.folder / ".1-abcd.000000000008.npz").write_bytes(b"half")
     kept.save(of(32))
     assert [path.name for path in sorted(kept.folder.iterdir())] == ["000000000016.npz", "000000000032.npz"]
     assert newest(kept) == 32
@@ -211,7 +212,7 @@ def test_the_last_two_are_kept_and_removed_with_their_folder(tmp_path: Path):
 def test_what_is_noted_on_the_way_goes_from_checkpoint_to_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    """How often a run went on, after which step, and why not after another."""
+    """The notes say how often a run resumed, after which step, and why a later checkpoint was not used."""
     notes = ["compiled"]
     (tmp_path / "000000000008.npz").write_bytes(b"half")
     for second in (60.0, 120.0):
@@ -278,12 +279,12 @@ def test_saving_takes_a_share_of_the_time(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 class Asked(KeyboardInterrupt):
-    """What the handler of a job raises."""
+    """Raised by the handler of SIGTERM of a job."""
 
 
 @pytest.fixture
 def asked() -> Iterator[list[int]]:
-    """Has SIGTERM raise `Asked`; gives the signals that came."""
+    """Set a handler of SIGTERM that raises `Asked`, and yield the list of the signals that arrived."""
     came: list[int] = []
 
     def handle(number: int, frame: FrameType | None) -> None:

@@ -120,6 +120,8 @@ def test_kernels_and_other_libraries_see_what_is_clipped(locator: str) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_run_stops_by_its_gradient_as_it_was(backend: str) -> None:
-    """A clipped gradient is shorter than the threshold at every step, and ends nothing."""
+    """The threshold is compared with the gradient before clipping: no run stops, although every clipped
+    gradient is shorter than the threshold.
+    """
     bundle = make_bundle(batch_size=None, clip_gradient_norm=1e-4, stop_gradient_norm=1e-3, basis=False)
     assert (run(bundle, backend).stopped_at == 0).all()

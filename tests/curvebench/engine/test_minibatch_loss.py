@@ -61,7 +61,7 @@ def test_steps_after_a_stop_do_not_count(backend: str) -> None:
         for number, (start, end) in enumerate(ends, start=1):
             value = losses_of(found)[number, seed, 0]
             if start >= end:
-                assert np.isnan(value)  # of no step; records end before it
+                assert np.isnan(value)  # the mean over no steps; records end before it
             else:
                 assert value == pytest.approx(losses[start:end, seed].mean(), rel=1e-11)
 

@@ -92,7 +92,7 @@ WITH_PARTS = {"muon": {}, "shampoo": {"refresh_every": 2, "grafting": "adam"}, "
 
 
 def stepped(rule: Rule, rates: list[float], schedules: list[float], **fixed: float) -> np.ndarray:
-    """The parameters (1, 1, d) of a rule after steps with these learning rates and multipliers."""
+    """Return the parameters (1, 1, d) of a rule after steps with these learning rates and multipliers."""
     ops, random = numpy_ops(), np.random.default_rng(0)
     update = Update(rule, layout(SHAPES, ROLES))
     flat = random.normal(size=(1, 1, update.layout.total))

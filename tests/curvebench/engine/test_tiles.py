@@ -38,7 +38,7 @@ STEEP = dataclasses.replace(TANH_SHARED, loss=steep_loss)
 
 
 def noisy(seeds: Sequence[int], rates: Sequence[float]) -> Bundle:
-    """A workload whose minibatches are drawn as they are fetched."""
+    """Return a bundle on a workload whose minibatches are drawn while they are fetched."""
     bundle = streamed.bundle_of(streamed.Noisy(), "validation_loss", seeds=len(seeds))
     numbers = {name: np.repeat(values, len(rates)) for name, values in bundle.hyperparameters.items()}
     return dataclasses.replace(bundle, hyperparameters={**numbers, "learning_rate": np.array(rates) / 10})

@@ -1,4 +1,6 @@
-"""What `check` and `plan` say of valid studies: what they cannot bear out, and means that stop."""
+"""Warnings of `check` and `plan` about valid studies: claims that too few seeds cannot support, and running
+means that stop changing in half precision.
+"""
 
 from __future__ import annotations
 

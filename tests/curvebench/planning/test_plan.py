@@ -76,7 +76,7 @@ def test_a_changed_study_draws_the_seeds_of_a_set_that_is_named(config, tmp_path
 
 
 def bases_of(job, number):
-    """The labels of the bases of a round."""
+    """Return the labels of the bases of a round."""
     return [basis.label for basis in job.spec.in_round(number).bases]
 
 
@@ -177,6 +177,13 @@ def test_what_cannot_run_is_skipped_with_the_reason(config):
     assert "skipped other: it has no scale 'quick'" in plan.summary()
     with pytest.raises(InputError, match=r"^--config scale: other has no scale 'quik' \(valid: huge\)"):
         make_plan(changed(config, studies=("other.claim",), scale="quik"))
+
+
+def test_a_run_of_which_everything_is_skipped_is_an_error(config, monkeypatch):
+    monkeypatch.setattr("curvebench.planning.plan.missing_of", lambda workloads: "no data")
+    raw = {key: value for key, value in config if key in config.model_fields_set}
+    with pytest.raises(InputError, match=r"^nothing to run: skipped tiny: no data$"):
+        prepare({**raw, "studies": "tiny"})
 
 
 def test_missing_data_skips_a_study_and_says_how_to_get_it():
@@ -340,7 +347,8 @@ def test_a_floor_of_the_headline_is_in_the_plan_and_changes_no_job_and_no_seed(c
 def test_the_plan_is_read_back_as_it_was_written(config):
     report = make_plan(changed(config, study_folder=ROOT / "benchmarks/studies")).report
     assert report.studies
-    unplaced = tuple(one.model_copy(update={"path": Path()}) for one in report.archive)  # where it was read
+    # The path of a set, from which it was read, is not written.
+    unplaced = tuple(one.model_copy(update={"path": Path()}) for one in report.archive)
     assert ReportPlan.model_validate_json(report.to_json()) == report.model_copy(update={"archive": unplaced})
 
 
@@ -371,7 +379,9 @@ def test_backends_are_compared_on_every_optimizer_or_those_of_the_studies_asked_
 
 @pytest.fixture
 def toys(tmp_path, monkeypatch):
-    """A root with the project's sources and two modules of claims, `late` and `toy`, in place of its own."""
+    """Return a root with the project's sources and two modules of claims, `late` and `toy`, in place of its
+    own.
+    """
     root = tmp_path / "root"
     for folder in ("curvebench", "optimizers", "reports", "results", "workloads"):
         ignored = shutil.ignore_patterns("__pycache__", "published")
@@ -511,7 +521,7 @@ def test_the_plan_of_the_figures_of_claims_is_written(config, toys):
 
 
 def hashes(config, root):
-    """The hash of every job, table and figure by what it is."""
+    """Return the hashes of all jobs, tables and figures, by kind and name."""
     plan = make_plan(config, root)
     assert plan.report.checks is not None
     found = {"report": plan.report_path.name, "figures of claims": plan.report.checks.figures.name}
@@ -538,7 +548,7 @@ DEPENDENT = {
     "workloads/digits.py": PARITY | CHECKS,  # whatever claims may find by name
     "curvebench/arrays/torch_ops.py": PARITY | OF_OTHERS | CHECKS,
     "workloads/convex.py": ALL,
-    "optimizers/bases/egop.py": ALL - OF_OTHERS,  # whose problems are in no such basis
+    "optimizers/bases/egop.py": ALL - OF_OTHERS,  # parity problems of other rules are in no EGOP basis
     "reports/plan.py": FIGURES,
     "curvebench/spec/values.py": ALL,
     "curvebench/spec/plan.py": FIGURES | {"tables"},

@@ -45,7 +45,7 @@ def by_stage(plan: Plan, *stages: str) -> list[PlannedJob]:
 
 
 def of_rounds(plan: Plan, *numbers: int) -> list[PlannedJob]:
-    """The jobs of runs that are made in one of these rounds."""
+    """Return the runs jobs whose first round is one of the given rounds."""
     return [job for job in by_stage(plan, "runs") if spec_of(job).rounds[0] in numbers]
 
 
@@ -72,7 +72,7 @@ def test_each_run_is_a_job(config: Config):
 
 
 def test_a_run_reads_the_runs_that_tune_it_alone(config: Config):
-    """Those of its method, or of the basis that chooses for it; and bases where its own is estimated."""
+    """A run reads the tuning runs of its method in its tuning basis, and its own basis if it is estimated."""
     plan = make_plan(config)
     bases = {job.spec.hash for job in by_stage(plan, "bases")}
     for job in of_rounds(plan, 1, 2):
@@ -164,7 +164,7 @@ def test_other_workloads_of_the_study_stay_together(config: Config):
         ((1,), "long_squares"): 2 * 2 * 6,
         ((2,), "long_squares"): 2 * 2 * 5,
         ((0, 1, 2), "logistic_regression"): 2,
-        ((2,), "logistic_regression"): 2,  # on the backend that is tuned on the other one
+        ((2,), "logistic_regression"): 2,  # final runs on the backend that is tuned on the other one
     }
     for job in jobs:
         read = [one.spec for one in job.upstream if isinstance(one.spec, RunsSpec)]
@@ -192,7 +192,9 @@ def test_needs_are_those_of_device_memory_and_runs(config: Config):
 
 
 def test_bases_of_runs_alone_on_a_gpu_are_estimated_there(config: Config):
-    """By the first backend of the scale, in the runs' precision; those of other workloads on the host."""
+    """The first backend of the scale estimates them in the precision of the runs; the host estimates the
+    bases of other workloads.
+    """
     write_alone(config.study_folder, BOTH, ON_GPUS, ("schedule:", "precision: mixed\nschedule:"))
     plan = make_plan(config)
     specs = [job.spec for job in plan.jobs if isinstance(job.spec, BasesSpec)]

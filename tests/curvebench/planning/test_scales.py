@@ -1,4 +1,4 @@
-"""What a scale may have otherwise than its study: what is tried, for how long, by which optimizers."""
+"""Keys of a study that a scale may override: settings to try, length of tuning runs, and optimizers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SEARCH = f"    tuning: {{protocol: random_search, budget: 3, {RATES}}}\n"
 
 
 def planned(folder: Path, *changes: tuple[str, str]) -> list[RunsSpec]:
-    """The jobs of runs of the tiny study on jax."""
+    """Return the jobs of runs of the tiny study on jax."""
     write_study(folder, *changes)
     plan = make_plan(Config(study_folder=folder, studies=("tiny",), backends=("jax",)))
     return [job.spec for study in plan.studies for job in study.jobs if isinstance(job.spec, RunsSpec)]

@@ -9,7 +9,7 @@ import pytest
 
 from curvebench.optimizers import rules
 from curvebench.optimizers.bases import bases
-from curvebench.paths import STUDY_FOLDER
+from curvebench.paths import OWN_STUDIES, STUDY_FOLDER
 from curvebench.planning.studies.reading import read_studies
 from curvebench.planning.studies.seeds import FirstSeeds
 from curvebench.planning.studies.study import Study
@@ -93,7 +93,7 @@ def test_a_workload_comes_twice_with_other_settings_and_labels(tmp_path):
     assert (first.name, first.locator, first.settings["d"]) == ("least_squares", "least_squares", 4)
     assert (second.name, second.locator, second.settings["d"]) == ("slow", "least_squares", 2)
     assert second.settings["alpha"] == 1.0
-    assert workload_of(second).name == "slow"  # what tables and random streams know it by
+    assert workload_of(second).name == "slow"  # the name that tables and random streams use
 
 
 def test_final_seeds_have_not_tuned(tmp_path):
@@ -176,7 +176,7 @@ def test_training_keys_are_read_and_move_the_final_seeds(tmp_path):
 
 
 def test_a_plan_has_all_that_decides_what_its_runs_train(tmp_path):
-    """Published runs are computed anew from their plan, as a study's jobs were."""
+    """Published runs are computed again from their plan, with the training keys of the jobs of the study."""
     keys = "gradient_accumulation: 3\n    evaluated_splits: [train]"
     changes = (
         *IN_MINIBATCHES,
@@ -217,13 +217,13 @@ def test_the_projects_own_studies_are_as_the_papers_say():
         "egop.linear-network",
     }
     assert digits.scales["paper"].epochs == 200
-    assert digits.scales["paper"].seeds.model_dump() == {"tuning": 50, "final": 50}
+    assert digits.scales["paper"].seeds.model_dump(exclude_defaults=True) == {"tuning": 50, "final": 50}
     assert digits.workloads["paper"][0].settings["source"] == "full"
     asked = {"blocks": "weights", "samples": "1.0 d", "sampling": "initialization", "rank": None}
     assert asked.items() <= digits.bases[1].options.items()
     assert convex.scales["paper"].steps == 1000
     # the paper has 5 trials, which decide neither rates nor comparisons
-    assert convex.scales["paper"].seeds.model_dump() == {"tuning": 160, "final": 80}
+    assert convex.scales["paper"].seeds.model_dump(exclude_defaults=True) == {"tuning": 160, "final": 80}
     assert convex.file.stop == {"gradient_norm": 1e-8}
     assert convex.bases[1].options["samples"] == "5.0 d"
     assert convex.file.tuning.shared_across == "none"
@@ -313,3 +313,16 @@ def test_a_basis_may_be_estimated_during_a_run_where_nothing_is_timed(tmp_path):
     during = ("samples: 2.0 d, sampling: {normal: 1.0}", "samples: 8, every: 5 steps")
     study = read_study(write_study(tmp_path, during, ("targets: {train_loss: 1e-3}\n", "")))
     assert study.bases[1].options["every"] == "5 steps"
+
+
+def test_studies_of_a_user_are_found_beside_those_of_the_project(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_study(STUDY_FOLDER)
+    OWN_STUDIES.mkdir()
+    (OWN_STUDIES / "mine.yaml").write_text("like: tiny\nclaims: []\n")
+    assert [study.name for study in read_studies()] == ["mine", "tiny"]
+    assert [study.name for study in read_studies(OWN_STUDIES)] == ["mine"]
+    write_study(OWN_STUDIES, ("tiny.claim", "other.claim"))
+    assert [study.name for study in read_studies(names=["mine"])] == ["mine"]
+    with pytest.raises(InputError, match=r"^studies/tiny\.yaml: .*/studies/tiny\.yaml has the same name"):
+        read_studies()

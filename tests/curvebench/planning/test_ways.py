@@ -11,7 +11,7 @@ from typing import Any
 from curvebench.planning.plan import prepare
 from tests.curvebench.tiny import write_study
 
-LOW = 1e-7  # no other number of a plan
+LOW = 1e-7  # no other number of a plan has this value
 WAY = {
     "curvebench.spec.study",  # read
     "curvebench.spec.tuning",
@@ -21,7 +21,7 @@ WAY = {
     "curvebench.planning.studies.seeds",
     "curvebench.spec.values",
     "curvebench.spec.document",
-    "curvebench.spec.plan",  # as pages have it too
+    "curvebench.spec.plan",  # pages read the key from the plan
     "curvebench.planning.plan",
     "curvebench.spec.job",  # written
 }

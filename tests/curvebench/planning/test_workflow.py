@@ -18,7 +18,7 @@ from tests.curvebench.tiny import write_study
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     for variable in (VARIABLE, WORKERS):
-        monkeypatch.setenv(variable, "")  # what a plan sets is undone after the test
+        monkeypatch.setenv(variable, "")  # a plan sets it; pytest restores it after the test
     write_study(tmp_path / "studies")
     return {
         "results": str(tmp_path / "results"),

@@ -46,7 +46,7 @@ SPEC = of_stage(
 
 
 def ruled(claim: PropertyClaim, scale: str) -> list[Row]:
-    """The measures of the instances that its rule draws."""
+    """Return the measures of a claim on the instances that follow from the hash of its rule."""
     return list(rows(claim, scale, check_rule(claim)))
 
 
@@ -263,7 +263,7 @@ def test_a_claim_whose_check_raises_has_failed_and_the_others_are_kept(toys, tmp
 
 @pytest.fixture
 def no_clothing(toys: ToyClaims, monkeypatch: pytest.MonkeyPatch) -> ToyClaims:
-    """The claim toy.other reads Fashion-MNIST, which is not there."""
+    """Let the claim toy.other read Fashion-MNIST, which is missing."""
     toys.write(('_below_one, {"paper": 2}),)', '_below_one, {"paper": 2}),), workloads=("fashion_small",)'))
     monkeypatch.delenv("CURVEBENCH_DATA")
     return toys

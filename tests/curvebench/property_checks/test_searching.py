@@ -11,7 +11,7 @@ from tests.curvebench.property_checks.claim_rows import claim_of, rows
 
 
 def drawn(random: np.random.Generator) -> list[np.ndarray]:
-    """One of each kind of draw."""
+    """Draw once from each kind of random numbers."""
     return [
         np.asarray(random.integers(10, size=3)),
         random.normal(2.0, [1.0, 3.0]),

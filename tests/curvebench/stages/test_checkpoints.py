@@ -29,7 +29,7 @@ from tests.curvebench.stages.test_jobs import SWEEP as WITH_BASES
 from tests.curvebench.stages.test_jobs import run, written
 from tests.results.comparing import determined
 
-# on PyTorch, which compiles nothing
+# The jobs run on PyTorch, which compiles nothing.
 SWEEP = WITH_BASES.changed(backend="torch", bases=WITH_BASES.bases[:1], settings=({"learning_rate": 0.01},))
 
 
@@ -45,9 +45,9 @@ def at_every_piece(monkeypatch: pytest.MonkeyPatch) -> None:
 def ended_after(
     steps: int, spec: RunsSpec, results: Path, monkeypatch: pytest.MonkeyPatch, noted: bool = True
 ) -> Path:
-    """Run a job that is sent a SIGTERM when a run has come to so many steps; its folder.
+    """Run a job that gets a SIGTERM when a run has taken `steps` steps, and return the folder of the job.
 
-    Where it is not noted, as where a process is killed, the rows of the failure are removed.
+    If `noted` is false, remove the rows of the failure afterwards, as if the process had been killed.
     """
 
     def watched(
@@ -78,7 +78,13 @@ def notes_of(folder: Path) -> list[str]:
 
 
 def assert_interrupted(folder: Path, steps: int, kept: str = "") -> None:
-    """What its two rows and the summary of failures say."""
+    """Check the two rows of `runs` and the summary of failures of a job that SIGTERM interrupted.
+
+    Args:
+        folder: folder of the job.
+        steps: number of steps that the runs had made.
+        kept: end of the reason, if a checkpoint exists.
+    """
     reason = f"SIGTERM: out of time, cancelled or preempted{kept}"
     columns = ("outcome", "reason", "outcome_step", "steps", "gradient_evaluations")
     row = ("interrupted", reason, steps, steps, steps)
@@ -149,7 +155,7 @@ def test_the_time_of_processes_before_is_part_of_the_jobs(tmp_path: Path, monkey
 
 @pytest.mark.usefixtures("at_every_piece")
 def test_a_process_without_a_checkpoint_reports_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Where the one before was killed, as its piece outlasted the grace, and where this one just began."""
+    """It reports the last checkpoint of the process before it, which was killed within a segment."""
     ended_after(100, SWEEP, tmp_path, monkeypatch, noted=False)
     assert_interrupted(run(SWEEP, tmp_path, ENDED), 100, "; tried again, it goes on after step 100")
 

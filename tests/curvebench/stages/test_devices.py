@@ -32,7 +32,9 @@ Start = Callable[..., "subprocess.Popen[str]"]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Starts processes that take a device and hold it until their input ends; given are their variables."""
+    """Return a function that starts a process with some environment variables. The process takes a device,
+    and holds it until its input ends.
+    """
     started: list[subprocess.Popen[str]] = []
 
     def begin(**variables: str) -> subprocess.Popen[str]:
@@ -56,7 +58,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def taken(process: subprocess.Popen[str], waits: bool = False) -> str:
-    """What a process sees of the devices, once it has one; and whether it counts what it waited."""
+    """Wait until a process has a device, check the seconds that it says it waited, and return the device."""
     assert process.stdout is not None
     device, visible, waited = process.stdout.readline().split()
     assert device == visible
@@ -65,7 +67,7 @@ def taken(process: subprocess.Popen[str], waits: bool = False) -> str:
 
 
 def waiting(process: subprocess.Popen[str]) -> str:
-    """What a process says that has to wait."""
+    """Return the line that a process prints when it has to wait for a device."""
     assert process.stderr is not None
     return process.stderr.readline()
 
@@ -174,7 +176,7 @@ class NoAnswer(Exception):
 
 
 def driver() -> SimpleNamespace:
-    """A driver of two GPUs, of which it counts the millijoules of the first."""
+    """Return a replacement of the driver library for two GPUs, which reports the energy of the first one."""
     handles = {0: "first", "GPU-aa": "first", 1: "second"}
 
     def found(among: Mapping[Any, Any], name: Any) -> Any:

@@ -1,4 +1,6 @@
-"""What studies will cost: counts equal the plan's, equal cells are measured once, and nothing is written."""
+"""Estimated costs of studies: counts equal those of the plan, equal cells are measured once, and no file is
+written.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from curvebench.stages.estimating import ON_GPU, estimates, studies_on_cpu
 from tests.curvebench.tiny import write_study
 
 RUNS = ("runs",)
-STEPS = 20  # of a run of the tiny study
+STEPS = 20  # steps of a run of the tiny study
 COMPILE, STEP, EVALUATION = 1.0, 2.0, 3.0  # seconds of a bundle, of a run's step and of a run's evaluation
 
 

@@ -42,7 +42,7 @@ def test_values_are_those_of_a_full_evaluation(pieces: bool, backend: str):
     workload = dataclasses.replace(HELD_OUT, evaluate=evaluate, **changes)
     found, whole = run(make_bundle(workload), backend), run(make_bundle(), backend)
     assert set(found.metrics) == {"validation_loss"}
-    assert set(seen) == ({4, 2} if pieces else {10})  # of the 30 training examples none
+    assert set(seen) == ({4, 2} if pieces else {10})  # no batch has the 30 training examples
     np.testing.assert_allclose(found.metrics["validation_loss"], whole.metrics["validation_loss"], rtol=1e-12)
 
 

@@ -1,4 +1,6 @@
-"""What fails is a row with its outcome and its reason, the rest goes on, and the next call tries it alone."""
+"""Failures: each is a row with its outcome and its reason, other runs continue, and the next call of the
+job repeats only what failed.
+"""
 
 from __future__ import annotations
 
@@ -49,13 +51,13 @@ from tests.curvebench.stages.test_jobs import SWEEP as WITH_BASES
 from tests.curvebench.user_files import user_file
 
 CHOSEN = {("least_squares", "identity"): TuningOutcome(((0.01,),), np.zeros((2, 1, 1)), 0.0)}
-# on PyTorch, which compiles nothing
+# The jobs run on PyTorch, which compiles nothing.
 SWEEP = WITH_BASES.changed(backend="torch", bases=WITH_BASES.bases[:1], budget={"steps": 40})
-RATE = 1.0  # of the settings 0.01, 1 and 10 the one that fails
+RATE = 1.0  # learning rate that fails, of the settings 0.01, 1 and 10
 
 
 def outcomes(folder: Path) -> dict[float, set[str]]:
-    """The outcomes of runs by learning rate."""
+    """Return the outcomes of runs by learning rate."""
     runs = read(folder, "runs").cast({"outcome": pl.String})
     return {rate: set(own["outcome"]) for (rate,), own in runs.group_by("learning_rate")}
 
@@ -122,7 +124,8 @@ def test_a_setting_that_fails_is_a_row_and_is_tried_again_alone(
     assert read(folder, "jobs")["failures"].to_list() == [[failure]]
 
     (part,) = (folder / "parts").iterdir()
-    (part / ".1-a1b2c3d4.0-2-1-2.runs.parquet").write_bytes(b"half")  # of a process that was killed
+    # Temporary file of a process that was killed.
+    (part / ".1-a1b2c3d4.0-2-1-2.runs.parquet").write_bytes(b"half")
     with monkeypatch.context() as patch:
         executed = failing(lambda: None, patch)
         assert run(SWEEP, tmp_path) == folder
@@ -135,7 +138,7 @@ def test_a_setting_that_fails_is_a_row_and_is_tried_again_alone(
 
 
 def test_failures_are_kept_where_they_were_and_only_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Settings that never ran, since other ones are chosen by now, have not failed."""
+    """Settings that never ran, because tuning now chooses other settings, are not recorded as failed."""
     sweep = SWEEP.changed(settings=({"learning_rate": 0.01}, {"learning_rate": RATE}))
     final = after(sweep, {"runs": sweep}, rounds=(2,), settings=None, seeds=(1000,))
     kept = spec_file(tmp_path, final)
@@ -298,7 +301,8 @@ def test_a_rule_that_raises_at_its_start_always_fails(tmp_path: Path, monkeypatc
     def raises(*_: object) -> None:
         raise ValueError("no state")
 
-    monkeypatch.setattr("curvebench.engine.programs.lanes_per_bundle", raises)  # it asks for the state's size
+    # The function asks for the size of the state.
+    monkeypatch.setattr("curvebench.engine.programs.lanes_per_bundle", raises)
     rows = read(run(SWEEP, tmp_path), "runs")
     assert (len(rows), set(rows["outcome"]), set(rows["reason"])) == (6, {"error"}, {"ValueError: no state"})
 
@@ -369,7 +373,7 @@ def test_out_of_memory_names_twice_the_accumulation(tmp_path: Path, monkeypatch:
 
 
 def test_an_error_that_is_told_keeps_no_arrays(tmp_path: Path):
-    """What the settings after it need is then there."""
+    """The memory of a setting that failed is free for the settings after it."""
 
     def fill() -> None:
         held.append(weakref.ref(array := np.zeros(3)))
@@ -386,20 +390,20 @@ def test_an_error_that_is_told_keeps_no_arrays(tmp_path: Path):
 
 
 def test_what_is_late_is_what_was_under_way_when_it_was_killed(monkeypatch: pytest.MonkeyPatch):
-    """The process may go on between, to its next lanes."""
+    """Between the time limit and the kill, the process may continue with its next lanes."""
     late, following = Lanes(0, 0, 1, 0, 1), Lanes(0, 0, 1, 1, 2)
     with tempfile.TemporaryFile() as file:
         file.truncate(Journal.FORM.size)
         supervisor = supervision._Supervisor(["job"], 0.0, file.fileno())
 
         class Process:
-            """Of which the first is killed as late, and the second ends well."""
+            """Replacement of `Popen`: the first process is killed as late, the second one succeeds."""
 
             def __init__(self, *unused: object, **options: object) -> None:
                 self.status = -signal.SIGKILL if not supervisor.lost else 0
 
             def poll(self) -> None:
-                """It is alive."""
+                """Report that the process is running: `Popen.poll` returns None until it ends."""
 
             def kill(self) -> None:
                 supervisor.journal.begin(following)
@@ -474,7 +478,7 @@ TERMINATED = "os.kill(os.getppid(), signal.SIGTERM); time.sleep(60)"
 @pytest.mark.parametrize(
     ("lanes", "first", "second", "status", "said"),
     [
-        ("DONE", "os.abort()", 0, 0, ""),  # at exit, when nothing can be lost any more
+        ("DONE", "os.abort()", 0, 0, ""),  # the process dies at exit, after its tables are written
         ("DONE", TERMINATED, 0, 0, ""),
         ("Lanes(0)", "os._exit(3)", 0, 0, "the process ended with status 3"),
         ("Lanes(0)", "os._exit(3)", int(signal.SIGABRT), 134, ""),

@@ -80,7 +80,7 @@ SWEEP = RunsSpec(
 
 
 def of_stage(stage: str, **changes: Any) -> JobSpec:
-    """A job of another kind with what it has in common with the sweep."""
+    """Return a job of another stage with the keys that it has in common with the sweep."""
     kinds: dict[str, type[JobSpec]] = {
         "bases": BasesSpec,
         "timing": TimingSpec,
@@ -95,7 +95,7 @@ def of_stage(stage: str, **changes: Any) -> JobSpec:
 
 
 def written(spec: JobSpec, results: Path) -> Path:
-    """The spec's file."""
+    """Write the file of a job specification, and return its path."""
     path = spec_file(results, spec)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(spec.to_json())
@@ -162,13 +162,15 @@ def table_of(chain: tuple[Path, dict[str, JobSpec]], stage: str, table: str) -> 
 
 
 def runs_of(chain: tuple[Path, dict[str, JobSpec]], number: int) -> pl.DataFrame:
-    """The runs of a round."""
+    """Return the runs of a round."""
     return table_of(chain, "runs", "runs").filter(round=number)
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_bases_are_estimated_where_their_runs_are(tmp_path: Path, backend: str):
-    """In the precision of these, and stored in it; those of the host are near by the gaps of eigenvalues."""
+    """They are estimated and stored in the precision of the runs. Those of the host are as near as the gaps
+    between eigenvalues allow.
+    """
     found = {}
     for at in (HOST, backend):
         spec = of_stage("bases", backend=at, seeds=(0,), precision="float32")

@@ -48,7 +48,7 @@ def label_of(problem: ParityProblem) -> str:
 
 
 def gradients_of(prepared: Prepared) -> list[dict[str, np.ndarray]]:
-    """The gradient of each step of gradient descent, in the order of the layout."""
+    """Return the gradient of each step of gradient descent, in the order of the layout."""
     bundle = bundle_of(rules()["sgd"], prepared)
     gradients = trajectory(bundle, engine("torch", "float64"), Clock()).gradients
     return [{name: grads[name] for name in bundle.layout.shapes} for grads in gradients]
@@ -196,17 +196,18 @@ def test_the_declared_facts_hold_for_the_gradients(problem: ParityProblem):
         for grad in grads.values():
             matrix = grad.reshape(len(grad), -1)
             values = np.linalg.svd(matrix, compute_uv=False)
-            null = max(matrix.shape) > min(matrix.shape)  # of G G^T or G^T G
+            null = max(matrix.shape) > min(matrix.shape)  # whether G G^T or G^T G has a null space
             shares.append(0.0 if null else values[-1] / values[0])
             gaps.append(np.min(-np.diff(values) / values[:-1], initial=1.0))
     full_rank = min(shares) > 1e-6 and min(gaps) > 1e-3
     assert full_rank == problem.full_rank
-    # What a rule roots is GG^T: rounding times its condition number stays far below what is asked for.
+    # Rules take roots of GG^T: rounding times its condition number is far below the tolerance.
     assert not full_rank or np.finfo(np.float64).eps / min(shares) ** 2 < TOLERANCE / 20
 
     flat = np.array([np.concatenate([grad.ravel() for grad in grads.values()]) for grads in gradients])
     rotated = flat @ next(iter(prepared.matrices.values()))[0] if prepared.matrices else flat
-    share = np.abs(rotated).max(axis=0) / np.abs(rotated).max()  # of a coordinate, over all steps
+    # Largest entry of each coordinate over all steps, as a share of the largest of all.
+    share = np.abs(rotated).max(axis=0) / np.abs(rotated).max()
     assert np.any((share > 0) & (share < NOISE)) != problem.free_of_noise
     assert bool(problem.reason) != (problem.full_rank and problem.free_of_noise)
 
@@ -215,7 +216,9 @@ def test_the_declared_facts_hold_for_the_gradients(problem: ParityProblem):
 
 
 def sampled(problem: ParityProblem, backend: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The EGOP by its definition, its basis and its eigenvalues, from gradients of one backend."""
+    """Return the EGOP by its definition, and the basis and eigenvalues of the estimator, from gradients of a
+    backend.
+    """
     prepared = prepare(problem, engine("torch", "float64"))
     basis, one = problem.basis_spec, prepared.instance
     sample = sampler(sampling_of(basis, one), engine(backend, "float64"), one.problem, one.random)

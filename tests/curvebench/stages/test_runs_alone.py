@@ -43,7 +43,9 @@ SAME = ("run", "spec_hash", "bundle_lanes", "basis_seconds")  # names of jobs, a
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working folder: files of workloads are named from there, and the seeds follow from their names."""
+    """Return the working folder: files of workloads are named from there, and the seeds follow from their
+    names.
+    """
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -55,7 +57,7 @@ def planned(backend: str) -> Plan:
 
 
 def of_round(plan: Plan, number: int) -> list[PlannedJob]:
-    """The jobs of runs that are made in a round."""
+    """Return the jobs of runs that are made in a round."""
     return [job for job in plan.jobs if isinstance(job.spec, RunsSpec) and job.spec.rounds == (number,)]
 
 
@@ -122,7 +124,7 @@ def test_a_run_that_fails_takes_nothing_else_away_and_is_named_by_its_setting_an
     rates = {read(one, "runs")["learning_rate"].item() for one in refined}
     assert len(rates) == 6, "a job each, of the rates that the tables give"
 
-    # the next call runs the failed one anew; what has run already is read, not run again
+    # The next call repeats only the run that failed. Runs that are complete are read from their tables.
     refine = of_round(plan, 1)[0]
     assert (refine.folder / "parts").is_dir()
     monkeypatch.setattr(run_jobs, "execute", lambda *_: pytest.fail("it is run again"))

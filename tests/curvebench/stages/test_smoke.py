@@ -26,7 +26,7 @@ STUDIES = (
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with stand-ins for the objects: as many classes, and one minibatch an epoch."""
+    """Return a folder with replacements of the images: as many classes, and one minibatch an epoch."""
     folder = tmp_path_factory.mktemp("data")
     made = write_set(folder / "stamps", classes=25, train=28, validation=2)
     (made / "test").symlink_to(made / "val")

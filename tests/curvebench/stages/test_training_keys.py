@@ -47,7 +47,7 @@ KEYS = PLAIN.changed(gradient_accumulation=5, evaluated_splits=("validation",))
 
 
 def bundle(spec: RunsSpec) -> Bundle:
-    """Two settings of Adam on a seed, trained as a spec says."""
+    """Return a bundle of two settings of Adam on one seed, with the training protocol of a spec."""
     workload = workload_of(NETWORK, spec.training.evaluated_splits)
     adam = OptimizerSpec("adam", {"beta1": 0.5, "beta2": 0.75})
     settings = [{"learning_rate": 0.1, "epsilon": 0.25}, {"learning_rate": 0.2, "beta2": 0.5, "epsilon": 0.5}]

@@ -38,7 +38,7 @@ LONG = SHORT.changed(budget={"steps": 10_000}, evaluations=10_000)
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder of workers, who end when it is gone; its path is short, as that of a socket has to be."""
+    """Yield a folder for workers, which end when it is removed. Sockets require its short path."""
     path = Path(tempfile.mkdtemp())
     yield path
     rmtree(path, ignore_errors=True)
@@ -91,7 +91,7 @@ def test_a_run_of_snakemake_has_a_folder_of_workers_for_each_number_of_threads(
     assert folder_of_workers(spec, "2") != made, "a worker ends with the Slurm job that started it"
     assert folder_of_workers(written(SHORT.changed(device="gpu"), tmp_path), "2") is None
     assert folder_of_workers(tmp_path / "lost.json", "1") is None
-    monkeypatch.setenv(WORKERS, str(folder / "gone"))  # as on another machine of a cluster
+    monkeypatch.setenv(WORKERS, str(folder / "gone"))  # the folder is missing on another machine of a cluster
     assert folder_of_workers(spec, "1") is None
     monkeypatch.setenv(WORKERS, "")
     assert folder_of_workers(spec, "1") is None
@@ -133,7 +133,7 @@ def test_a_worker_gets_no_signal_for_a_job_that_has_ended():
 def test_a_worker_that_died_before_it_read_its_job_has_no_status():
     ours, of_worker = socket.socketpair()
     ours.send(b"a job")
-    of_worker.close()  # with unread data: the connection is reset
+    of_worker.close()  # closing it with unread data resets the connection
     assert Worker(ours, os.getpid()).wait() is None
 
 
@@ -264,5 +264,6 @@ def test_a_worker_that_nobody_takes_ends(folder: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(workers, "IDLE_SECONDS", 0.0)
     assert workers._next_supervisor(folder) is None
     assert not list(folder.iterdir())
-    (folder / f"{os.getpid()}.idle").touch()  # it cannot be offered
+    # A file in the place of the socket, so that the worker cannot offer itself.
+    (folder / f"{os.getpid()}.idle").touch()
     assert workers._next_supervisor(folder) is None

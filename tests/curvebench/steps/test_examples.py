@@ -62,7 +62,7 @@ def _residuals(ops: Any, params: Any, split: Any) -> Any:
 
 
 def workload(source: Noisy, *metrics: str) -> Workload:
-    """Least squares on the rows of a source."""
+    """Return a workload of least squares whose examples are the rows of a data source."""
     return Workload(
         name="noisy",
         description="least squares on rows that are fetched",
@@ -84,7 +84,7 @@ def workload(source: Noisy, *metrics: str) -> Workload:
 
 
 def bundle_of(source: Noisy, *metrics: str, steps: int = STEPS, seeds: int = SEEDS) -> Bundle:
-    """A run of each seed on a source."""
+    """Return a bundle with a run for each seed, whose examples come from a data source."""
     found, rule = workload(source, *metrics), rules()["momentum"]
     randoms = [WorkloadRandom("noisy", seed) for seed in range(seeds)]
     orders = [batch_order(random, len(source), BATCH, steps) for random in randoms]
@@ -109,7 +109,12 @@ def run(bundle: Bundle, backend: str = "torch", threads: int = 1, **options: Any
 def batches(
     bundle: Bundle, backend: str, threads: int, pieces: list[int], start: int = 0
 ) -> dict[str, np.ndarray]:
-    """What the steps after `start` are sent, (steps, S, batch, ...) by field, on the host again."""
+    """Return the minibatches that the steps after `start` get on the device, (steps, S, batch, ...) by field.
+
+    Args:
+        threads: number of threads that load examples.
+        pieces: lengths of the segments.
+    """
     made = engine(backend, "float64")
     made.threads = threads
     with made.context(), prefetch_inputs(bundle, made, pieces, start) as inputs:
@@ -139,7 +144,7 @@ def test_batches_do_not_depend_on_threads_backend_and_pieces(backend: str, threa
 
 
 def test_an_examples_draw_is_that_of_seed_step_and_place():
-    """Neither the lanes beside it nor the steps before it count."""
+    """It depends neither on other lanes nor on earlier steps."""
     bundle = bundle_of(Noisy())
     whole = batches(bundle, "torch", 1, [STEPS])["features"]
     alone = batches(bundle.subset(slice(1, 2), slice(0, 1)), "torch", 2, [3], start=5)["features"]

@@ -1,4 +1,6 @@
-"""What clocks ask of the process: processors held and given back, garbage left alone."""
+"""Conditions of measurements: the process keeps to some processors, and collects no garbage; both end with
+the measurement.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ def test_all_threads_are_held_to_the_last_processors_and_given_back(count: int) 
         answered.wait()
         answered.clear()
 
-    older = threading.Thread(target=look)  # as those of a library that is loaded
+    older = threading.Thread(target=look)  # a thread such as a loaded library has
     older.start()
     with pinned(count) as processors:
         assert list(processors) == sorted(allowed)[-count:]

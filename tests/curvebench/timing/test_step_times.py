@@ -56,7 +56,7 @@ def test_every_method_is_measured_equally_often(backend: str):
     thrice = dict.fromkeys([*methods.items(), *((method, "evaluation") for method in methods)], 3)
     assert counted == once | thrice
     assert [memory.method for memory in measured.memory] == ["null", "sgd", "momentum"]
-    if backend == "jax":  # what the compiler lays out: the arrays, and one buffer more than SGD
+    if backend == "jax":  # memory that the compiler allocates: the arrays, and one buffer more than SGD
         sgd, momentum = (memory.device_peak_bytes for memory in measured.memory[1:])
         assert sgd is not None
         assert momentum is not None

@@ -128,7 +128,7 @@ def test_a_random_orthogonal_basis_is_uniform_and_takes_no_gradients() -> None:
     identity = np.broadcast_to(np.eye(6), matrices.shape)
     np.testing.assert_allclose(matrices @ matrices.swapaxes(1, 2), identity, atol=1e-12)
     assert np.isnan([values for _, values in draws]).all()
-    # of a uniform one, entries have mean 0 and variance 1 / n, the first column's as well as the last's
+    # Entries of a uniform orthogonal matrix have mean 0 and variance 1 / n, in all columns alike.
     assert np.abs(matrices.mean(0)).max() < 4 / np.sqrt(400 * 6)
     assert np.abs((matrices**2).mean(0) - 1 / 6).max() < 4 * np.sqrt(2 / 36 / 400)
 

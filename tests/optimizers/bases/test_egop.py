@@ -12,7 +12,7 @@ from curvebench.optimizers.bases.estimators import egop_matrix, eigenbasis
 
 
 def brute_force(gradients: np.ndarray) -> np.ndarray:
-    """The mean of g g^T, sample by sample."""
+    """Return the mean of g g^T, sample by sample."""
     total = np.zeros((gradients.shape[1], gradients.shape[1]))
     for g in gradients:
         total += np.outer(g, g)

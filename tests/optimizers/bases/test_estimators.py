@@ -153,7 +153,7 @@ def test_a_random_null_space_is_uniform() -> None:
 
 
 def taken_over_held() -> float:
-    """The share of the sampled gradients by which memory grows while they become one matrix."""
+    """Return by how much memory grows while gradients are stacked to a matrix, as a share of their bytes."""
     gradients: list[np.ndarray] = []
     one = Whole(50_000, 1, np.random.default_rng(0))
     np.ones(3_750_000)  # 30 MB: once freed, what is smaller comes from the heap

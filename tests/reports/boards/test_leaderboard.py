@@ -48,7 +48,7 @@ def test_the_score_is_the_area_under_the_profile_of_gradients_with_the_basis(stu
     )
     wanted = dict(score_intervals(charged, paired=False).select("submission", "score").iter_rows())
     assert {row.method: row.score.value for row in digits.rows} == pytest.approx(wanted)
-    # as fast as adam in steps, but the basis is charged
+    # It is as fast as adam in steps, but the gradients of its basis are charged.
     assert wanted["adam @ egop"] < wanted["adam"]
     assert all(row.score.low <= row.score.value <= row.score.high for row in digits.rows)
 
@@ -206,7 +206,8 @@ def test_the_floor_is_of_the_headline_alone(study: StudyPlan, tables: Tables):
     runs = problems_of(study, tables)[0].final
     held = replace(study, compare=study.compare.model_copy(update={"floor": 1e9}))
     assert study_values(held, runs)["value"].min() == 1e9
-    named = study_values(held, runs, held.metric, held.which)  # as a claim asks, whose floor is its own
+    # A claim names its metric, and has a floor of its own: the floor of the headline does not apply.
+    named = study_values(held, runs, held.metric, held.which)
     assert named.equals(study_values(study, runs))
 
 

@@ -22,7 +22,7 @@ from tests.reports.synthetic import BASIS_EVALUATIONS, DIVERGING, STEPS
 
 
 def times_of(studies: Studies) -> Runtimes:
-    """Those of the first study, which are there."""
+    """Return the times to targets of the first study, which must exist."""
     found = board_runtimes(leaderboard(studies[:1], "jax"), studies)
     assert found is not None
     return found
@@ -34,7 +34,7 @@ def found(studies: Studies) -> Runtimes:
 
 
 def curves_of(tables: Tables, metric: str) -> pl.DataFrame:
-    """The final curves of a metric on jax, with method and seed."""
+    """Return the final curves of a metric on jax, with method and seed."""
     runs = tables.runs.filter(stage="final", backend="jax").select("run", "method", "seed", "outcome")
     return read(tables.curves, "curves").filter(metric=metric).join(runs, on="run").sort("step")
 

@@ -26,7 +26,7 @@ Run = tuple[str, str, int, str, str, float | None, int | None]
 def runs(
     submission: str, workload: str, seconds: Sequence[float | None], held_out: int = 0, trial: str = "trial_1"
 ) -> list[Run]:
-    """A run for each study, with one evaluation a second."""
+    """Return a run for each study, with one evaluation a second."""
     return [
         (submission, workload, held_out, f"study_{n}", trial, each, None if each is None else int(each))
         for n, each in enumerate(seconds)
@@ -74,7 +74,7 @@ def test_the_trial_of_fewest_evaluations_counts_not_the_quickest():
         orient="row",
     )
     assert fastest_trials(trials.reverse()).sort("study").rows() == [
-        ("a", "u", "s", 9.0),  # of two with 5 evaluations the first
+        ("a", "u", "s", 9.0),  # two trials have 5 evaluations; the first one counts
         ("a", "u", "t", None),
     ]
 

@@ -1,4 +1,4 @@
-"""Settings that tie with the chosen ones, and those that other tuning seeds would choose: simulated."""
+"""Simulated claims at settings that tie with the chosen ones, or that other tuning seeds would choose."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ gaining = partial(compared, effect="difference", sign=1.0, smallest_effect=MARGI
 
 
 def at_settings(gains: np.ndarray, shares: np.ndarray, tied: bool) -> ClaimComparison:
-    """A comparison with gains (settings, pairs), the chosen ones first, and the share of draws of each."""
+    """Return a comparison with gains (settings, pairs), the chosen ones first, and the share of draws of
+    each.
+    """
     chosen = gaining(gains[0])
     others = zip(gains[1:], shares[1:], strict=True)
     return replace(
@@ -40,7 +42,12 @@ def at_settings(gains: np.ndarray, shares: np.ndarray, tied: bool) -> ClaimCompa
 def findings(
     random: np.random.Generator, medians: np.ndarray, shares: np.ndarray, tied: bool, size: int
 ) -> list[Finding]:
-    """What 300 studies find with these median gains by setting, spread by a margin; any may be chosen."""
+    """Return the findings of 300 simulated studies.
+
+    Args:
+        medians: median gain at each setting; the gains of pairs spread by MARGIN around it.
+        shares: shares of the draws of tuning seeds that choose the settings, in random order.
+    """
     found: list[Finding] = []
     for _ in range(300):
         order = random.permutation(len(medians))
@@ -75,7 +82,9 @@ def test_a_gain_that_some_choices_lack_is_seldom_supported(share: float):
 
 
 def tuned(gains: np.ndarray, costs: np.ndarray) -> ClaimComparison:
-    """A comparison whose one side was tuned: gains (settings, pairs) and tuning costs (settings, seeds)."""
+    """Return a comparison whose one side was tuned: gains (settings, pairs) and tuning costs (settings,
+    seeds).
+    """
     tried = TuningOutcome(
         tuple((float(place),) for place in range(len(costs))),
         np.stack([costs, np.zeros_like(costs)]),
@@ -128,12 +137,18 @@ def at_other(gains: np.ndarray, share: float = 0.1, tied: bool = False) -> Alter
 
 
 def leaning(against: int, order: int = 0) -> np.ndarray:
-    """Clear gains of 12 pairs, so many of them against."""
+    """Return clear gains of 12 pairs, of which `against` have the opposite sign."""
     return np.where(np.random.default_rng(order).permutation(12) < against, -CLEAR, CLEAR)
 
 
 def needed(one: ClaimComparison, *others: Alternative, relations: int = 1) -> float:
-    """How many pairs would decide a comparison that its other settings leave open; infinite where none do."""
+    """Return the number of pairs that would decide an inconclusive comparison; infinite if no number would.
+
+    Args:
+        one: the comparison at the chosen setting.
+        others: the comparison at other settings that tuning may choose.
+        relations: number of comparisons of the claim; those after the first have a clear gain.
+    """
     clear = gaining(np.full(12, CLEAR))
     rows = decided([replace(one, alternatives=others), *[clear] * (relations - 1)])
     assert rows["finding"][0] == "inconclusive"
@@ -172,7 +187,7 @@ def test_how_many_pairs_would_decide_where_other_settings_are_open(relation: Cla
 
 
 def test_where_the_chosen_setting_is_open_others_count_too():
-    """A tie that says the contrary, or less clearly the same, keeps more pairs from deciding."""
+    """A tied setting with the contrary finding, or a weaker one, increases the number of pairs needed."""
     chosen = gaining(leaning(3))
     alone = needed(chosen)
     alike = needed(chosen, at_other(leaning(3), 0.0, tied=True))

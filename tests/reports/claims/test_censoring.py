@@ -31,7 +31,8 @@ def ratios(treated: list[float], control: list[float], stop: float | None = STOP
     ("treated", "control", "stop", "words", "exact"),
     [
         ([1.0, 2.0, 3.0], [2.0, 4.0, 6.0], STOP, ("0.500", "[0.500, 0.500]"), True),
-        ([STOP] * 3, [STOP] * 3, None, ("1.0000", "[1.0000, 1.0000]"), True),  # without a threshold no bound
+        # Without a threshold, values are no bounds.
+        ([STOP] * 3, [STOP] * 3, None, ("1.0000", "[1.0000, 1.0000]"), True),
         ([STOP] * 3, [1e-6] * 3, STOP, ("≤ 0.0100", "[0, 0.0100]"), False),
         ([1e-6] * 3, [STOP] * 3, STOP, ("≥ 100", "[100, ∞]"), False),
         ([STOP] * 3, [STOP] * 3, STOP, ("both stopped", "at 10⁻⁸"), False),
@@ -111,7 +112,7 @@ def test_the_bounds_hold_however_far_the_stopped_runs_would_have_got(further: fl
     assert true.high <= found.ceiling.high
 
 
-# Of a pair: between what both values lie, and two values that they may have.
+# Bounds of both values of a pair, and two values within the bounds.
 WON = ((1.0, 1.0), (2.0, 2.0), 1.0, 2.0)
 WON_BY_A_BOUND = ((0.5, 1.0), (2.0, inf), 0.6, 9.0)
 TIED = ((1.0, 1.0), (1.0005, 1.0005), 1.0, 1.0005)
@@ -128,7 +129,7 @@ def within(treated: censoring.Bounds, control: censoring.Bounds) -> censoring.Pa
 
 
 @given(
-    # of so many pairs a one-sided p of 5 % goes with an interval of 95 %, whatever the values
+    # For these numbers of pairs, a one-sided p-value of 5 % agrees with an interval of 95 %.
     st.sampled_from([5, 6, 7, 9, 10]).flatmap(
         lambda size: st.lists(st.sampled_from(KINDS), min_size=size, max_size=size)
     )

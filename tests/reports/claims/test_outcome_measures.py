@@ -32,7 +32,7 @@ from tests.reports.synthetic import BASIS_EVALUATIONS, RATES, STEPS
 
 
 def asking(report: Report, **changes: Any) -> tuple[StudyPlan, Claim, Tables]:
-    """The made-up study with its one condition changed, its claim, and its tables."""
+    """Return the made-up study with its one condition changed, its claim, and its tables."""
     study = report.plan.study("digits_mlp")
     (claim,) = study.claims
     (condition,) = claim.conditions
@@ -41,24 +41,24 @@ def asking(report: Report, **changes: Any) -> tuple[StudyPlan, Claim, Tables]:
 
 
 def quantity_of(study: StudyPlan, claim: Claim, tables: Tables) -> Quantity:
-    """The quantity of the claim's first condition."""
+    """Return the quantity of the claim's first condition."""
     condition = claim.conditions[0]
     return QUANTITIES[type(condition)](condition, study, tables)
 
 
 def final_of(tables: Tables, method: str) -> pl.DataFrame:
-    """The final runs of a method on JAX, by seed."""
+    """Return the final runs of a method on JAX, by seed."""
     return tables.runs.filter(stage="final", backend="jax", method=method).sort("seed")
 
 
 def slowed(tables: Tables) -> Tables:
-    """The tables with steps of a second, and of two seconds in the EGOP basis."""
+    """Return the tables with steps of a second, and of two seconds in the EGOP basis."""
     slower = pl.when(pl.col("method") == "adam @ egop").then(2.0).otherwise(1.0)
     return replace(tables, timings=tables.timings.with_columns(seconds=pl.col("steps") * slower))
 
 
 def with_final_losses(runs: pl.DataFrame, loss: Callable[[dict[str, Any]], float]) -> pl.DataFrame:
-    """The runs, each of which ends at the training loss `loss(run)`."""
+    """Return the runs, each of which ends at the training loss `loss(run)`."""
     rows = [
         {**run, "final_metrics": [{"name": "train_loss", "value": loss(run)}]}
         for run in runs.iter_rows(named=True)
@@ -67,7 +67,7 @@ def with_final_losses(runs: pl.DataFrame, loss: Callable[[dict[str, Any]], float
 
 
 def value_at(tables: Tables, run: str, steps: int) -> float:
-    """The training loss at the last recorded step within so many steps, by a loop."""
+    """Return the training loss of a run at its last recorded step up to `steps`, by a loop."""
     curves = pl.read_parquet(list(tables.curves)).filter(run=run, metric="train_loss")
     kept = [value for step, value in sorted(curves.select("step", "value").iter_rows()) if step <= steps]
     return float(kept[-1])
@@ -99,7 +99,7 @@ def test_at_equal_gradients_values_beyond_the_floor_count_as_the_floor(report: R
 
 
 def charging(tables: Tables, basis: int | pl.Expr, of: str = "egop") -> Tables:
-    """The tables with runs in a basis charged so many gradients, and others none."""
+    """Return tables in which runs in the basis `of` are charged `basis` gradients, and other runs none."""
     charged = pl.when(pl.col("basis") == of).then(basis).otherwise(0).cast(pl.Int64)
     return replace(tables, runs=tables.runs.with_columns(basis_gradient_evaluations=charged))
 
@@ -116,7 +116,7 @@ def test_a_basis_that_costs_more_than_the_run_leaves_it_at_its_start(report: Rep
 
 
 def at_start_of(report: Report, seeds: int, of: str = "egop") -> tuple[ClaimComparison, str]:
-    """The comparison and the claim's reason where the basis of so many seeds costs more than a run."""
+    """Return a comparison and the claim's reason if, for `seeds` seeds, the basis costs more than a run."""
     study, claim, tables = asking(report, at_equal="gradients")
     tables = charging(tables, pl.when(pl.col("seed") < 1000 + seeds).then(10**9).otherwise(0), of)
     study = replace(study, backends=("jax",))
@@ -202,7 +202,7 @@ def test_of_more_the_first_value_within_half_a_percent_counts_and_divergence_nev
 
 
 def with_curves(report: Report, folder: Path, losses: Callable[[np.ndarray, int], np.ndarray]) -> Tables:
-    """The tables whose final runs have the training losses `losses(steps, seed)`, stored in a folder."""
+    """Return tables whose final runs have the training losses `losses(steps, seed)`, stored in a folder."""
     tables = asking(report)[2]
     steps = np.arange(0, 101, 5)
     rows = [
@@ -290,7 +290,7 @@ def test_how_straight_curves_of_known_shape_are(report: Report, tmp_path: Path, 
 
 
 def tuned(report: Report, losses: dict[str, Any]) -> Tables:
-    """The tables whose sweeps of a method have the loss `losses[method](rate, seed)`."""
+    """Return the tables whose sweeps of a method have the loss `losses[method](rate, seed)`."""
     tables = asking(report)[2]
     runs = tables.runs.filter(pl.col("stage") != "final", pl.col("method").is_in(list(losses)))
     ended = with_final_losses(runs, lambda run: losses[run["method"]](run["learning_rate"], run["seed"]))
@@ -339,7 +339,7 @@ def test_rates_won_less_lost_are_counted_within_a_factor_of_ten_of_the_controls_
 
 
 def over_rates(report: Report, quantity: str, losses: dict[str, Any], floor: float | None) -> np.ndarray:
-    """The gains over learning rates of EGOP-Adam, whose sweeps have the loss `losses[method][rate]`."""
+    """Return gains over learning rates of EGOP-Adam, whose sweeps have the loss `losses[method][rate]`."""
     tables = tuned(report, {name: lambda rate, seed, own=own: own[rate] for name, own in losses.items()})
     study, claim, _ = asking(report, quantity=quantity, floor=floor)
     (one,) = comparisons(study, claim, tables, "jax")

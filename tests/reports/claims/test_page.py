@@ -48,7 +48,7 @@ def test_a_part_is_told_by_its_worst_measure(checks: ChecksPlan):
 
 
 def codes(row: dict[str, Any]) -> dict[str, tuple[Any, ...]]:
-    """The reasons of a row of `claims`, with their counts and names."""
+    """Return the reasons of a row of `claims`, with their counts and names."""
     return {each["code"]: (each["count"], each["of"], each["names"]) for each in row["reasons"]}
 
 
@@ -58,7 +58,7 @@ def page(report: Report) -> dict[str, Any]:
 
 
 def with_claim(checks: ChecksPlan, name: str, **changes: Any) -> ChecksPlan:
-    """The checks with some of what the plan says of one claim replaced."""
+    """Return the checks with some of what the plan says of one claim replaced."""
     claims = (replace(one, **changes) if one.id == name else one for one in checks.claims)
     return replace(checks, claims=tuple(claims))
 
@@ -216,7 +216,9 @@ def test_checks_alone_make_a_report(tmp_path: Path):
     assert missing == ["", f"an inequality; {HOSTILE}."], "of a claim that holds none is named"
 
 
-def test_a_report_without_claims_has_no_such_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_report_without_claims_has_no_such_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
     plan = write_plan(tmp_path, [])
     plan.write_text(json.dumps(json.loads(plan.read_text()) | {"skipped": []}))
     site = site_of(plan, tmp_path)
@@ -225,6 +227,10 @@ def test_a_report_without_claims_has_no_such_page(tmp_path: Path, capsys: pytest
     capsys.readouterr()
     assert main(["verdicts", "--plan", str(plan)]) == 0
     assert capsys.readouterr().out == "The report has no claim.\n"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("curvebench.paths.PUBLISHED", tmp_path)
+    assert main(["verdicts"]) == 2
+    assert "neither a published set in" in capsys.readouterr().err
 
 
 def test_a_lost_table_or_figure_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

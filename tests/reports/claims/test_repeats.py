@@ -82,7 +82,7 @@ def test_comparisons_are_paired_by_workload_and_place():
 
 
 def with_repeats(plan_file: Path) -> dict[str, Any]:
-    """The plan of `AGAIN`, with two claims that repeat the first study's."""
+    """Return the plan of `AGAIN`, with two claims that repeat the first study's."""
     plan: dict[str, Any] = json.loads(plan_file.read_text())
     (claim,) = next(study["claims"] for study in plan["studies"] if study["name"] == "digits_mlp")
     (condition,) = claim["supported_if"]
@@ -107,7 +107,9 @@ def with_repeats(plan_file: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def plan_file(tmp_path_factory) -> Path:
-    """A made-up report of three studies, one of which only repeats, with the figures of that one drawn."""
+    """Return a made-up report of three studies, one of which only repeats, with the figures of that one
+    drawn.
+    """
     folder = tmp_path_factory.mktemp("repeats")
     path = write_plan(folder, (Shape(), CONVEX, AGAIN))
     path.write_text(json.dumps(with_repeats(path)))
@@ -173,7 +175,7 @@ def test_the_pages_tell_of_repeats(plan_file, tmp_path, frozen):
 
 @pytest.fixture
 def three(report, study: StudyPlan) -> ReportPlan:
-    """A plan of the first made-up study, one that repeats its claim, and one that stands apart."""
+    """Return a plan of the first synthetic study, a study that repeats its claim, and an unrelated study."""
     (claim,) = study.claims
     again = replace(claim, id="again", repeats=claim.id, changed="in float64")
     repeating = replace(study, name="repeated", claims=(), repeated=(again,), backends=("jax",))

@@ -72,7 +72,7 @@ def test_an_estimate_is_the_ratio_of_the_tables_own_values(found, tables: Tables
     )
     (finding,) = found.findings.filter(claim="egop.digits_mlp", backend="jax").to_dicts()
     assert finding["estimate"] == pytest.approx((ratios[4] * ratios[5]) ** 0.5)
-    # of 10 the second covers with 1002/1024 and the third with 912/1024; 0.95 lies at this share of the way
+    # Of 10 values, the second covers with 1002/1024, the third with 912/1024; 0.95 is at this share between.
     share = (1002 / 1024 - 0.95) / (90 / 1024)
     inward = 8 * share / (2 + 6 * share)  # Hettmansperger and Sheather
     ends = [one ** (1 - inward) * next_one**inward for one, next_one in (ratios[1:3], ratios[-2:-4:-1])]
@@ -81,7 +81,7 @@ def test_an_estimate_is_the_ratio_of_the_tables_own_values(found, tables: Tables
 
 
 def altered(runs: pl.DataFrame, method: str, backend: str, factor: float) -> pl.DataFrame:
-    """The runs with a method's training losses multiplied."""
+    """Return the runs with a method's training losses multiplied."""
     scaled = with_metric(runs, "train_loss", pl.element().struct.field("value") * factor)
     here = (pl.col("method") == method) & (pl.col("backend") == backend)
     return runs.with_columns(final_metrics=pl.when(here).then(scaled).otherwise("final_metrics"))
@@ -104,7 +104,9 @@ def test_the_verdict_follows_the_runs(study: StudyPlan, tables: Tables, factor, 
 
 
 def stopping(report: Report, treated: list[float], control: list[float], stop: float, **asked: Any) -> Any:
-    """The made-up study with these final losses of its claim's methods and a stop, its claim and tables."""
+    """Return the made-up study with these final losses of its claim's methods and a stop, its claim and
+    tables.
+    """
     study = replace(report.plan.study("digits_mlp"), stop={"train_loss": stop})
     (claim,) = study.claims
     claim = replace(claim, conditions=(replace(claim.conditions[0], test="sign", **asked),))
@@ -122,7 +124,7 @@ def stopping(report: Report, treated: list[float], control: list[float], stop: f
 
 
 def stopped(report: Report, *losses: Any, **asked: Any) -> tuple[ClaimComparison, dict[str, Any]]:
-    """The one comparison of the study of `stopping`, and its finding."""
+    """Return the one comparison of the study of `stopping`, and its finding."""
     study, claim, tables = stopping(report, *losses, **asked)
     (one,) = comparisons(study, claim, tables, "jax")
     (row,) = decided([one]).to_dicts()
@@ -134,12 +136,12 @@ NOT = [0.5] * 10
 
 
 def codes(claim: ClaimVerdict) -> dict[str, tuple[int | None, int | None]]:
-    """The reasons of a verdict, with their counts."""
+    """Return the reasons of a verdict, with their counts."""
     return {each["code"]: (each["count"], each["of"]) for each in claim.reasons}
 
 
 def claim_of(study: Any, tables: Any) -> ClaimVerdict:
-    """What the command says of the one claim of a study alone."""
+    """Return the verdict on the only claim of a study."""
     plan = ReportPlan(scale="quick", studies=(study,))
     told = claim_verdicts(plan, {study.name: tables}, None)
     (found,) = listed(plan, told.claims, told.findings)
@@ -181,7 +183,7 @@ def test_the_steps_to_the_stop_tell_runs_apart_that_all_stop(report: Report):
 
 
 def charged_to_the_stop(report: Report, treated: float, control: float) -> tuple[Any, dict[str, Any]]:
-    """The comparison by gradients to the stop, 500 of them the basis', and its finding."""
+    """Return the comparison by gradients to the stop, 500 of them the basis', and its finding."""
     study, claim, tables = stopping(report, [treated] * 10, [control] * 10, 0.1, quantity="gradients_to_stop")
     of_basis = pl.when(method="adam @ egop").then(pl.lit(500, pl.Int64))
     runs = tables.runs.with_columns(gradient_evaluations="steps", basis_gradient_evaluations=of_basis)
@@ -314,7 +316,7 @@ CLAIM: dict[str, Any] = {
     [
         ({**CLAIM, "sentence": "in other words"}, "", True),
         ({**CLAIM, "supported_if": CLAIM["supported_if"][::-1]}, "", True),
-        (json.loads(json.dumps(CLAIM, sort_keys=True)), "", True),  # as plan.json has it
+        (json.loads(json.dumps(CLAIM, sort_keys=True)), "", True),  # keys are sorted in plan.json
         ({**CLAIM, "supported_if": [CLAIM["supported_if"][0] | {"smallest_effect": 0.01}]}, "", False),
         ({**CLAIM, "supported_if": [CLAIM["supported_if"][0] | {"at_equal": "seconds"}]}, "", False),
         (CLAIM, "the data are reduced", False),
@@ -325,7 +327,7 @@ def test_the_hash_of_a_rule_is_that_of_what_decides(claim, cap, same):
 
 
 def test_another_way_from_gains_to_verdicts_raises_the_rules_version():
-    """Fixed gains, and what is made of them: where this fails, raise RULE_VERSION and pin anew."""
+    """Fixed gains have fixed findings. If this test fails, increase RULE_VERSION, and update PINNED."""
     random = np.random.default_rng(7)
     found = []
     for relation in ("better", "no_worse", "same"):
@@ -372,7 +374,8 @@ def test_the_command_lists_each_claim_once(
     pages = tmp_path / "site"
     render_site(report.plan, pages, tmp_path / "drawn", lambda _: None)
     drawn = {name: verdict["figure"] for name, verdict in told.items() if verdict["figure"]}
-    assert set(drawn) == {"egop.digits_mlp", "egop.convex"}  # what comparisons decide, and was run
+    # Claims that comparisons decide, and that were run.
+    assert set(drawn) == {"egop.digits_mlp", "egop.convex"}
     assert all((pages / figure).is_file() for figure in drawn.values())
     misprint = told["notes.misprint"]
     assert misprint["variant"] == "as corrected"
@@ -465,7 +468,7 @@ def test_from_five_tuning_seeds_on_no_single_draw_outweighs_what_may_disagree():
 
 @pytest.fixture
 def folder_of_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory with the published sets and nothing else."""
+    """Return a working directory with the published sets and nothing else."""
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "published").symlink_to(PUBLISHED)
     monkeypatch.chdir(tmp_path)

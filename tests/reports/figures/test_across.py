@@ -41,7 +41,7 @@ RANKS = {"rank-2": "0.02 d", "rank-4": "0.04 d", "rank-8": "0.08 d"}
 
 
 def made_up(folder: Path, shape: Shape, **changes: Any) -> StudyPlan:
-    """A made-up study with some of what its plan says replaced."""
+    """Return a made-up study with some of what its plan says replaced."""
     plan = changed_plan(write_plan(folder, [shape]), folder, lambda raw: update(raw["studies"][0], **changes))
     return read_plan(plan).study(shape.name)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from curvebench.reports.figures.costs import Standing, draw_front, draw_targets, standings, target_times
+from curvebench.reports.figures.costs import CostResult, cost_results, draw_front, draw_targets, target_times
 from curvebench.reports.figures.study_figures import FigureCell, cells
 from curvebench.reports.measures import problems_of
 from curvebench.reports.tables import Tables
@@ -26,7 +26,7 @@ def times(tables: Tables) -> pl.DataFrame:
 
 
 def reached_after(steps: int | None) -> pl.Expr:
-    """Targets that runs reach after so many steps, or miss."""
+    """Return the column `targets`, all reached after `steps` steps, or all missed if it is None."""
     return pl.col("targets").list.eval(
         pl.element().struct.with_fields(pl.lit(steps, pl.Int64).alias("steps"))
     )
@@ -69,11 +69,11 @@ def test_there_is_no_figure_without_a_reached_target(study: StudyPlan, tables: T
         assert [figure for cell in found for figure in draw_targets(cell)] == []
 
 
-Places = dict[str, dict[str, Standing]]  # by cost and method
+Places = dict[str, dict[str, CostResult]]  # results by cost, then by method
 
 
 def on_jax(study: StudyPlan, tables: Tables) -> Places:
-    found = standings(*problems_of(study, tables))
+    found = cost_results(*problems_of(study, tables))
     return {cost: {each.method: each for each in own} for cost, own in found.items()}
 
 

@@ -1,4 +1,4 @@
-"""Colours: of their own for optimizers, readable in both themes, told apart without colour vision."""
+"""Colours: each optimizer has its own, readable in both themes, and distinguishable without colour vision."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def contrast(left: str, right: str) -> float:
 
 
 def seen(colour: str, sight: str) -> np.ndarray:
-    """A colour as a kind of sight has it, in OKLab (Ottosson 2020), whose distances are even."""
+    """Return a colour as a kind of sight has it, in OKLab (Ottosson 2020), whose distances are even."""
     light = np.clip(SIGHTS[sight] @ linear(colour), 0, 1)
     return FROM_CONES @ np.cbrt(TO_CONES @ light)
 
@@ -128,7 +128,7 @@ def test_the_numbers_of_the_map_stand_out_in_both_themes():
 
 
 def mixed(ink: str, paper: str, opacity: float) -> str:
-    """An ink that lets its paper shine through."""
+    """Return the colour of ink with an opacity on paper."""
     pairs = [(int(ink[place : place + 2], 16), int(paper[place : place + 2], 16)) for place in (1, 3, 5)]
     return "#" + "".join(f"{round(opacity * over + (1 - opacity) * under):02x}" for over, under in pairs)
 

@@ -85,7 +85,7 @@ def test_what_runs_that_stopped_leave_open_has_no_circle_and_is_told(report: Rep
     tables = read_tables(study.tables)
     exact = replace(study, stop={})
     adam = study_values(exact, tables.runs).filter(method="adam", stage="final", backend="jax")
-    seventh = sorted(adam["value"])[6]  # of ten: of three pairs something is known, of the median nothing
+    seventh = sorted(adam["value"])[6]  # of ten: three pairs have a bound, and the median has none
     (some,) = draw_forests(replace(study, stop={"train_loss": seventh}), tables, tmp_path)
     assert "adam @ egop / adam open, from 0 to ∞." in some.alt
     (whole,) = draw_forests(exact, read_tables(study.tables), tmp_path)

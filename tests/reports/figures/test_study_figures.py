@@ -77,7 +77,7 @@ def test_a_band_is_open_above_and_ends_where_all_runs_diverged():
     ((band,),) = (collection.get_paths() for collection in panel.collections)
     assert {tuple(point) for point in np.asarray(band.vertices)} == {(1, 1), (2, 2), (2, 1e30), (1, 3)}
     assert panel.dataLim.intervalx.tolist() == [1, 2]
-    assert panel.dataLim.intervaly.tolist() == [1, 3]  # what has no end leaves the axis as it is
+    assert panel.dataLim.intervaly.tolist() == [1, 3]  # infinite ends of bands do not change the axis
 
 
 def test_the_rates_that_were_chosen_are_inside_the_axes():
@@ -170,7 +170,9 @@ def values(column: str, value: float) -> pl.Expr:
 
 
 def diverged(runs: pl.DataFrame, outcome_step: pl.Expr = STEPS_THAT_DIFFER) -> pl.DataFrame:
-    """Every run NaN, each optimizer from its own step on, so that the workload is not at fault."""
+    """Replace all values by NaN, for each optimizer from another step on, so that the workload is not at
+    fault.
+    """
     return runs.with_columns(
         values("final_metrics", nan),
         values("best_metrics", nan),
@@ -182,25 +184,25 @@ def diverged(runs: pl.DataFrame, outcome_step: pl.Expr = STEPS_THAT_DIFFER) -> p
 
 
 def raised(runs: pl.DataFrame) -> pl.DataFrame:
-    """Every run without a step, a metric and a curve, each optimizer for its own reason."""
+    """Let every run fail before its first step, for each optimizer with another reason."""
     nothing = [pl.col(name).list.head(0) for name in ("final_metrics", "best_metrics")]
     error = pl.lit("error").alias("outcome"), pl.col("optimizer").alias("reason")
     return diverged(runs, pl.lit(None)).with_columns(*nothing, *error, steps=0)
 
 
 def at_fault(runs: pl.DataFrame) -> pl.DataFrame:
-    """Every run NaN from the first step on."""
+    """Replace all values by NaN from the first step on, so that the workload is at fault."""
     return diverged(runs, pl.lit(1, pl.Int64))
 
 
 def first_alone(runs: pl.DataFrame) -> pl.DataFrame:
-    """Every run NaN from its first step on, but the first final one."""
+    """Replace the values of all runs by NaN from the first step on, except those of the first final run."""
     first = pl.col("run") == runs.filter(pl.col("stage").cast(pl.String) == "final")["run"][0]
     return pl.concat([runs.filter(first), diverged(runs.filter(~first))], how="vertical_relaxed")
 
 
 def nan_but(column: str, kept: pl.Expr) -> Change:
-    """Every value of a table's column NaN but those that are kept."""
+    """Return a function that replaces the values of a column by NaN, except in the rows of `kept`."""
     return lambda table: table.with_columns(pl.when(kept).then(column).otherwise(nan).alias(column))
 
 
@@ -232,7 +234,7 @@ class Rendered:
     site: Path
 
     def page(self, name: str) -> str:
-        """The text of a page."""
+        """Return the text of a page."""
         return (self.site / f"{name}.html").read_text()
 
 
@@ -247,7 +249,7 @@ def differ(raw: dict[str, Any]) -> None:
 
 @pytest.fixture(scope="module", params=CASES)
 def rendered(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Rendered:
-    """Each case, drawn and rendered by the command line."""
+    """Draw and render each case by the command line."""
     shape, changes = CASES[request.param]
     folder = tmp_path_factory.mktemp("few")
     plan = changed_plan(write_plan(folder, [shape], checks=True), folder, differ)

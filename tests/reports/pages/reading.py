@@ -59,7 +59,7 @@ class Page(HTMLParser):
         return [value for _, tag in self.tags for name, value in tag.items() if name in names and value]
 
     def all(self, tag: str) -> list[dict[str, str | None]]:
-        """Return the attributes of each tag of a kind."""
+        """Return the attributes of each tag with the name `tag`, such as `a`."""
         return [attributes for name, attributes in self.tags if name == tag]
 
     @property

@@ -1,4 +1,6 @@
-"""What was run here with published sets: which version is shown, and whether both say the same."""
+"""A report of local runs and published sets: the version of a study that it shows, and whether both versions
+agree.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ from tests.reports.changing import replace
 from tests.reports.example_sets import write_set
 from tests.reports.synthetic import Shape, write_plan
 
-OWN = Shape(seeds=tuple(range(1000, 1006)))  # fewer than the published ones
+OWN = Shape(seeds=tuple(range(1000, 1006)))  # local runs, on fewer seeds than the published ones
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Rendered:
 
 @pytest.fixture(scope="module")
 def sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of two sets: a small one of a study, and a larger one of two with property checks."""
+    """Return a folder of two sets: a small one of a study, and a larger one of two with property checks."""
     folder = tmp_path_factory.mktemp("published")
     write_set(folder, "small.2026-10", [OWN], checks=False)
     write_set(folder, "large.2026-11")
@@ -49,7 +51,7 @@ def sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def rendered(sets: Path, tmp_path_factory: pytest.TempPathFactory) -> Rendered:
-    """The site of a study that was run here, with few seeds, and of the sets."""
+    """Return the site of a study that was run here, with few seeds, and of the sets."""
     folder = tmp_path_factory.mktemp("here")
     plan = read_plan(write_plan(folder, [OWN]))
     archive = tuple(with_figures(one, folder / "drawn" / one.published) for one in read_archive(sets))

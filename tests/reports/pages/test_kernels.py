@@ -1,4 +1,4 @@
-"""Kernel speed: changes over commits, damaged files of asv's, and steps beside those of other libraries."""
+"""Kernel speed: changes over commits, damaged files of asv, and times compared with other libraries."""
 
 from __future__ import annotations
 

@@ -39,14 +39,14 @@ def without(tables: Tables, keep: pl.Expr) -> Tables:
 
 
 def copied(tables: Tables, method: str, onto: str) -> Tables:
-    """The tables with one method's final runs in place of another's."""
+    """Return the tables with one method's final runs in place of another's."""
     final = pl.col("stage") == "final"
     same = tables.runs.filter(final & (pl.col("method") == method)).with_columns(pl.lit(onto).alias("method"))
     return replace(tables, runs=pl.concat([tables.runs.filter(~final | (pl.col("method") != onto)), same]))
 
 
 def unpaid(tables: Tables) -> Tables:
-    """The tables with bases that cost nothing."""
+    """Return tables in which bases cost nothing."""
     free = pl.lit(0, pl.Int64).alias("basis_gradient_evaluations")
     return replace(tables, runs=tables.runs.with_columns(free))
 
@@ -91,7 +91,7 @@ def test_of_equal_methods_the_one_that_the_study_names_first_leads(study, tables
 
 
 def missed(tables: Tables, which: pl.Expr) -> Tables:
-    """The tables with the target missed by some runs."""
+    """Return tables in which the runs of `which` miss the target."""
     none = pl.col("targets").list.eval(pl.element().struct.with_fields(pl.lit(None, pl.Int64).alias("steps")))
     return replace(tables, runs=tables.runs.with_columns(pl.when(which).then(none).otherwise("targets")))
 

@@ -35,13 +35,13 @@ LARGE = {  # sets of more than a megabyte, whose verdicts take long
 
 @pytest.fixture(scope="module")
 def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A set that nothing is wrong with."""
+    """Return the folder of a valid set."""
     return write_set(tmp_path_factory.mktemp("good"), "good.quick")
 
 
 @pytest.fixture
 def copy(good: Path, tmp_path: Path) -> Path:
-    """A copy of it."""
+    """Return the folder of a copy of the valid set."""
     shutil.copytree(good, tmp_path / "set")
     return tmp_path / "set"
 
@@ -59,7 +59,7 @@ def test_a_good_set_is_accepted_and_a_folder_of_sets_is_none(good: Path, capsys:
     ids=lambda folder: folder.name,
 )
 def test_the_sets_of_this_repository_are_accepted(folder: Path):
-    """On any processor: what follows from their tables does not hang on rounding."""
+    """They are accepted on any processor: their verdicts and leaderboards do not depend on rounding."""
     assert check(folder) == []
 
 
@@ -150,7 +150,7 @@ def test_damaged_tables_and_texts_are_named(copy: Path):
 
 
 def where(said: pl.Expr, **values: Any) -> Change:
-    """What replaces values of the rows of which something is said."""
+    """Return a function that replaces values in the rows of a frame that satisfy a condition."""
     return lambda frame: frame.with_columns(
         pl.when(said).then(pl.lit(value).cast(frame.schema[name])).otherwise(name).alias(name)
         for name, value in values.items()
@@ -158,7 +158,7 @@ def where(said: pl.Expr, **values: Any) -> Change:
 
 
 def one(**values: Any) -> Change:
-    """What replaces values of the first final run; of another table of its first row."""
+    """Return a function that replaces values of the first final run, or of the first row of another table."""
 
     def change(frame: Frame) -> Frame:
         stage = pl.col("stage") == "final" if "outcome" in frame.columns else pl.lit(value=True)
@@ -169,7 +169,7 @@ def one(**values: Any) -> Change:
 
 
 def without(**values: Any) -> Change:
-    """What leaves out the rows that have all these values."""
+    """Return a function that removes the rows of a frame that have all these values."""
     return lambda frame: frame.filter(
         ~pl.all_horizontal(pl.col(name).cast(pl.String) == str(value) for name, value in values.items())
     )
@@ -225,7 +225,7 @@ def test_what_is_no_file_ends_no_check(copy: Path):
 
 
 def edited(folder: Path, file: str, **values: Any) -> None:
-    """Replace values of a JSON file of a set, each at a path with `/`, and make the checksums anew."""
+    """Replace values of a JSON file of a set, each at a path with `/`, and update the checksums."""
     whole = json.loads((folder / file).read_text())
     for place, value in values.items():
         *above, last = (int(step) if step.isdigit() else step for step in place.split("/"))

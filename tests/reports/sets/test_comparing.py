@@ -37,18 +37,18 @@ SHAPE = Shape(optimizers=("sgd", "adam", HOSTILE), backends=("jax",))
 
 
 def report(folder: Path, *shapes: Shape, checks: bool = False, **changes: Change) -> Side:
-    """A report with changed tables."""
+    """Return a report with changed tables."""
     return side_of(read_plan(write_report(folder, shapes or [SHAPE], checks, **changes)), "after")
 
 
 @pytest.fixture(scope="module")
 def before(tmp_path_factory: pytest.TempPathFactory) -> Side:
-    """The side that others are compared with."""
+    """Return the report with which changed reports are compared."""
     return report(tmp_path_factory.mktemp("before"), checks=True)
 
 
 def answers(rows: list[ComparedRow], kind: str) -> dict[str, str]:
-    """What the rows of a kind say, by what they are of."""
+    """Return the answers of the rows of a kind, by their subject."""
     return {row.subject: row.answer for row in rows if row.kind == kind}
 
 
@@ -76,7 +76,7 @@ def test_a_side_agrees_with_itself(before: Side):
 
 
 def turned(runs: pl.DataFrame) -> pl.DataFrame:
-    """The hostile optimizer in its basis made worse, so that its claim fails."""
+    """Make the optimizer with the hostile name worse in its basis, so that its claim fails."""
     own = (pl.col("optimizer") == HOSTILE) & (pl.col("basis") == "egop")
     moved = scaled(HOSTILE, 1e6)(runs)
     return runs.with_columns(
@@ -253,7 +253,7 @@ def test_other_machines_are_named_on_the_page(before: Side, tmp_path: Path):
         ([1.0] * 10, [1.2, 0.8] * 5, Tolerance(0.1, "ratio"), "inconclusive"),
         ([1.0] * 4, [1.2] * 4, Tolerance(0.1, "ratio"), "inconclusive"),
         ([1.0] * 10, [math.inf] * 10, Tolerance(0.1, "ratio"), "differs"),
-        # no value counts as better than the limit
+        # The third argument is a limit: values better than it count as equal to it.
         ([0.5] * 8, [0.1] * 8, Tolerance(0.1, "ratio", None), "differs"),
         ([0.5] * 8, [0.1] * 8, Tolerance(0.1, "ratio", 0.4), "differs"),
         ([0.5] * 8, [0.1] * 8, Tolerance(0.1, "ratio", 0.5), "agrees"),

@@ -52,13 +52,13 @@ SMALL = Shape(optimizers=("sgd", "adam"), backends=("jax",))
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A published set of one study."""
+    """Return a published set of one study."""
     return write_set(tmp_path_factory.mktemp("published"), "small.quick", [SMALL], checks=False)
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A published set."""
+    """Return a published set."""
     return write_set(tmp_path_factory.mktemp("published"), "made.quick")
 
 
@@ -177,7 +177,7 @@ def test_a_set_says_what_was_waived_and_renders_with_its_figures(tmp_path: Path)
     again = "curvebench sets reproduce egop.digits_mlp --published results/published/waived.quick"
     assert again in pages["claims.html"]
     assert all("Published set <code>waived.quick" in text for text in pages.values())
-    assert not (site / "plan.json").exists()  # its folders are beside the set's own
+    assert not (site / "plan.json").exists()  # its folders are relative to the plan of the set
 
 
 def test_rules_that_are_not_those_of_the_runs_are_objected_to_in_one_sentence_for_readers():
@@ -372,7 +372,7 @@ def test_the_site_of_a_set_needs_a_folder(small: Path, capsys: pytest.CaptureFix
 
 
 def test_a_set_is_derived_anew_from_its_own_tables_in_its_place(tmp_path: Path):
-    """What a change of the statistics spoiled is computed again; runs, name, day and waivers stay."""
+    """Verdicts that no longer follow from the tables are computed again; runs, name, day and waivers stay."""
     plan = read_plan(write_report(tmp_path / "tables", [SMALL], checks=False, jobs=dirty))
     old = publish(plan, "old.quick", tmp_path / "published", ["dirty"], code=CODE)
     findings = pl.read_parquet(old / "findings.parquet")
@@ -395,13 +395,13 @@ def test_a_set_is_derived_anew_from_its_own_tables_in_its_place(tmp_path: Path):
 
 
 def thin(monkeypatch: pytest.MonkeyPatch, points: int) -> None:
-    """Let sets keep so many steps of all curves."""
+    """Let sets keep `points` steps of every curve."""
     monkeypatch.setattr("curvebench.reports.sets.contents.thinned", partial(thinned, most=0, points=points))
     monkeypatch.setattr("curvebench.reports.sets.contents.CURVE_POINTS", points)
 
 
 def test_curves_that_claims_are_decided_by_stay_whole(report: Report, monkeypatch: pytest.MonkeyPatch):
-    """Of what a condition on best values at equal cost, or on the shape of a curve, names."""
+    """These are the curves of conditions on best values at equal cost, or on the shape of a curve."""
     study = report.plan.study("digits_mlp")
     (claim,) = study.claims
     runs = read_tables(study.tables).runs
@@ -423,7 +423,7 @@ def test_curves_that_claims_are_decided_by_stay_whole(report: Report, monkeypatc
 
 
 def at_equal_gradients(study: StudyPlan) -> StudyPlan:
-    """A study whose claim compares at equal gradient evaluations."""
+    """Return a study whose claim compares at equal gradient evaluations."""
     (claim,) = study.claims
     claim = replace(claim, conditions=(replace(claim.conditions[0], at_equal="gradients"),))
     return replace(study, claims=(claim,))

@@ -23,7 +23,7 @@ SHAPE = Shape()
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with one published set."""
+    """Return a folder with one published set."""
     folder = tmp_path_factory.mktemp("published")
     write_set(folder, "old.quick", [SHAPE])
     return folder
@@ -31,7 +31,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The commands that were run; each leaves a report of equal tables, but for adam times `FACTOR`."""
+    """Replace the run of Snakemake, and return the list of its commands. Each writes a report with equal
+    tables, in which the values of adam are multiplied by `FACTOR`.
+    """
     called: list[list[str]] = []
     monkeypatch.chdir(tmp_path)
 
@@ -71,7 +73,7 @@ def test_the_command_is_printed_and_run(
         f"studies={CLAIM} scale=quick backends=jax,torch seeds_of={folder / 'old.quick'} parity=false "
         f"results={results} site={results}/site"
     )
-    expected = f"snakemake --snakefile Snakefile --cores 1 reports --config {config}"
+    expected = f"snakemake --cores 1 reports --config {config}"
     first, printed, answer, *_ = capsys.readouterr().out.splitlines()
     assert first == f"{CLAIM}: set {folder / 'old.quick'}, scale quick"
     assert printed == " ".join(ran[0][2:]) == expected

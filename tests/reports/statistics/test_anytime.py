@@ -37,7 +37,7 @@ PROBLEMS = np.array([0, 0, 1, 1, 1, 1])
 
 
 def assert_near(found: Any, expected: Any) -> None:
-    """The same numbers to 1e-12."""
+    """Check that numbers are equal to a relative and absolute error of 1e-12."""
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
 
 
@@ -52,7 +52,7 @@ def missed(values: Any) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def times() -> np.ndarray:
-    """Of each run of the reference to each target."""
+    """Return the times of each run of the reference data to each target."""
     runs = [(np.array(run["evaluations"], float), np.array(run["values"])) for run in COCOPP["runs"]]
     start, least = np.array([100.0]), np.array([min(values.min() for _, values in runs)])
     targets = anytime.target_values(start, least, np.logspace(0, -4, 51)[1:])[0]
@@ -175,7 +175,9 @@ POINTS = np.geomspace(60, 1000, 4)
 
 
 def drawn(random: np.random.Generator, problems: int, seeds: int) -> np.ndarray:
-    """One method's times to 50 targets: a random pace a seed, problems of different hardness, a budget."""
+    """Draw a method's times to 50 targets: each seed has a random speed, problems differ in hardness, and
+    times above the budget are infinite.
+    """
     pace = np.repeat(np.linspace(-1, 1, problems), seeds) + 0.6 * random.normal(size=problems * seeds)
     times = np.exp(np.linspace(3, 9, 50) + pace[None, :, None])
     return np.where(times > 2000, np.inf, times)

@@ -18,7 +18,7 @@ ALPHA = 0.05
 
 
 def finding_of(question: Question, gains: np.ndarray, most: np.ndarray | None = None) -> Finding:
-    """What gains say of the one relation of a claim."""
+    """Return the finding of a claim's only relation, given the gains of pairs."""
     return decide(question, gains, question.refuting_p_value(gains, most), ALPHA, most)
 
 

@@ -18,7 +18,7 @@ SCHEMA = {"submission": pl.String, "workload": pl.String, "study": pl.String, "s
 
 
 def table(times: dict[str, list[float | None]]) -> pl.DataFrame:
-    """One study for each submission and workload."""
+    """Return a table of runs with one study for each submission and workload."""
     return pl.DataFrame(
         [
             (name, workload, "s", value)
@@ -36,7 +36,7 @@ def scores_of(times: pl.DataFrame, **options: object) -> dict[str, float]:
 
 
 def scores_by_loops(times: dict[tuple[str, str], float], variants: dict[str, str]) -> dict[str, float]:
-    """The score of each submission by loops over submissions, workloads and points."""
+    """Return the score of each submission by loops over submissions, workloads and points."""
     submissions = sorted({name for name, _ in times})
     workloads = sorted({workload for _, workload in times})
     best = {w: min(times[s, w] for s in submissions) for w in workloads}

@@ -54,7 +54,7 @@ def test_ranks_that_never_changed_are_not_certain():
     assert high is not None
     half = 2.262 * (12 / 49 / 2 / 10) ** 0.5
     assert mean - low == pytest.approx(half, rel=1e-3)
-    # With two ranks more, 1 and 2: one step is as far as a method that was always the best may be off.
+    # Two more ranks, 1 and 2: a method that was always the best may differ by one rank at most.
     added = np.array([1.0] * 11 + [2.0])
     other = added.mean() - 1 + 2.262 * added.std(ddof=1) / 10**0.5
     assert high - mean == pytest.approx(max(half, other), rel=1e-3)

@@ -43,7 +43,7 @@ def test_medians(shape: str, size: int):
     [(4, 1, 0.0), (4, 1, 1.0), (4, 4, 0.0), (4, 4, 1.0), (4, 4, 3.0), (8, 1, 0.0), (8, 1, 0.5)],
 )
 def test_mean_ranks(methods: int, workloads: int, gap: float):
-    """Of methods with normal noise, each `gap` deviations worse than the one before."""
+    """Methods have normal noise, and each is `gap` standard deviations worse than the method before."""
     random = np.random.default_rng(0)
 
     def ranks_of(*shape: int) -> np.ndarray:
@@ -59,7 +59,9 @@ def test_mean_ranks(methods: int, workloads: int, gap: float):
 
 
 def improvement(treated: np.ndarray, control: np.ndarray) -> tuple[float, float]:
-    """The interval on average over workloads, of values of shape (workloads, seeds), more being better."""
+    """Return the interval on average over workloads, of values of shape (workloads, seeds), more being
+    better.
+    """
     with np.errstate(invalid="ignore"):
         gains = np.where(treated == control, 0.0, treated - control)
     each = [probability_of_improvement(own) for own in gains]

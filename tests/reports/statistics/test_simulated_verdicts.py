@@ -16,7 +16,8 @@ from tests.reports.statistics.simulated import DIFFERENCES, SIZES, Draw, assert_
 from tests.reports.synthetic import compared
 
 MARGIN = 0.05
-DIVERGED = 0.45  # of the control's runs: less than half, so that the median gain stays below 0
+# Share of the control's runs that diverge: less than half, so that the median gain stays below 0.
+DIVERGED = 0.45
 RELATIONS = (1, 10)  # comparisons that a claim rests on
 JUST_FALSE: dict[ClaimRelation, float] = {"better": 0.0, "no_worse": -MARGIN, "same": -MARGIN}
 CLEAR: dict[ClaimRelation, float] = {"better": 100 * MARGIN, "no_worse": 100 * MARGIN, "same": 0.0}
@@ -28,11 +29,16 @@ def diverging(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray
     return np.where(random.random(shape) < DIVERGED, np.inf, -np.abs(random.normal(size=shape)))
 
 
-GAINS: dict[str, Draw] = {**DIFFERENCES, "control diverges": diverging}  # in margins, about their median
+# Gains in units of the margin, around their median.
+GAINS: dict[str, Draw] = {**DIFFERENCES, "control diverges": diverging}
 
 
 def findings_of(question: Question, least: np.ndarray, most: np.ndarray) -> list[Finding]:
-    """The findings of a claim that asks one question often; gains (comparisons, pairs) between bounds."""
+    """Return the findings of all comparisons of a claim, which have the same question.
+
+    Args:
+        least, most: bounds of the gains, (comparisons, pairs).
+    """
     ends = list(zip(least, most, strict=True))
     refuting = holm([question.refuting_p_value(low, high) for low, high in ends])
     return [
@@ -42,7 +48,7 @@ def findings_of(question: Question, least: np.ndarray, most: np.ndarray) -> list
 
 
 def verdict_of(question: Question, least: np.ndarray, most: np.ndarray) -> Verdict:
-    """The verdict on such a claim."""
+    """Return the verdict on a claim, whose gains have these bounds."""
     return combined(findings_of(question, least, most))
 
 
@@ -62,7 +68,14 @@ def stopped(random: np.random.Generator, gains: np.ndarray, share: float) -> tup
 def simulated(
     question: Question, medians: np.ndarray, draw: Draw, spread: float, size: int, trials: int
 ) -> list[Verdict]:
-    """The verdicts on claims whose comparisons have these median gains; gains spread by so many margins."""
+    """Return the verdicts on simulated claims, one per trial.
+
+    Args:
+        medians: true median gain of each comparison of a claim.
+        draw: distribution of gains around the median.
+        spread: scale of the distribution in units of MARGIN.
+        size: number of pairs of a comparison.
+    """
     random = np.random.default_rng(size)
     gains = medians[:, None] + MARGIN * spread * draw(random, (trials, len(medians), size))
     return [verdict_of(question, claim, claim) for claim in gains]

@@ -23,7 +23,7 @@ ops = numpy_ops()
 
 
 def constant_images() -> np.ndarray:
-    """Of example n every pixel is n."""
+    """Return images in which every pixel of example n is n."""
     return np.broadcast_to(np.arange(BATCH, dtype=float)[:, None, None, None], (BATCH, 3, SIDE, SIDE)).copy()
 
 
@@ -36,7 +36,7 @@ def test_the_share_of_each_image_is_that_of_its_label(seed: int, kind: str):
     weights = np.stack([noise["weight"], 1 - noise["weight"]])
     assert weights.min() >= 0
     np.testing.assert_allclose(mixed.mean(axis=(1, 2, 3)), weights[0] * own + weights[1] * other, atol=1e-12)
-    pasted = mixed[0, 0]  # of images 0 and 1: how much of each pixel is the other's
+    pasted = mixed[0, 0]  # images 0 and 1: the share of each pixel that comes from the other image
     if noise["box"].any() or kind == "cutmix":
         assert set(np.unique(pasted)) <= {0.0, 1.0}
         top, bottom, left, right = noise["box"][0]

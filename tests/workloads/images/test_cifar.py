@@ -34,12 +34,12 @@ from tests.workloads.cases import (
     small,
 )
 
-IMAGES = 20  # of a file in these tests
+IMAGES = 20  # number of images in a file of these tests
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The six files with few images, in the folder that the archive unpacks to."""
+    """Yield the six files with few images, in the folder that the archive unpacks to."""
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
     monkeypatch.setattr(cifar, "IMAGES", IMAGES)
     monkeypatch.setattr(photographs, "VALIDATION", 10)
@@ -128,7 +128,7 @@ def test_training_normalizes_by_the_batch_and_evaluation_by_what_ran_before():
     logs = outputs - np.log(np.exp(outputs).sum(-1, keepdims=True))
     assert loss == pytest.approx(-logs[np.arange(len(logs)), batch["labels"]].mean(), rel=1e-12)
     assert evaluated != evaluated_of_moved
-    for name, value in new.items():  # nine tenths of the old are kept
+    for name, value in new.items():  # batch norm keeps nine tenths of the old statistics
         np.testing.assert_allclose(new_of_moved[name] - value, 0.9 * 0.5, rtol=1e-9)
 
 

@@ -17,7 +17,7 @@ from curvebench.benchmarks import peer_networks
 from curvebench.workloads.images import decoding
 from tests.workloads.images.photographs import damaged, encoded, photographs, piece, unusual
 
-# Beside a torch without its accelerator torchvision can be imported once `peer_networks` is.
+# If torch is built for another accelerator, torchvision can be imported only after `peer_networks`.
 assert callable(peer_networks.torchvision_network)
 theirs = importlib.import_module("torchvision.transforms.functional")
 RandomResizedCrop = importlib.import_module("torchvision.transforms").RandomResizedCrop
@@ -76,7 +76,7 @@ def test_crops_of_evaluation_are_torchvisions(height: int, width: int, sizes: tu
     assert np.array_equal(five, ten[:5])
     mirrored = five[[1, 0, 3, 2, 4], :, ::-1]  # theirs are the crops of the mirrored image
     assert np.array_equal(mirrored[:4], ten[5:9])
-    if (resized.width - side) % 2 == 0:  # else their tenth crop is a pixel beside the centre
+    if (resized.width - side) % 2 == 0:  # otherwise their tenth crop is one pixel off the centre
         assert np.array_equal(mirrored[4], ten[9])
     assert np.array_equal(decoding.centre_crop(image, shorter, side), ten[4])
 

@@ -21,7 +21,7 @@ OF_FLAT = [CLASSES[1], CLASSES[0], CLASSES[1]]
 
 @pytest.fixture
 def imagenet(tmp_path: Path) -> Path:
-    """A set as ImageNet-1k's archives unpack: validation images lie in one folder."""
+    """Return a set as ImageNet-1k's archives unpack: validation images lie in one folder."""
     content = encoded(piece(0))
     train = {f"train/{name}/{name}_{number}.JPEG": content for name in CLASSES for number in (18, 7)}
     return write(tmp_path / "imagenet", {**train, **{f"val/{name}.JPEG": content for name in FLAT}})

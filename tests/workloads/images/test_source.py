@@ -24,7 +24,7 @@ def generator(seed: int = 0) -> np.random.Generator:
 
 
 def source(folder: Path, lines: list[IndexedImage], **changes: Any) -> ImageSource:
-    """The training images of a folder."""
+    """Return the training images of a folder."""
     chosen = [line for line in lines if line.split == "train"]
     given: dict[str, Any] = {"classes": CLASSES, "side": SIDE, "shorter": SHORTER, **changes}
     return ImageSource(folder, chosen, **given)
@@ -112,7 +112,7 @@ def test_an_index_with_too_much_damage_is_refused_before_anything_is_fetched(tmp
 
 @pytest.fixture
 def indexed(tmp_path: Path) -> Path:
-    """A folder with an index, and an image that is damaged."""
+    """Return a folder with an index, and an image that is damaged."""
     folder = write(write_set(tmp_path / "set", classes=3), {"train/n00/cut.JPEG": damaged()["cut"]})
     index_file(folder).write_text(index_text(index_of(folder)))
     return folder

@@ -71,7 +71,9 @@ WORKLOADS = (
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An indexed folder where workloads look for it, with a damaged image; one a class is lost since."""
+    """Return an indexed folder, where workloads look for it, with a damaged image; one image of each class
+    was removed after indexing.
+    """
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
     made = write(write_set(tmp_path / "two", classes=3), {"val/n00/cut.JPEG": damaged()["cut"]})
     index_file(made).write_text(index_text(index_of(made)))
@@ -82,7 +84,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def spec(tmp_path: Path) -> WorkloadSpec:
-    """The workload in a file."""
+    """Return a workload that a file of a user defines."""
     path = tmp_path / "two_classes.py"
     path.write_text(WORKLOAD)
     return WorkloadSpec("two_classes", find_workload(str(path)).complete({}), str(path))

@@ -1,4 +1,4 @@
-"""The hierarchical vision transformer: sizes, roles, order of tokens, and timm's beside it."""
+"""The hierarchical vision transformer: sizes, roles, order of tokens, comparison with timm."""
 
 from __future__ import annotations
 

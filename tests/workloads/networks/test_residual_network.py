@@ -1,4 +1,4 @@
-"""The residual network: sizes, roles, initial law, torchvision beside it."""
+"""The residual network: sizes, roles, initial distribution, comparison with torchvision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The vision transformer: sizes, patches, positions, roles, data, and timm's beside it."""
+"""The vision transformer: sizes, patches, positions, roles, data, comparison with timm."""
 
 from __future__ import annotations
 

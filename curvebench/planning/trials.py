@@ -1,0 +1,533 @@
+"""Trials of methods: three steps of each method of a study on each of its problems, before anything is run.
+
+A trial finds a method that fails, takes no step, or ignores one of its arguments. Its lanes are runs with
+different settings of the hyperparameters. They advance together, as in a job, if the workload and the
+optimizer allow it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from curvebench.arrays.numpy_ops import numpy_ops
+from curvebench.backends.engine import engine
+from curvebench.engine.bundle import Bundle
+from curvebench.engine.evaluation import evaluator
+from curvebench.engine.first_evaluation import line_of_user
+from curvebench.engine.inputs import segment_inputs
+from curvebench.engine.loading import load
+from curvebench.engine.memory import runs_singly
+from curvebench.engine.programs import Programs, segment_of
+from curvebench.interop.foreign import CLOSURE, GROUPS, VALUE, defaults_of, is_foreign
+from curvebench.interop.models import global_seed
+from curvebench.optimizers.options import OptionError
+from curvebench.optimizers.rule import Rule
+from curvebench.planning.studies.study import Study
+from curvebench.registry import RULES, WORKLOADS, find_workload, origin, rule_of
+from curvebench.seeding import WorkloadRandom
+from curvebench.spec.errors import InputError
+from curvebench.spec.method import OptimizerSpec, WorkloadSpec
+from curvebench.spec.values import Precision
+from curvebench.steps.layout import by_name
+from curvebench.steps.torch_rule import TorchRule
+from curvebench.workloads.arguments import Arrays
+from curvebench.workloads.workload import Metric, Problem, Role, Workload, examples_in, loss_of
+
+STEPS = 3
+EXAMPLES = 8  # largest number of examples in a minibatch of a trial
+# Workloads with more parameters are not evaluated before a run, because that would take minutes.
+MAX_EVALUATED_PARAMETERS = 10_000_000
+# Distances are taken from this number, which is no usual initial value, so that no gradient is 0.
+CENTRE = 1.5
+MAX_CHARACTERS = 400  # length from which the message of another library is truncated
+# Explanations of errors of other libraries, by a part of the error's type or message
+EXPLANATIONS = {
+    "TracerArrayConversionError": "calls NumPy on an array of a step, which JAX cannot compile; use the "
+    "array functions `ops` that a rule receives, or jax.numpy in an optimizer of Optax",
+    "must have equal types": "changes the shape or type of its state; update must return (param, state) "
+    "with a state like that of init",
+}
+FALLING = 0.5 ** np.arange(STEPS)  # a schedule: factors of the learning rate at the steps
+BASE = ""  # name of the lane to which the other lanes of a trial are compared
+
+
+@dataclass
+class Findings:
+    """Findings of the trials of a method: messages, each with the names of the problems that it concerns.
+
+    Args:
+        tried: names of all problems.
+        errors: mistakes of the method with which a run makes no sense.
+        cautions: choices with which a run makes sense, but is likely to disappoint.
+        workload_errors: mistakes of workloads, each with the name of the workload.
+    """
+
+    tried: list[str] = field(default_factory=list)
+    errors: dict[str, list[str]] = field(default_factory=dict)
+    cautions: dict[str, list[str]] = field(default_factory=dict)
+    workload_errors: list[str] = field(default_factory=list)
+
+
+class WorkloadError(InputError):
+    """Raised for a mistake in a workload, which every method would have."""
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Parameters of a trial by name, without axes of lanes, before the steps and, by lane, after them."""
+
+    start: Mapping[str, np.ndarray]
+    ends: Mapping[str, Mapping[str, np.ndarray]]
+
+    @property
+    def unchanged(self) -> set[str]:
+        """Names of the parameters that have kept their values in all lanes."""
+        return {
+            name
+            for name, value in self.start.items()
+            if all(_equal(value, end[name]) for end in self.ends.values())
+        }
+
+    def same(self, lane: str, other: Steps) -> bool:
+        """Return whether a lane ends at the point at which the lane BASE of a trial ends, bit for bit."""
+        return all(_equal(self.ends[lane][name], other.ends[BASE][name]) for name in self.start)
+
+
+def _equal(one: np.ndarray, other: np.ndarray) -> bool:
+    return np.array_equal(one, other, equal_nan=True)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A method on a problem, which takes a few steps.
+
+    Args:
+        problem_name: name of the problem in messages.
+        locator: name of the optimizer in messages.
+        rule: the optimizer with its options.
+        workload, settings, problem: the workload, its settings, and its problem of one seed.
+        precision, backend: how the steps are computed.
+        lanes: values of all hyperparameters by name, for each lane. The first is BASE; every other lane has
+            the name of the hyperparameter in which it differs.
+        has_own_loss: whether the loss is that of the workload in the study.
+        evaluates: whether to evaluate the metrics after the steps, on all examples of the trial.
+        separately: whether lanes are computed one after another although they could advance together.
+    """
+
+    problem_name: str
+    locator: str
+    rule: Rule
+    workload: Workload
+    settings: Mapping[str, Any]
+    problem: Problem
+    precision: Precision
+    backend: str
+    lanes: Mapping[str, Mapping[str, float]]
+    has_own_loss: bool = True
+    evaluates: bool = False
+    separately: bool = False
+
+    def at_distance(self, roles: Mapping[str, Role], parameters: Mapping[str, np.ndarray]) -> Trial:
+        """Return the trial of the method on the squared distance of some parameters from CENTRE."""
+        return replace(
+            self,
+            workload=workload_of(_squared_distance, roles, self.precision),
+            settings={},
+            problem=Problem(dict(parameters), {"train": {"centre": np.full((1, 1), CENTRE)}}),
+            has_own_loss=False,
+            evaluates=False,
+        )
+
+    def simpler(self) -> Trial:
+        """Return the trial of the method on the squared distance of the same parameters."""
+        return self.at_distance(self.workload.roles(self.settings), self.problem.parameters)
+
+    def of_matrix(self) -> Trial:
+        """Return the trial of the method on a single matrix."""
+        return self.at_distance({"matrix": Role("weight")}, {"matrix": np.arange(6.0).reshape(3, 2) / 8})
+
+    @property
+    def bundle(self) -> Bundle:
+        """All lanes of the trial."""
+        size, train = self.settings.get("batch_size"), self.problem.splits["train"]
+        examples = None if size is None else min(size, EXAMPLES, examples_in(train))
+        splits = {
+            name: {key: array[: STEPS * EXAMPLES] for key, array in split.items()}
+            if examples and isinstance(split, Mapping)
+            else split
+            for name, split in self.problem.splits.items()
+        }
+        orders = None
+        if examples is not None:
+            indices = np.arange(STEPS * examples).reshape(STEPS, 1, examples)
+            orders = indices % examples_in(splits["train"])
+        return Bundle(
+            workload=self.workload,
+            rule=self.rule,
+            problems=[replace(self.problem, splits=splits)],
+            orders=orders,
+            hyperparameters={
+                name: np.array([lane[name] for lane in self.lanes.values()]) for name in self.lanes[BASE]
+            },
+            schedule=np.ones(STEPS),
+            settings=self.settings,
+            randoms=[WorkloadRandom(self.workload.name, 0)],
+        )
+
+    def steps(self, schedule: np.ndarray | None = None) -> Steps:
+        """Take the steps.
+
+        Args:
+            schedule: factors of the learning rate; None for a constant rate.
+
+        Raises:
+            Exception: any exception that the method or the workload raises.
+            InputError: if the lane BASE is not finite.
+        """
+        bundle, backend = self.bundle, engine(self.backend, self.precision)
+        bundle = bundle if schedule is None else replace(bundle, schedule=schedule)
+        parts = [slice(0, len(self.lanes))]
+        if self.separately or runs_singly(bundle):
+            parts = [slice(number, number + 1) for number in range(len(self.lanes))]
+        programs, starts, ends, diverged_at = Programs(), list[Any](), list[Any](), list[Any]()
+        with _restored_generators(self.backend), backend.context():
+            for part in parts:
+                subset = bundle.subset(slice(0, 1), part)
+                loaded = load(subset, backend, programs=programs)
+                inputs = segment_inputs(subset, backend, 0, STEPS)
+                starts += [*np.array(backend.ops.to_numpy(loaded.carry.coordinates))[0]]
+                carry = segment_of(backend, loaded, inputs, programs)(loaded.carry, loaded.constants, inputs)
+                ends += [*np.array(backend.ops.to_numpy(carry.coordinates))[0]]
+                diverged_at += [*np.array(backend.ops.to_numpy(carry.diverged_at))[0]]
+                if self.evaluates:
+                    evaluator(subset, backend, loaded, programs)(carry, loaded.constants)
+        if diverged_at[0] == 1:
+            raise WorkloadError("its loss is not finite at the initial parameters")
+        if diverged_at[0] or not np.isfinite(ends[0]).all():
+            count, values = int(diverged_at[0] or STEPS + 1) - 1, self.lanes[BASE].items()
+            after = "a step" if count == 1 else f"{count} steps"
+            numbers = ", ".join(f"{name} = {value:g}" for name, value in values)
+            raise InputError(f"is not finite after {after} at {numbers}")
+        shapes = bundle.layout.parameters
+        named = [by_name(numpy_ops(), shapes, flat) for flat in (starts[0], *ends)]
+        return Steps(named[0], dict(zip(self.lanes, named[1:], strict=True)))
+
+    @property
+    def succeeds(self) -> bool:
+        """Whether the steps can be taken, and change a parameter."""
+        try:
+            steps = self.steps()
+        except Exception:  # the code of a user may raise any exception
+            return False
+        return len(steps.unchanged) < len(steps.start)
+
+    def checked(self) -> tuple[Steps, set[str]]:
+        """Take the steps, and find out why, if that fails.
+
+        Returns:
+            The steps; and the names of the parameters that the method does not change.
+
+        Raises:
+            WorkloadError: for a mistake of the workload.
+            InputError: for a mistake of the method, in one line.
+        """
+        try:
+            steps = self.steps()
+            unchanged = steps.unchanged
+            if unchanged and self.has_own_loss:  # a gradient of the own loss may be 0
+                unchanged &= self.simpler().steps().unchanged
+            if len(unchanged) == len(steps.start):
+                place = "; change parameters in place, as param.add_ does" if self.backend == "torch" else ""
+                raise InputError(f"takes no step: all parameters are unchanged after {STEPS} steps{place}")
+        except WorkloadError:
+            raise
+        except Exception as error:  # the code of a user may raise any exception
+            raise self._explained(error) from error
+        return steps, unchanged
+
+    def _explained(self, error: Exception) -> InputError:
+        """Return the error of a trial in one line, with its reason as far as further trials can find it."""
+        chain = [error]
+        while cause := chain[-1].__cause__ or chain[-1].__context__:
+            chain.append(cause)  # type: ignore[arg-type]  # its causes are exceptions too
+        line = next(filter(None, map(line_of_user, chain)), "")
+        at, text = f" ({line})" if line else "", str(error).removeprefix(f"{self.locator}: ")
+        if not isinstance(error, InputError | OptionError):
+            text = f"a step fails ({type(error).__name__}: {error}){at}"
+        names = " ".join(f"{type(cause).__name__}: {cause}" for cause in chain)
+        text = next((f"{EXPLANATIONS[part]}{at}" for part in EXPLANATIONS if part in names), text)
+        file = Path(line.rpartition(":")[0]).name or "no file"
+        in_optimizer = isinstance(error, InputError | OptionError) or file in self.locator
+        if self.has_own_loss and not in_optimizer and self.simpler().succeeds:
+            if replace(self, separately=True).succeeds:
+                text = f"cannot be computed for several runs at once: give it mapped=False ({error}){at}"
+            return WorkloadError(_shortened(text))
+        if all(value.ndim < 2 for value in self.problem.parameters.values()) and self.of_matrix().succeeds:
+            text = f"is an optimizer for matrices, and no parameter is a matrix ({text})"
+        return InputError(_shortened(f"{self.locator}: {text}"))
+
+    @property
+    def updaters(self) -> set[str]:
+        """Names of the rules or of the classes of PyTorch that update the parameters."""
+        if not isinstance(self.rule, TorchRule):
+            return {group.rule.name for group in self.bundle.update.groups}
+        import torch
+
+        leaves = {name: torch.tensor(value) for name, value in self.problem.parameters.items()}
+        optimizers = self.rule.make(leaves, self.workload.roles(self.settings), self.lanes[BASE])
+        return {type(optimizer).__name__ for optimizer in optimizers}
+
+    @property
+    def replacements(self) -> set[str]:
+        """The updaters, if they replace the method on all parameters, because it updates only matrices."""
+        if self.rule.part is None and not isinstance(self.rule, TorchRule):
+            return set()
+        updaters = self.updaters
+        return updaters if updaters.isdisjoint(self.of_matrix().updaters) else set()
+
+
+def _shortened(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= MAX_CHARACTERS else f"{line[:MAX_CHARACTERS]}..."
+
+
+class Trials:
+    """Trials of the methods of studies. Problems are drawn only once."""
+
+    def __init__(self) -> None:
+        self.problems: dict[str, Problem] = {}
+        self.unmapped: set[str] = set()  # workloads whose runs turned out not to be computable together
+
+    def findings(self, study: Study, optimizer: OptimizerSpec) -> Findings:
+        """Try an optimizer on all workloads of its study.
+
+        Optimizers of this project on workloads of this project are not tried, because its tests cover them.
+        Own loss and data of a problem are used if the optimizer or the workload is defined in a file or in a
+        package other than PyTorch and Optax. Otherwise, and if the workload has many parameters or lacks its
+        data, the loss is the squared distance of all parameters from a number. Bases are left out.
+        """
+        findings, effects = Findings(), dict[str, bool]()
+        for trial in self.trials(study, optimizer):
+            caution = partial(_add, findings.cautions, trial)
+            findings.tried = list(dict.fromkeys([*findings.tried, trial.problem_name]))
+            try:
+                steps, unchanged = trial.checked()
+                self._compare(study, optimizer, trial, steps, effects)
+            except WorkloadError as error:
+                findings.workload_errors.append(f"workload {trial.problem_name}: {error}")
+                if not trial.separately:
+                    self.unmapped.add(trial.problem_name)
+            except InputError as error:
+                _add(findings.errors, trial, str(error))
+            else:
+                if unchanged:
+                    caution(f"leaves {', '.join(sorted(unchanged))} unchanged in {STEPS} steps")
+                if names := trial.replacements:
+                    caution(f"finds no matrix to update, and leaves all parameters to {' and '.join(names)}")
+        if not findings.errors:
+            idle = [name for name, has_effect in effects.items() if not has_effect]
+            findings.cautions |= {f"{name} changes nothing in {STEPS} steps": findings.tried for name in idle}
+        return findings
+
+    def _compare(
+        self, study: Study, optimizer: OptimizerSpec, trial: Trial, steps: Steps, effects: dict[str, bool]
+    ) -> None:
+        """Record which arguments of an optimizer have an effect on the steps of a trial.
+
+        Args:
+            study, optimizer: the optimizer of a study.
+            trial, steps: a trial of the optimizer.
+            effects: whether an argument has had an effect in a trial so far, by name.
+
+        Raises:
+            InputError: if an optimizer of PyTorch does not follow the schedule of the study.
+        """
+        for name in trial.lanes:
+            if name != BASE:
+                effects[name] = effects.get(name, False) or not steps.same(name, steps)
+        for name, changed in _changed_arguments(trial.rule, optimizer):
+            if not effects.get(name, False):
+                try:
+                    effects[name] = not replace(trial, rule=changed).steps().same(BASE, steps)
+                except Exception:  # without the argument, the optimizer fails
+                    effects[name] = True
+        schedule = study.file.schedule
+        falls = schedule.name != "constant" or schedule.warmup or schedule.warmup_epochs or schedule.cooldown
+        if falls and isinstance(trial.rule, TorchRule) and trial.steps(FALLING).same(BASE, steps):
+            raise InputError(
+                f"{trial.locator}: does not follow the schedule, because its steps do not read lr from "
+                "param_groups; read it there in each step, and do not assign other groups to param_groups"
+            )
+
+    def trials(self, study: Study, optimizer: OptimizerSpec) -> Iterator[Trial]:
+        """Yield the trials of an optimizer, the workloads with the fewest parameters first.
+
+        A workload may occur with several settings. If its parameters have the same kinds (such as weight or
+        bias) and the same numbers of axes in all of them, only the smallest are used, because optimizers
+        refuse kinds of parameters, not sizes. If the loss is the squared distance, this also applies to
+        different workloads.
+        """
+        method = origin(RULES, optimizer.locator)
+        rule = rule_of(optimizer, study.file.schedule.name)
+        lanes = _lanes(rule, optimizer, study)
+        backends = [rule.backend] if rule.backend else _backends(study)
+        tested = set()
+        uses = [(study.scales[scale], spec) for scale, specs in study.workloads.items() for spec in specs]
+        for scale, spec in sorted(uses, key=lambda use: size_of(use[1])):
+            workload = find_workload(spec.locator).at(spec.settings).evaluated_on(scale.evaluated_splits)
+            is_own = bool(origin(WORKLOADS, spec.locator).modules)
+            if is_own and method.modules:
+                continue
+            shapes, roles = workload.shapes_at(spec.settings), workload.roles(spec.settings)
+            kinds = frozenset((role.kind, len(shapes[name])) for name, role in roles.items())
+            has_own_loss = (
+                (bool(method.files) or not is_own)
+                and size_of(spec) <= MAX_EVALUATED_PARAMETERS
+                and workload.missing(spec.settings) is None
+            )
+            key = (has_own_loss and spec.locator, kinds)
+            if key in tested:
+                continue
+            tested.add(key)
+            if has_own_loss:
+                problem = self._problem(spec)
+            else:
+                problem = Problem(workload.sample_parameters(spec.settings, np.random.default_rng(0)), {})
+            in_memory = all(isinstance(split, Mapping) for split in problem.splits.values())
+            for backend in (name for name in backends if workload.backend in (None, name)):
+                trial = Trial(
+                    problem_name=spec.name,
+                    locator=optimizer.locator,
+                    rule=rule,
+                    workload=workload,
+                    settings=spec.settings,
+                    problem=problem,
+                    precision=study.file.precision or workload.dtype,
+                    backend=backend,
+                    lanes=lanes,
+                    evaluates=in_memory and not is_own,
+                    separately=spec.name in self.unmapped,
+                )
+                yield trial if has_own_loss else trial.simpler()
+
+    def _problem(self, spec: WorkloadSpec) -> Problem:
+        """Draw the problem of a workload with the seed 0, or return it if it was drawn before."""
+        if (key := repr(spec)) not in self.problems:
+            workload = find_workload(spec.locator)
+            random = WorkloadRandom(workload.streams or workload.name, 0)
+            self.problems[key] = workload.problem(spec.settings, random)
+        return self.problems[key]
+
+
+def _add(messages: dict[str, list[str]], trial: Trial, message: str) -> None:
+    """Add the problem of a trial to those that a message concerns."""
+    names = messages.setdefault(message, [])
+    if trial.problem_name not in names:
+        names.append(trial.problem_name)
+
+
+def _backends(study: Study) -> list[str]:
+    """Return the backends of all scales of a study."""
+    return list(dict.fromkeys(name for scale in study.scales for name in study.backends_at(scale)))
+
+
+def _lanes(rule: Rule, optimizer: OptimizerSpec, study: Study) -> dict[str, dict[str, float]]:
+    """Return the hyperparameters of the lanes of a trial, by the names of the lanes (`Trial`).
+
+    In the lane BASE, tuned hyperparameters such as the learning rate have the lowest values that tuning may
+    try. Another lane has a higher value of one of them, or the default of a hyperparameter that the study
+    fixes to another value.
+    """
+    bounds = study.file.tuning.for_optimizer(optimizer).bounds
+    lowest = {name: low for name, (low, _) in bounds.items()}
+    changed = {
+        name: math.sqrt(low * high) if low > 0 else high for name, (low, high) in bounds.items() if low < high
+    }
+    for name, value in optimizer.hyperparameters.items():
+        if (default := rule.hyperparameters[name].default) not in (None, value):
+            changed[name] = default
+    base = rule.complete({**optimizer.hyperparameters, **lowest})
+    return {BASE: base, **{name: {**base, name: value} for name, value in changed.items()}}
+
+
+def _changed_arguments(rule: Rule, optimizer: OptimizerSpec) -> Iterator[tuple[str, Rule]]:
+    """Yield the names of arguments and options that differ from their defaults, with the rule at the default.
+
+    Those of optimizers of this project are left out.
+
+    Args:
+        rule: the rule with the options of the study.
+        optimizer: the optimizer in the study.
+    """
+    if origin(RULES, optimizer.locator).modules:
+        return
+    if not is_foreign(optimizer.locator):
+        for name, option in rule.options.items():
+            if rule.chosen[name] != option.default:
+                yield name, rule.choose({**rule.chosen, name: option.default})
+        return
+    arguments, defaults = rule.chosen["arguments"], defaults_of(optimizer.locator)
+    for name, value in arguments.items():
+        default = defaults.get(name)
+        is_default = value == (list(default) if isinstance(default, tuple) else default)
+        if name not in (GROUPS, CLOSURE, VALUE) and not is_default:
+            others = {key: other for key, other in arguments.items() if key != name}
+            yield name, rule.choose({**rule.chosen, "arguments": others})
+
+
+def size_of(spec: WorkloadSpec) -> int:
+    """Return the number of parameters of a workload."""
+    return sum(map(math.prod, find_workload(spec.locator).shapes_at(spec.settings).values()))
+
+
+@contextmanager
+def _restored_generators(backend: str) -> Iterator[None]:
+    """Return a context with fixed global random generators, which restores them at its end."""
+    with global_seed(0):
+        if backend != "torch":
+            yield
+            return
+        import torch
+
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(0)
+            yield
+
+
+def workload_of(
+    objective: Callable[[Any, Arrays, Arrays], Any], roles: Mapping[str, Role], precision: Precision
+) -> Workload:
+    """Return a workload that consists of an objective. It draws no problems, which the caller must provide.
+
+    Args:
+        objective: function `objective(ops, params, batch) -> scalar`. It is the loss, and also the metric
+            `train_loss`.
+        roles: the roles of the parameters, by name.
+        precision: precision policy.
+    """
+    return Workload(
+        name="trial",
+        description="first steps of an optimizer",
+        source="curvebench",
+        metrics={"train_loss": Metric("the objective", "minimize")},
+        settings={},
+        dtype=precision,
+        shared_data=True,
+        roles=lambda settings: dict(roles),
+        problem=lambda settings, random: Problem({}, {}),
+        sample_parameters=lambda settings, generator: {},
+        loss=loss_of(objective),
+        evaluate=lambda ops, params, state, split: {"loss": objective(ops, params, split)},
+    )
+
+
+def _squared_distance(ops: Any, params: Arrays, batch: Arrays) -> Any:
+    return sum(ops.sum(ops.square(param - ops.sum(batch["centre"]))) for param in params.values()) / 2
