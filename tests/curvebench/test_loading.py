@@ -162,7 +162,7 @@ def test_results_of_older_definitions_are_listed_and_removed(
     def cleaned(*options: str) -> list[Path]:
         assert main(["clean", *options]) == 0
         *folders, total = capsys.readouterr().out.splitlines()
-        assert ("removed" if "--remove" in options else "in all") in total
+        assert ("removed" if "--remove" in options else "--remove removes") in total
         return [edited / folder.split()[-1] for folder in folders]
 
     kept = [curvebench.load(f"tiny.{scale}").folder.absolute() for scale in ("quick", "paper")]
