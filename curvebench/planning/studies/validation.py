@@ -124,8 +124,10 @@ class _Reader:
             locator = canonical(entry.name, self.path.parent)
             with self.problems.caught("workloads: "):
                 workload = find_workload(locator)
-                workload = workload.at(workload.complete(entry.options))
-                pairs.append((entry.label or workload.name, StudyWorkload(entry, locator, workload)))
+                name = entry.label or workload.name
+                with self.problems.caught(f"workloads.{name}: "):
+                    workload = workload.at(workload.complete(entry.options))
+                    pairs.append((name, StudyWorkload(entry, locator, workload)))
         names = [name for name, _ in pairs]
         self.problems.once("workloads", names, "two workloads are called {!r}; give each its own `label:`")
         return dict(pairs)
