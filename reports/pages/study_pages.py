@@ -56,8 +56,9 @@ def study_page(
         parts.append({"workload": workload, "backends": with_content})
     needs_map = board and not study.claims and len(answers) > 1
     heat = heat_map(answers, board).leading if needs_map else None
-    one_model = len(study.workloads) == 1 and not study.claims and not study.repeated and answers
-    model = comparison_of(study, tables) if one_model else None
+    other_questions = study.claims or study.repeated or study.joined
+    is_of_one_model = len(study.workloads) == 1 and answers and not other_questions
+    model = comparison_of(study, tables) if is_of_one_model else None
     joined = [method for joining_study in study.joining for method in joining_study.methods]
     ranked = model.methods if model else board.rows if board else ()
     return {

@@ -83,7 +83,7 @@ def test_steps_to_a_target_are_a_criterion(steps: Any, losses: tuple[float, ...]
         for (rate, of_seeds), loss in zip(steps.items(), losses, strict=True)
         for seed, reached in enumerate(of_seeds)
     ]
-    criteria = {"choose": "median steps_to_target train_loss", "tie_break": "median final train_loss"}
+    criteria: Any = {"choose": "median steps_to_target train_loss", "tie_break": "median final train_loss"}
     assert of(*runs, **criteria).chosen == (chosen,)
     (outcome,) = tuning.tuning_outcomes(rows("runs", *runs), judge(**criteria)).values()
     assert outcome.chosen == (chosen,)

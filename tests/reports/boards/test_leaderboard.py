@@ -206,7 +206,7 @@ def test_the_floor_is_of_the_headline_alone(study: StudyPlan, tables: Tables):
     runs = problems_of(study, tables)[0].final
     held = replace(study, compare=study.compare.model_copy(update={"floor": 1e9}))
     assert study_values(held, runs)["value"].min() == 1e9
-    # A claim's comparison, which has a floor of its own.
+    # A claim names its metric, and has a floor of its own: the floor of the headline does not apply.
     named = study_values(held, runs, held.metric, held.which)
     assert named.equals(study_values(study, runs))
 
