@@ -310,9 +310,8 @@ class Trials:
         """Try an optimizer on all workloads of its study.
 
         Optimizers of this project on workloads of this project are not tried, because its tests cover them.
-        Own loss and data of a problem are used if the optimizer or the workload is defined in a file or in a
-        package other than PyTorch and Optax. Otherwise, and if the workload has many parameters or lacks its
-        data, the loss is the squared distance of all parameters from a number. Bases are left out.
+        If a workload has many parameters or lacks its data, the squared distance of its parameters from a
+        number replaces its loss. Bases are left out.
         """
         findings, effects = Findings(), dict[str, bool]()
         for trial in self.trials(study, optimizer):
@@ -388,11 +387,8 @@ class Trials:
                 continue
             shapes, roles = workload.shapes_at(spec.settings), workload.roles(spec.settings)
             kinds = frozenset((role.kind, len(shapes[name])) for name, role in roles.items())
-            has_own_loss = (
-                (bool(method.files) or not is_own)
-                and size_of(spec) <= MAX_EVALUATED_PARAMETERS
-                and workload.missing(spec.settings) is None
-            )
+            is_small = size_of(spec) <= MAX_EVALUATED_PARAMETERS
+            has_own_loss = is_small and workload.missing(spec.settings) is None
             key = (has_own_loss and spec.locator, kinds)
             if key in tested:
                 continue
