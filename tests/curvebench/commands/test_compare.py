@@ -67,7 +67,7 @@ def test_the_study_of_a_comparison_is_valid_and_fair(file: Path, tmp_path: Path)
 def test_optimizers_of_users_and_other_libraries_are_entries(file: Path, tmp_path: Path):
     (tmp_path / "lion.py").write_text(user_file("lion.py"))
     plan = graph_plan(
-        file, "nadam", "torch:torch.optim.NAdam", f"{tmp_path}/lion.py:Lion", schedule="constant"
+        file, "nadam", "torch:torch.optim.NAdam", f"{tmp_path}/lion.py:lion", schedule="constant"
     )
     study = read_study(plan.write(tmp_path / "results")).at("standard")
     assert [spec.label for spec in study.optimizers] == ["nadam", "torch-nadam", "lion"]
@@ -177,7 +177,7 @@ def test_a_budget_for_less_than_two_methods_is_refused(file: Path, tmp_path: Pat
     ],
 )
 def test_stored_data_keep_their_form(data: Any, expected: Any, tmp_path: Path):
-    class Items(torch.utils.data.Dataset[Any]):  # a data set without arrays of all examples
+    class Items:  # a data set without arrays of all examples
         def __len__(self) -> int:
             return len(data)
 
