@@ -20,16 +20,17 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cache, cached_property
 from importlib import import_module
-from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, cast
 
 import numpy as np
 
-from curvebench.interop.files import FILE, error_at, load_file
+from curvebench.interop.files import FILE, error_at, imported_names, load_file, with_neighbours
+from curvebench.interop.foreign import distributions_of
 from curvebench.spec.errors import InputError, unknown
 from curvebench.spec.method import MODELS
 from curvebench.spec.values import whole
+from curvebench.steps.examples import gathered
 from curvebench.steps.layout import KINDS, roles_of
 from curvebench.workloads.arguments import Array, Arrays, Ops, Random, Settings
 from curvebench.workloads.workload import (
@@ -50,6 +51,7 @@ EVALUATED_AT_ONCE = 1_000  # number of examples of an evaluation call, if a stud
 # Bytes of a split from which its examples are read when they are needed, instead of all at once.
 MAX_RESIDENT_BYTES = 1 << 30
 COMPARED_EXAMPLES = 4  # number of examples that are fetched twice, to see whether the data change
+TRIAL_EXAMPLES = 4  # number of examples in the trial of a loss
 SEEDS = "seeds"  # name of the seeds in the noise of a step
 ONLY = "only"  # name of a single array in a file of arrays
 STORED_DATA = (
@@ -64,8 +66,12 @@ def is_model(name: str) -> bool:
 
 
 def packages(locator: str) -> tuple[str, ...]:
-    """Return the distributions of other libraries whose versions decide the results of a model."""
-    return tuple(sorted(packages_distributions().get(MODELS[location(locator).library], ())))
+    """Return the distributions whose versions decide the results of a model: its library, and the packages
+    that its file and the modules of its folder import, such as Flax.
+    """
+    at = location(locator)
+    imported = (name for file in with_neighbours(Path(at.path)) for name in imported_names(file, ""))
+    return distributions_of({MODELS[at.library], *(name.split(".")[0] for name in imported)} - {"curvebench"})
 
 
 class ModelLocation(NamedTuple):
@@ -305,6 +311,12 @@ class UserModel:
         texts = {split: self.settings[split] for split in SPLITS if self.settings[split]}
         return {split: _examples(self.file.locator, text, split) for split, text in texts.items()}
 
+    @property
+    def trial(self) -> dict[str, np.ndarray]:
+        """A few training examples, with which the model is tried."""
+        split = self.examples["train"].split
+        return gathered(split, np.arange(min(TRIAL_EXAMPLES, examples_in(split))), threads=1)
+
     def initial(self, seed: int) -> Initial:
         """Return the model whose initial parameters are drawn with a seed."""
         with attributed(self.name or "init", self.file.path):
@@ -365,12 +377,18 @@ def _defaults(function: Callable[..., Any], given: Collection[str]) -> dict[str,
     The default of an argument without one, or whose default is no plain value, is None; such an argument is
     passed only if a study gives it.
     """
+    items = parameters_of(function).items()
+    return {name: _plain_or_none(item.default) for name, item in items if name not in given}
+
+
+def parameters_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """Return the arguments of a class or function by name."""
     is_class = isinstance(function, type)
     # A metaclass may hide the arguments in the signature of the class.
-    parameters = [*inspect.signature(function.__init__ if is_class else function).parameters.values()]
+    called = inspect.getattr_static(function, "__init__") if is_class else function
+    parameters = [*inspect.signature(called).parameters.values()][is_class:]
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    items = [item for item in parameters[is_class:] if item.kind not in variadic and item.name not in given]
-    return {item.name: _plain_or_none(item.default) for item in items}
+    return {item.name: item for item in parameters if item.kind not in variadic}
 
 
 def _plain_or_none(value: Any) -> Any:
