@@ -245,7 +245,7 @@ class LoadedResults:
             runs = runs if name is None else runs.filter(pl.col(column) == name)
         scales = runs.group_by("study").agg(pl.col("scale").unique().sort())
         for study, several in scales.filter(pl.col("scale").list.len() > 1).iter_rows():
-            raise InputError(f"{self.name}: {study} has runs at scales {', '.join(several)}; load one of them")
+            raise InputError(f"{self.name}: {study} has runs at scales {', '.join(several)}; load one")
         metrics = runs["final_metrics"].explode().struct.field("name").drop_nulls().unique().sort()
         if metric not in metrics:
             raise InputError(unknown(self.name, "metric", metric, metrics.to_list()))
