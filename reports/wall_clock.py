@@ -122,6 +122,12 @@ def paces(problem: StudyProblem) -> pl.DataFrame:
     return (from_jobs if by_jobs else timed).with_columns(timed=pl.lit(not by_jobs))
 
 
+def timed_final(problem: StudyProblem) -> pl.DataFrame:
+    """Return the final runs of a problem with the column `each`: seconds of a step, null if not known."""
+    each = paces(problem).select("method", "each")
+    return problem.final.join(each, on="method", how="left", maintain_order="left")
+
+
 # --- a step, as it was timed ---------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from math import comb
+from math import comb, isfinite
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -140,11 +140,11 @@ def _between(ordered: np.ndarray, outer: int, inner: int, weight: float) -> floa
             returned.
         weight: fraction of the way from the outer to the inner value, from 0 to 1.
     """
-    if weight == 0 or not np.isfinite(ordered[[outer, inner]]).all():
-        return float(ordered[outer])
-    ends = ordered[[outer, inner]]
-    between = (1 - weight) * ends[0] + weight * ends[1]
-    return float(np.clip(between, ends.min(), ends.max()))  # by rounding, `between` may exceed an end
+    first = float(ordered[outer])
+    if weight == 0 or not (isfinite(first) and isfinite(second := float(ordered[inner]))):
+        return first
+    between = (1 - weight) * first + weight * second
+    return sorted((first, between, second))[1]  # by rounding, `between` may exceed an end
 
 
 def _middle(ordered: np.ndarray) -> float:

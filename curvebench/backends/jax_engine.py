@@ -100,7 +100,7 @@ class JaxEngine(Engine):
             return (carry, jax.tree.map(jnp.add, carry_and_sum[1], summand)), None
 
         # Unroll the loop on a CPU if there is a convolution, which would be slow inside a compiled loop.
-        if self.device == "cpu" and _has_convolution(jax.make_jaxpr(add)(start, first).jaxpr):
+        if self.device == "cpu" and has_convolution(jax.make_jaxpr(add)(start, first).jaxpr):
             total = start
             for number in range(len(jax.tree.leaves(parts)[0])):
                 index = number + _zero_after(total[1])
@@ -192,7 +192,7 @@ class _Loop:
 
             arguments = loaded.carry, loaded.constants, inputs, np.int32(0)
             traced = jax.jit(steps, donate_argnums=0).trace(*arguments, np.int32(1))
-            if device == "cpu" and _has_convolution(traced.jaxpr.jaxpr):
+            if device == "cpu" and has_convolution(traced.jaxpr.jaxpr):
                 return jax.jit(step, donate_argnums=0).lower(*arguments).compile(options), False
             return traced.lower().compile(options), True
 
@@ -239,11 +239,11 @@ def _zero_after(arrays: Any) -> Array:
     return (jnp.stack(firsts).max() > jnp.inf).astype(jnp.int32)
 
 
-def _has_convolution(jaxpr: Any) -> bool:
+def has_convolution(jaxpr: Any) -> bool:
     """Return whether a program or one of its inner programs contains a convolution."""
     return any(
         equation.primitive.name == "conv_general_dilated"
-        or any(_has_convolution(inner) for inner in jaxprs_in_params(equation.params))
+        or any(has_convolution(inner) for inner in jaxprs_in_params(equation.params))
         for equation in jaxpr.eqns
     )
 

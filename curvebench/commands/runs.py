@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from argparse import SUPPRESS, Namespace
 from pathlib import Path
 
@@ -42,12 +40,6 @@ def run(args: Namespace) -> None:
         restrict_devices(read_spec(args.spec).device)
     options = {"keep_failed": args.keep_failed, "checkpoint_minutes": args.checkpoint_minutes}
     print(run_job(args.spec, args.results, args.threads, supervision, **options))
-    # A process that is not a worker has nothing left to do. Exit without the shutdown of the interpreter, in
-    # which libraries spend up to 0.7 s.
-    if supervision and supervision.since is None:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(0)
 
 
 @command(

@@ -36,7 +36,8 @@ def clean(args: Namespace) -> None:
         total += size
         if args.remove:
             shutil.rmtree(folder)
-    print(f"{total / 1e6:10.2f} MB  {'removed' if args.remove else 'in all; --remove removes these folders'}")
+    then = "removed" if args.remove else "--remove removes them"
+    print(f"{total / 1e6:10.2f} MB  of results of older definitions; {then}")
 
 
 def older_results(results: Path, runs: bool) -> list[Path]:

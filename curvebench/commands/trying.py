@@ -72,29 +72,13 @@ def try_method(args: Namespace) -> int:
         --cores: CPU cores to use, or all (default: %(default)s)
         --open: open the page of the comparison in a browser
     """
-    from curvebench.reports.sets.reproduce import run_snakemake
     from curvebench.reports.tables import tables_of
     from curvebench.results.outcomes import finished
-    from curvebench.spec.plan import read_plan
 
     submission = submission_of(args)
     config = checked(args, submission)
-    settings = [f"{key}={_written(value)}" for key, value in config if key in config.model_fields_set]
     target, name = ("publish", [f"name={args.publish}"]) if args.publish else ("site", [])
-    words = [*SNAKEMAKE, "--cores", args.cores, target, "--config", *settings, *name]
-    start = time.time()
-    try:
-        status = run_snakemake([*words, "--quiet", "all"], output=sys.stderr)
-    except KeyboardInterrupt:
-        print("interrupted; the same command resumes the runs", file=sys.stderr)
-        return 130
-    path = config.site / "plan.json"
-    if status and not (path.exists() and path.stat().st_mtime >= start):
-        raise InputError(
-            "snakemake ended with an error; if it is not printed above, this command prints it:\n"
-            f"  {shlex.join(words)}\nThe same curvebench try resumes the runs."
-        )
-    plan = read_plan(path)
+    status, plan = run_to_plan("curvebench try", config, args.cores, target, *name)
     studies = (study for published in plan.archive for study in published.studies)
     (study,) = (study for study in studies if study.name == submission.joins)
     tables = tables_of(study)
@@ -249,6 +233,45 @@ def check_runs(planned: Plan, folder: Path) -> None:
             f"--publish: {unknown} of its jobs ran before their code was committed; delete {folder}, and try "
             "again"
         )
+
+
+def run_to_plan(
+    command: str, config: Config, cores: str, target: str = "site", *words: str
+) -> tuple[int, ReportPlan]:
+    """Run Snakemake, and read the plan of the site that it renders.
+
+    Args:
+        command: the command that calls this function, for messages.
+        config: configuration of the run.
+        cores: number of CPU cores to use, or `all`.
+        target: target of Snakemake.
+        words: further words of the configuration, `key=value`.
+
+    Returns:
+        The exit status of Snakemake, which is not 0 if runs have failed, and the plan.
+
+    Raises:
+        InputError: if Snakemake ends before it has rendered the site.
+        SystemExit: with status 130, if the user interrupts it.
+    """
+    from curvebench.reports.sets.reproduce import run_snakemake
+    from curvebench.spec.plan import read_plan
+
+    settings = [f"{key}={_written(value)}" for key, value in config if key in config.model_fields_set]
+    called = [*SNAKEMAKE, "--cores", cores, target, "--config", *settings, *words]
+    start = time.time()
+    try:
+        status = run_snakemake([*called, "--quiet", "all"], output=sys.stderr)
+    except KeyboardInterrupt:
+        print("interrupted; the same command resumes the runs", file=sys.stderr)
+        raise SystemExit(130) from None
+    path = config.site / "plan.json"
+    if status and not (path.exists() and path.stat().st_mtime >= start):
+        raise InputError(
+            "snakemake ended with an error; if it is not printed above, this command prints it:\n"
+            f"  {shlex.join(called)}\nThe same {command} resumes the runs."
+        )
+    return status, read_plan(path)
 
 
 def _written(value: object) -> str:

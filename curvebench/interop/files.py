@@ -21,6 +21,7 @@ from curvebench.spec.errors import InputError
 
 # Path of a Python file, and optionally a colon and the name of an object in the file: `my.py:Lion`.
 FILE = re.compile(r"(?P<path>.+\.py)(?::(?P<item>[^:/\\]+))?")
+MODULE_PREFIX = "curvebench_file_"  # start of the names of modules of single files
 
 
 @cache
@@ -34,7 +35,7 @@ def load_file(path: Path) -> ModuleType:
         InputError: when there is no such file, or an import would find another module than the file's
             neighbour. Exceptions that are raised by code in the file are not caught.
     """
-    name = f"curvebench_file_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
+    name = f"{MODULE_PREFIX}{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None or not path.is_file():
         raise InputError(f"{path}: there is no such file")

@@ -20,16 +20,17 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cache, cached_property
 from importlib import import_module
-from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, cast
 
 import numpy as np
 
-from curvebench.interop.files import FILE, error_at, load_file
+from curvebench.interop.files import FILE, error_at, imported_names, load_file, with_neighbours
+from curvebench.interop.foreign import distributions_of
 from curvebench.spec.errors import InputError, unknown
 from curvebench.spec.method import MODELS
 from curvebench.spec.values import whole
+from curvebench.steps.examples import gathered
 from curvebench.steps.layout import KINDS, roles_of
 from curvebench.workloads.arguments import Array, Arrays, Ops, Random, Settings
 from curvebench.workloads.workload import (
@@ -44,13 +45,17 @@ from curvebench.workloads.workload import (
     require_batch,
 )
 
+# Packages that the file of a model imports, by the library of the model.
+IMPORTED = {"torch": {"torch"}, "jax": {"jax", "flax", "equinox", "haiku"}}
 SPLITS = ("train", "validation", "test")
 DIRECTIONS: tuple[Literal["maximize"], Literal["minimize"]] = ("maximize", "minimize")
 EVALUATED_AT_ONCE = 1_000  # number of examples of an evaluation call, if a study gives no other
 # Bytes of a split from which its examples are read when they are needed, instead of all at once.
 MAX_RESIDENT_BYTES = 1 << 30
 COMPARED_EXAMPLES = 4  # number of examples that are fetched twice, to see whether the data change
+TRIAL_EXAMPLES = 4  # number of examples in the trial of a loss
 SEEDS = "seeds"  # name of the seeds in the noise of a step
+ONLY = "only"  # name of a single array in a file of arrays
 STORED_DATA = (
     ".npz"  # suffix of a file of arrays that a split may be instead of an object of the model's file
 )
@@ -63,8 +68,12 @@ def is_model(name: str) -> bool:
 
 
 def packages(locator: str) -> tuple[str, ...]:
-    """Return the distributions of other libraries whose versions decide the results of a model."""
-    return tuple(sorted(packages_distributions().get(MODELS[location(locator).library], ())))
+    """Return the distributions whose versions decide the results of a model: its library, and the packages
+    that its file and the modules of its folder import, such as Flax.
+    """
+    at = location(locator)
+    imported = (name for file in with_neighbours(Path(at.path)) for name in imported_names(file, ""))
+    return distributions_of({MODELS[at.library], *(name.split(".")[0] for name in imported)} - {"curvebench"})
 
 
 class ModelLocation(NamedTuple):
@@ -180,7 +189,7 @@ def attributed(owner: str, path: Path) -> Iterator[None]:
         yield
     except InputError:
         raise
-    except Exception as error:  # the code of a user may raise any exception
+    except (Exception, SystemExit) as error:  # the code of a user may raise any exception
         raise InputError(f"{path}: {owner}: fails ({error_at(error, path)})") from error
 
 
@@ -304,6 +313,12 @@ class UserModel:
         texts = {split: self.settings[split] for split in SPLITS if self.settings[split]}
         return {split: _examples(self.file.locator, text, split) for split, text in texts.items()}
 
+    @property
+    def trial(self) -> dict[str, np.ndarray]:
+        """A few training examples, with which the model is tried."""
+        split = self.examples["train"].split
+        return gathered(split, np.arange(min(TRIAL_EXAMPLES, examples_in(split))), threads=1)
+
     def initial(self, seed: int) -> Initial:
         """Return the model whose initial parameters are drawn with a seed."""
         with attributed(self.name or "init", self.file.path):
@@ -364,12 +379,18 @@ def _defaults(function: Callable[..., Any], given: Collection[str]) -> dict[str,
     The default of an argument without one, or whose default is no plain value, is None; such an argument is
     passed only if a study gives it.
     """
+    items = parameters_of(function).items()
+    return {name: _plain_or_none(item.default) for name, item in items if name not in given}
+
+
+def parameters_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """Return the arguments of a class or function by name."""
     is_class = isinstance(function, type)
     # A metaclass may hide the arguments in the signature of the class.
-    parameters = [*inspect.signature(function.__init__ if is_class else function).parameters.values()]
+    called = inspect.getattr_static(function, "__init__") if is_class else function
+    parameters = [*inspect.signature(called).parameters.values()][is_class:]
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    items = [item for item in parameters[is_class:] if item.kind not in variadic and item.name not in given]
-    return {item.name: _plain_or_none(item.default) for item in items}
+    return {item.name: item for item in parameters if item.kind not in variadic}
 
 
 def _plain_or_none(value: Any) -> Any:
@@ -397,8 +418,7 @@ def _examples(locator: str, text: str, split: str) -> Examples:
     def made(seed: int) -> Examples:
         with global_seed(seed):
             if text.endswith(STORED_DATA):
-                with np.load(file.path.parent / text) as arrays:
-                    return examples_of(tuple(arrays.values()), library)
+                return examples_of(loaded(file.path.parent / text), library)
             return examples_of(file.evaluated(text, split), library)
 
     with attributed(f"{split}: {text}", file.path):
@@ -411,6 +431,41 @@ def _examples(locator: str, text: str, split: str) -> Examples:
                 "with a seed, such as torch.Generator().manual_seed(0)"
             )
     return first
+
+
+def store(data: Any, path: Path) -> None:
+    """Store the data of a split in a file that the setting `train` may name.
+
+    Args:
+        data: a data set with a length and an index, a mapping or sequence of arrays whose first axis counts
+            examples, or a single array.
+        path: path of the file, which ends in `.npz`.
+    """
+    arrays = getattr(data, "tensors", data)  # the arrays of a TensorDataset of PyTorch
+    if not isinstance(arrays, Mapping | Sequence) and not hasattr(arrays, "shape"):
+        items = [arrays[number] for number in range(len(arrays))]
+        if isinstance(items[0], Mapping):
+            arrays = {name: np.stack([item[name] for item in items]) for name in items[0]}
+        elif isinstance(items[0], Sequence):
+            arrays = [np.stack(column) for column in zip(*items, strict=True)]
+        else:
+            arrays = np.stack(items)
+    if isinstance(arrays, Mapping):
+        np.savez(path, allow_pickle=False, **arrays)
+    elif isinstance(arrays, Sequence):
+        np.savez(path, *arrays, allow_pickle=False)
+    else:
+        np.savez(path, allow_pickle=False, **{ONLY: arrays})
+
+
+def loaded(path: Path) -> Any:
+    """Return the arrays that `store` has stored: a mapping by name, a tuple, or a single array."""
+    with np.load(path) as file:
+        arrays = dict(file)
+    if arrays.keys() == {ONLY}:
+        return arrays[ONLY]
+    unnamed = arrays.keys() == {f"arr_{number}" for number in range(len(arrays))}
+    return tuple(arrays.values()) if unnamed else arrays
 
 
 def examples_of(data: Any, library: Library) -> Examples:

@@ -29,7 +29,6 @@ from curvebench.interop.models import (
     require_number,
 )
 from curvebench.spec.errors import InputError
-from curvebench.workloads.workload import placeholder_of
 
 # Kinds of the parameters of layers, apart from biases, by the class of the layer. Earlier classes win.
 KINDS_OF_LAYERS: tuple[tuple[tuple[type, ...], str], ...] = (
@@ -47,7 +46,6 @@ KINDS_OF_LAYERS: tuple[tuple[tuple[type, ...], str], ...] = (
         "norm",
     ),
 )
-TRIAL_EXAMPLES = 4  # number of examples in the trial of a loss
 PREFIX = "model."  # names of the model's arrays in the module that calls loss and metrics
 
 
@@ -191,11 +189,7 @@ def functions(model: UserModel) -> Functions:
         with _seed(0):
             return call(in_evaluation, params, own, split)[0]
 
-    example = placeholder_of(model.examples["train"].split)
-    batch = {
-        name: torch.as_tensor(np.stack([array] * TRIAL_EXAMPLES)).to(_single(array.dtype))
-        for name, array in example.items()
-    }
+    batch = {name: torch.as_tensor(array).to(_single(array.dtype)) for name, array in model.trial.items()}
     params = {name: param for name, param in module.named_parameters() if param.requires_grad}
     state = {name: tensor.detach() for name, tensor in (*module.named_parameters(), *module.named_buffers())}
     state = {name: tensor for name, tensor in state.items() if name not in params}

@@ -168,6 +168,16 @@ class StudyPlan(StudyQuestion, StudyClaims):
         return tuple(self.runs_on)
 
     @property
+    def unable(self) -> dict[str, str]:
+        """The optimizers that run on no backend of the plan, by label, each with the reason."""
+        backends = ", ".join(self.backends)
+        return {
+            spec.label: f"it runs on {spec.only_backend} only; the backends of this run: {backends}"
+            for spec in self.optimizers
+            if not any(map(spec.runs_on, self.backends))
+        }
+
+    @property
     def tuned_on(self) -> dict[str, str]:
         """For each backend, the name of the backend whose runs tuned the hyperparameters."""
         return {name: used.tuned_on for name, used in self.runs_on.items()}

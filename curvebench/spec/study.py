@@ -139,10 +139,19 @@ class Seeds(documents.Document):
     Args:
         tuning: number of seeds of the runs that tune a method.
         final: number of other seeds, on which the tuned method is judged.
+        batches: numbers of final seeds that were added one after another. Each batch is a job of its own, so
+            that more seeds repeat no run; empty if all seeds are run by one job.
     """
 
     tuning: Annotated[int, Field(ge=1, le=FIRST_FINAL_SEED)]
     final: documents.Positive
+    batches: Annotated[tuple[documents.Positive, ...], Field(strict=False)] = ()
+
+    @model_validator(mode="after")
+    def _complete(self) -> Seeds:
+        if self.batches and sum(self.batches) != self.final:
+            raise ValueError(f"batches: {list(self.batches)} add up to {sum(self.batches)}, not {self.final}")
+        return self
 
 
 class FinalSeeds(documents.Document):

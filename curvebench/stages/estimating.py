@@ -8,9 +8,12 @@ run on a GPU cannot be predicted from its number of operations.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import redirect_stderr
 from dataclasses import asdict, dataclass
 from datetime import timedelta
+from io import StringIO
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,7 +21,7 @@ from typing import Any
 
 from curvebench.engine.clock import WAITING, Clock
 from curvebench.optimizers.bases import bases
-from curvebench.planning.plan import Plan, PlannedStudy
+from curvebench.planning.plan import Plan, PlannedJob, PlannedStudy
 from curvebench.progress import Progress
 from curvebench.seeding import generator
 from curvebench.spec.errors import InputError
@@ -99,7 +102,18 @@ def studies_on_cpu(plan: Plan) -> tuple[list[PlannedStudy], dict[str, str]]:
 
 
 def estimates(studies: Sequence[PlannedStudy]) -> Iterator[tuple[PlannedStudy, Cost]]:
-    """Measure and yield the cost of each study. Files are written only to a temporary folder.
+    """Measure and yield the cost of each study.
+
+    Raises:
+        InputError: if a measured run or basis fails.
+    """
+    costs = job_costs(studies)
+    for study in studies:
+        yield study, sum((cost for _, cost in itertools.islice(costs, len(study.jobs))), Cost())
+
+
+def job_costs(studies: Sequence[PlannedStudy]) -> Iterator[tuple[PlannedJob, Cost]]:
+    """Measure and yield the cost of each job. Files are written only to a temporary folder.
 
     Raises:
         InputError: if a measured run or basis fails.
@@ -107,14 +121,11 @@ def estimates(studies: Sequence[PlannedStudy]) -> Iterator[tuple[PlannedStudy, C
     with TemporaryDirectory(prefix="curvebench-") as folder:
         meter = _Meter(Path(folder))
         progress = Progress("estimate", sum(len(study.jobs) for study in studies), even=False)
-        for study in studies:
-            total = Cost()
-            for job in study.jobs:
-                cells = [*meter.cells(job.spec)]
-                seconds = START_SECONDS + sum(cost.process_seconds for cost in cells)
-                total += Cost(1, sum(cost.runs for cost in cells), seconds, seconds)
-                progress.advance(1, f"({study.study.name} {job.spec.stage})")
-            yield study, total
+        for name, job in ((study.study.name, job) for study in studies for job in study.jobs):
+            cells = [*meter.cells(job.spec)]
+            seconds = START_SECONDS + sum(cost.process_seconds for cost in cells)
+            yield job, Cost(1, sum(cost.runs for cost in cells), seconds, seconds)
+            progress.advance(1, f"({name} {job.spec.stage})")
 
 
 class _Meter:
@@ -146,6 +157,7 @@ class _Meter:
         rounds = [in_round for in_round in map(spec.in_round, spec.rounds) if basis in in_round.bases]
         counts = [len(in_round.seeds) * in_round.tries(in_round.rounds[0]) for in_round in rounds]
         count, lanes = min(steps_of(spec, self.instance(workload)), STEPS), min(max(counts), MAX_LANES)
+        lanes = lanes if workload_of(workload).mapped else 1
         settings = spec.tuning.settings(0, generator(spec.study, spec.tuning.protocol), None)
         clock = self.measured(spec, workload, basis, count, settings[:1] * lanes)
         step = (clock.seconds["step"] + clock.parts[WAITING]) / (count * lanes)
@@ -202,7 +214,8 @@ class _Meter:
         if spec.hash not in self.jobs:
             job = Job(spec, self.folder)
             job.folder.mkdir(parents=True, exist_ok=True)
-            stage(job)
+            with redirect_stderr(StringIO()):  # the progress of a job of seconds is of no interest
+                stage(job)
             for failure in job.failures:
                 raise InputError(f"{failure['what']}: {failure['reason']}; nothing can be estimated with it")
             self.jobs[spec.hash] = job

@@ -33,17 +33,23 @@ from curvebench.optimizers.arrays import Array, Ops
 from curvebench.optimizers.rule import LEARNING_RATE, PRECISIONS, Rule
 from curvebench.steps.engine import Engine
 from curvebench.steps.program import Carry, Loaded
-from curvebench.timing.clocks import seconds_of
+from curvebench.timing.clocks import seconds_of, uncollected
 from curvebench.timing.interleaving import turns
 
 PROCESS = Path("/proc/self")
+RELEASE_SECONDS = 0.03  # time for the threads of a backend to release the memory of a finished computation
 # Value to write to the file clear_refs: the kernel then resets the peak of resident memory (see proc(5)).
 RESET_PEAK = "5"
 
 
 def resident_bytes(process: Path = PROCESS) -> int | None:
-    """Free unused memory, and return the bytes of this process's resident memory; None if it is unknown."""
-    gc.collect()
+    """Free unused memory, and return the bytes of this process's resident memory; None if it is unknown.
+
+    Reference cycles are freed only if their objects are in the youngest generation of the garbage collector.
+    A collection of all generations would visit millions of objects of libraries, which takes 0.1 s.
+    """
+    time.sleep(RELEASE_SECONDS)
+    gc.collect(0)  # this also frees arrays that threads of JAX have released
     if sys.platform == "linux":
         # malloc_trim is a function of the GNU C library. Other libraries return unused memory by themselves.
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
@@ -298,11 +304,13 @@ def measure_methods(
             with _left_out(method, fail):
                 contestants[method] = _Compiled(method, phase, bundle, engine, steps)
             progress(method)
-        # Discard the first measurement: it includes memory of threads and libraries, which no method needs.
-        contestants["null"].memory()
-        for method, contestant in contestants.items():
-            with _left_out(method, fail):
-                memory[method] = contestant.memory()
+        gc.collect()
+        with uncollected():  # all objects that a measurement makes then stay in the youngest generation
+            # Discard the first measurement, which includes memory of threads and libraries.
+            contestants["null"].memory()
+            for method, contestant in contestants.items():
+                with _left_out(method, fail):
+                    memory[method] = contestant.memory()
         for method in memory:
             with _left_out(method, fail):
                 runs[method] = _TimedRun(contestants[method])

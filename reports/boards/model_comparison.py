@@ -32,7 +32,7 @@ from curvebench.reports.measures import (
 from curvebench.reports.rendering import text_of
 from curvebench.reports.statistics.decisions import Finding, decide, seeds_needed
 from curvebench.reports.tables import Tables
-from curvebench.reports.wall_clock import paces, peak_memory
+from curvebench.reports.wall_clock import peak_memory, timed_final
 from curvebench.results.intervals import LEVEL, MedianInterval
 from curvebench.results.outcomes import failed, finished, missing
 from curvebench.results.tuning import settings_of
@@ -170,7 +170,7 @@ def comparison_of(study: StudyPlan, tables: Tables) -> ModelResults:
         tables: tables of the study (`curvebench.reports.tables.tables_of`).
     """
     (problem,) = problems_of(study, tables)
-    final = problem.final.join(paces(problem).select("method", "each"), "method", "left")
+    final = timed_final(problem)
     medians = median_by_method(problem.values)
     sign = 1 if study.direction == "minimize" else -1
     rows = _results(problem, final, medians)

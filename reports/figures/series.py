@@ -169,8 +169,7 @@ def _thinned(line: pl.DataFrame) -> pl.DataFrame:
     if line["kind"][0] == "path":
         return line[_spaced(line.select("x", "median").to_numpy())]
     # Positions of the points to keep, evenly spaced and including both ends.
-    positions = np.linspace(0, len(line) - 1, min(len(line), POINTS))
-    return line[positions.round().astype(int)]
+    return line[np.linspace(0, len(line) - 1, min(len(line), POINTS)).round().astype(int)]
 
 
 def _spaced(points: np.ndarray) -> list[int]:

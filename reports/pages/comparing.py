@@ -1,4 +1,4 @@
-"""Page of comparisons, on which readers choose any two methods of a report and see them side by side.
+"""Comparison of two methods that readers choose: the page for all studies, and the section of a study's page.
 
 A pair consists of two runs with the same seed, one of each method. A run is censored if it stopped at a
 threshold or ended before its target, so that only bounds of its value are known.
@@ -6,28 +6,49 @@ threshold or ended before its target, so that only bounds of its value are known
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, permutations
-from typing import Any
+from itertools import accumulate, combinations, permutations
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
 
 from curvebench.reports.claims import censoring
 from curvebench.reports.claims.censoring import Bounds, PairedEffect
-from curvebench.reports.formatting import counts, interval, metric_name, number, p_value, percent, plain
-from curvebench.reports.measures import StudyProblem, evaluations_to_target, median_by_method, problems_of
+from curvebench.reports.claims.quantities import recorded
+from curvebench.reports.formatting import (
+    counts,
+    interval,
+    metric_name,
+    number,
+    p_value,
+    percent,
+    plain,
+    ratio,
+    seconds,
+    size,
+)
+from curvebench.reports.measures import (
+    StudyProblem,
+    cost_to_value,
+    evaluations_to_target,
+    median_by_method,
+    problems_of,
+)
 from curvebench.reports.statistics.paired import Direction, Effect, effect_for
 from curvebench.reports.statistics.ranks import NEGLIGIBLE
 from curvebench.reports.statistics.shares import Share, probability_of_improvement
 from curvebench.reports.tables import Tables
+from curvebench.reports.wall_clock import peak_memory, timed_final
 from curvebench.results.intervals import MedianInterval
 from curvebench.spec.plan import StudyPlan
 
 # Maximum number of pairs of methods on the page, so that it stays below 2 MB (a pair has about 100 bytes).
 MOST_PAIRS = 15_000
+MOST_COMPARED = 12  # maximum number of methods to choose from on the page of a study
+MISSED = ("both missed", "the target")  # texts where nothing is known of the effect on a cost
 
 
 @dataclass(frozen=True)
@@ -54,7 +75,8 @@ class Matchups:
         study, workload: names.
         quantity: name of the quantity in words.
         direction: whether less or more of the quantity is better.
-        is_count: whether the quantity is a count, which is shown without decimals.
+        unit: "gradients" if the quantity is a count of gradients, which is shown without decimals, "seconds"
+            if it is a duration, and otherwise empty.
         stop: threshold of the quantity at which runs stop; None if there is no threshold.
         unknown_words: texts shown in place of the median and of the interval if nothing is known of the
             effect.
@@ -66,7 +88,7 @@ class Matchups:
     workload: str
     quantity: str
     direction: Direction
-    is_count: bool
+    unit: Literal["", "gradients", "seconds"]
     stop: float | None
     unknown_words: tuple[str, str]
     values: pl.DataFrame
@@ -115,30 +137,111 @@ def matchups_of(studies: Sequence[tuple[StudyPlan, Tables]]) -> list[Matchups]:
         matchups
         for study in studies
         for problem in problems_of(*study)
-        for matchups in _matchups(problem)
+        for matchups in _matchups(problem, study[0].methods)
         if len(matchups.methods) > 1
     ]
 
 
-def _matchups(problem: StudyProblem) -> Iterator[Matchups]:
-    """Yield the matchups of one problem, for the headline metric and then for its targets."""
+def _matchups(problem: StudyProblem, methods: Sequence[str]) -> Iterator[Matchups]:
+    """Yield the matchups of one problem, for the headline metric and then for its targets.
+
+    Args:
+        methods: methods to compare, if they have values.
+    """
     study, names = problem.study, (problem.study.name, problem.workload.name)
     stop = study.training.stop.get(study.metric)
     values = censoring.with_bounds(problem.values, study.direction, stop)
     name = metric_name(study.metric, study.which)
-    methods = _methods(study, values)
-    yield Matchups(*names, name, study.direction, False, stop, censoring.unknown_words(stop), values, methods)
+    words, shown = censoring.unknown_words(stop), _methods(methods, values)
+    yield Matchups(*names, name, study.direction, "", stop, words, values, shown)
     for metric, threshold in problem.targets.items():
         name = f"gradients to {metric_name(metric)} {plain(threshold)}"
         values = evaluations_to_target(problem.final, metric)
-        words, methods = ("both missed", "the target"), _methods(study, values)
-        yield Matchups(*names, name, "minimize", True, None, words, values, methods)
+        shown = _methods(methods, values)
+        yield Matchups(*names, name, "minimize", "gradients", None, MISSED, values, shown)
 
 
-def _methods(study: StudyPlan, values: pl.DataFrame) -> tuple[str, ...]:
-    """Return the methods of a study that have values, in the study's order."""
+def _methods(methods: Iterable[str], values: pl.DataFrame) -> tuple[str, ...]:
+    """Return the methods that have values, in the same order."""
     with_values = set(values["method"])
-    return tuple(name for name in study.methods if name in with_values)
+    return tuple(name for name in methods if name in with_values)
+
+
+def _cost_matchups(problem: StudyProblem, methods: Sequence[str]) -> Iterator[Matchups]:
+    """Yield the matchups of one problem by further costs.
+
+    With targets, these are the seconds to each target. Without, they are the gradients and the seconds of
+    each pair of methods to the worse of their two medians of the headline metric.
+
+    Args:
+        methods: methods to compare, if they have values.
+    """
+    study, final = problem.study, timed_final(problem)
+    goals: list[tuple[str, float, Sequence[str]]]
+    goals = [(metric, threshold, methods) for metric, threshold in problem.targets.items()]
+    if not goals:
+        medians = {name: value.median for name, value in median_by_method(problem.values).items()}
+        finite = [name for name in methods if np.isfinite(medians.get(name, np.nan))]
+        worse = max if study.direction == "minimize" else min
+        goals = [
+            (study.metric, worse(map(medians.__getitem__, pair)), pair) for pair in combinations(finite, 2)
+        ]
+    curves = {metric: recorded(problem.tables, final, metric) for metric, *_ in goals}
+    for metric, threshold, named in goals:
+        runs = final.filter(pl.col("method").is_in(named))
+        target = curves[metric], threshold, study.direction_of(metric)
+        for unit in ("gradients", "seconds") if named is not methods else ("seconds",):
+            values = cost_to_value(runs, *target, unit).drop_nulls("value").with_columns(value="most")
+            goal = plain(threshold) if named is methods else number(threshold)
+            name = f"{unit} to {metric_name(metric)} {goal}"
+            about = problem.study.name, problem.workload.name, name, "minimize", unit, None, MISSED
+            yield Matchups(*about, values, _methods(named, values))  # type: ignore[arg-type]
+
+
+def _memory_texts(problem: StudyProblem, methods: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield the texts of all pairs of methods by their memory, as `_texts` does; memory is measured once."""
+    columns = ["method", "host", "device"]
+    sizes = problem.final.group_by("method").agg(pl.col("state_bytes").max())
+    sizes = sizes.join(peak_memory(problem.of(problem.tables.memory)).select(columns), "method", "left")
+    names = {"state_bytes": "state of the optimizer", "host": "peak memory of the host"}
+    for column, name in (names | {"device": "peak memory of arrays on the device"}).items():
+        of_method = dict(sizes.select("method", column).drop_nulls().iter_rows())
+        known = {methods.index(name): of_method[name] for name in methods if name in of_method}
+        pairs: dict[int, dict[int, list[str]]] = {}
+        for (first, ours), (second, theirs) in permutations(known.items(), 2):
+            shown = ratio(ours / theirs) if theirs else "—"
+            pairs.setdefault(first, {})[second] = [shown, "one measurement", *[""] * 5]
+        yield {
+            "study": "",
+            "workload": problem.workload.name,
+            "quantity": name,
+            "better": "less is better",
+            "effect": "ratio",
+            "medians": {index: [size(value)] for index, value in known.items()},
+            "pairs": pairs,
+        }
+
+
+def head_to_head(study: StudyPlan, tables: Tables, preferred: Sequence[str]) -> dict[str, Any]:
+    """Return the section of a study's page in which readers choose two of its methods.
+
+    Args:
+        preferred: methods in the order of preference; the page first shows the first two of them. If the
+            study has more than `MOST_COMPARED` methods, only the first of them can be chosen.
+
+    Returns:
+        The values that `comparison_page` returns, without `left_out`, and `to_targets`: whether costs
+        count to the study's targets.
+    """
+    methods = list(dict.fromkeys([*preferred, *study.methods]))[:MOST_COMPARED]
+    matchups, contests = list[Matchups](), list[dict[str, Any]]()
+    for problem in problems_of(study, tables):
+        found = (*_matchups(problem, methods), *_cost_matchups(problem, methods))
+        matchups += (own := [matchup for matchup in found if len(matchup.methods) > 1])
+        contests += [_texts(matchup, methods) | {"study": ""} for matchup in own]
+        contests += _memory_texts(problem, methods) if own else ()
+    to_targets = any(study.targets_on(workload) for workload in study.workloads)
+    return _context(methods, methods[:2], matchups, contests) | {"to_targets": to_targets}
 
 
 def comparison_page(studies: Sequence[tuple[StudyPlan, Tables]], preferred: Sequence[str]) -> dict[str, Any]:
@@ -151,9 +254,8 @@ def comparison_page(studies: Sequence[tuple[StudyPlan, Tables]], preferred: Sequ
         preferred: methods in the order of preference; the page first shows the first two of them.
 
     Returns:
-        data: texts for the script of the page.
+        data: methods that readers can choose, the two shown first, and the texts of all matchups.
         left_out: names of the matchups that are left out.
-        methods: methods that readers can choose.
         comparisons: all effects on the page.
         bounded: whether only bounds of some effects are known, because of censoring.
     """
@@ -162,15 +264,23 @@ def comparison_page(studies: Sequence[tuple[StudyPlan, Tables]], preferred: Sequ
         matchups = matchups_of(sorted(studies, key=lambda study_tables: -len(study_tables[0].methods)))
     methods = list(dict.fromkeys(method for study, _ in studies for method in study.methods))
     fits = sum(pairs <= MOST_PAIRS for pairs in accumulate(matchup.size for matchup in matchups))
-    comparisons = [pairing.effect for matchup in matchups[:fits] for pairing in matchup.pairings.values()]
+    left_out = [f"{item.quantity} of {item.workload} ({item.study})" for item in matchups[fits:]]
+    shown, contests = list(dict.fromkeys([*preferred, *methods]))[:2], matchups[:fits]
+    texts = [_texts(matchup, methods) for matchup in contests]
+    return _context(methods, shown, contests, texts) | {"left_out": left_out}
+
+
+def _context(
+    methods: Sequence[str], shown: Sequence[str], matchups: Sequence[Matchups], texts: Sequence[Any]
+) -> dict[str, Any]:
+    """Return the context of the template `pair.jinja`, as `comparison_page` describes it.
+
+    Args:
+        texts: what the page shows of each matchup, as `_texts` returns it.
+    """
+    comparisons = [pairing.effect for matchup in matchups for pairing in matchup.pairings.values()]
     return {
-        "methods": methods,
-        "data": {
-            "methods": methods,
-            "shown": list(dict.fromkeys([*preferred, *methods]))[:2],
-            "contests": [_texts(matchup, methods) for matchup in matchups[:fits]],
-        },
-        "left_out": [f"{item.quantity} of {item.workload} ({item.study})" for item in matchups[fits:]],
+        "data": {"methods": methods, "shown": shown, "contests": texts},
         "comparisons": comparisons,
         "bounded": any(not effect.exact for effect in comparisons),
     }
@@ -201,8 +311,9 @@ def median_texts(matchup: Matchups, value: MedianInterval) -> list[str]:
 
     If the median is the threshold at which runs stop, the text says that the method's runs stopped there.
     """
-    if matchup.is_count:
-        middle, low, high = counts((value.median, value.low, value.high))
+    if matchup.unit:
+        ends = value.median, value.low, value.high
+        middle, low, high = counts(ends) if matchup.unit == "gradients" else map(seconds, ends)
         return [middle, f"[{low}, {high}]"]
     stopped = matchup.stop is not None and value.median == matchup.stop
     middle = f"stopped at {plain(matchup.stop)}" if stopped else number(value.median)

@@ -15,11 +15,13 @@ import polars as pl
 
 from curvebench.reports import measures, wall_clock
 from curvebench.reports.boards.leaderboard import Board
+from curvebench.reports.boards.model_comparison import comparison_of
 from curvebench.reports.boards.submission import submissions
 from curvebench.reports.claims.censoring import effect_by_seed
 from curvebench.reports.claims.comparison import OutcomeLookup, outcome_lookup
 from curvebench.reports.failures import faults_of
 from curvebench.reports.measures import StudyProblem, complete_interval, reached_share, study_values
+from curvebench.reports.pages.comparing import head_to_head
 from curvebench.reports.pages.overview import Answer, heat_map
 from curvebench.reports.statistics.shares import share_interval
 from curvebench.reports.tables import CELL, Tables
@@ -54,11 +56,18 @@ def study_page(
         parts.append({"workload": workload, "backends": with_content})
     needs_map = board and not study.claims and len(answers) > 1
     heat = heat_map(answers, board).leading if needs_map else None
+    other_questions = study.claims or study.repeated or study.joined
+    is_of_one_model = len(study.workloads) == 1 and answers and not other_questions
+    model = comparison_of(study, tables) if is_of_one_model else None
+    joined = [method for joining_study in study.joining for method in joining_study.methods]
+    ranked = model.methods if model else board.rows if board else ()
     return {
         "parts": parts,
         "answers": answers,
         "board": board,
         "heat": heat if heat and heat.rows else None,
+        "model": model,
+        "pair": head_to_head(study, tables, [*joined, *(row.method for row in ranked)]),
         "submissions": submissions(study, tables),
         "seconds": job_seconds(tables.jobs),
         "stages": Counter(tables.runs["stage"].to_list()),

@@ -320,9 +320,12 @@
     const data = JSON.parse(stored.textContent);
     const selects = ["first", "second"].map((id) => document.getElementById(id));
     const box = document.getElementById("chosen");
+    const heads = box.querySelectorAll("thead th");
     const draw = () => {
       const [first, second] = selects.map((select) => select.value);
       const met = data.contests.filter((contest) => contest.pairs[first] && contest.pairs[first][second]);
+      document.getElementById("first-head").textContent = data.methods[first];
+      document.getElementById("second-head").textContent = data.methods[second];
       const rows = met.map((contest) => {
         const [effect, ends, wins, others, chance, chances, p] = contest.pairs[first][second];
         const row = document.createElement("tr");
@@ -337,16 +340,15 @@
           cell("td", "number", p),
         );
         row.cells[0].scope = "row";
+        Array.from(row.cells).slice(1).forEach((each, place) => { each.dataset.label = heads[place + 1].textContent; });
         return row;
       });
-      document.getElementById("first-head").textContent = data.methods[first];
-      document.getElementById("second-head").textContent = data.methods[second];
       box.querySelector("tbody").replaceChildren(...rows);
       box.hidden = !rows.length;
       const places = new Set(met.map((contest) => JSON.stringify([contest.study, contest.workload])));
       document.getElementById("met").textContent = first === second ? "Choose two methods that differ"
-        : rows.length ? "They met on " + places.size + (places.size === 1 ? " workload" : " workloads")
-        : "They share no problem instance";
+        : rows.length ? "Both ran on " + places.size + (places.size === 1 ? " workload" : " workloads")
+        : "They never ran on the same problem";
     };
     const read = () => {
       const chosen = asked();

@@ -97,8 +97,7 @@ def present_values(frame: pl.DataFrame) -> pl.DataFrame:
 
 def _whole_instances(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the rows of the seeds on which all methods of a frame have a value."""
-    present = present_values(frame)
-    return present.filter(pl.len().over("seed") == frame["method"].n_unique())
+    return present_values(frame).filter(pl.len().over("seed") == frame["method"].n_unique())
 
 
 def wins(frame: pl.DataFrame, descending: bool = False) -> pl.DataFrame:

@@ -357,7 +357,7 @@ def test_functions_are_least_at_0_and_rosenbrocks_at_1(name: str):
 
 
 def test_moments_are_the_gradients_of_the_mean_loss_under_the_normal_law():
-    """Of w^T Q w / 2 + b^T w: g = Q mu + b and H = Q, by a quadrature that is exact for its moments."""
+    """Loss w^T Q w / 2 + b^T w with g = Q mu + b and H = Q: the quadrature is exact for its moments."""
     random = np.random.default_rng(0)
     root, half, mean, slope = (random.standard_normal(shape) for shape in ((2, 2), (2, 2), 2, 2))
     q = half + half.T

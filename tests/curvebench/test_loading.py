@@ -150,6 +150,8 @@ def test_the_newest_definition_of_a_study_is_loaded(edited: Path):
     """It is the definition planned last, although the tables of a change that was undone are newer."""
     assert curvebench.load("tiny.quick").runs["run"].to_list() == ["quick-20"]
     assert curvebench.load("results/tables").runs["run"].sort().to_list() == ["paper-20", "quick-20"]
+    with pytest.raises(curvebench.InputError, match="tiny has runs at scales paper, quick; load one"):
+        curvebench.load("results/tables").best("train_loss")
     with pytest.raises(curvebench.InputError, match=r"several scales; name one: tiny\.paper, tiny\.quick"):
         curvebench.load("tiny")
     with pytest.raises(curvebench.InputError, match=r"or study with results 'tiny\.quik'; did you mean"):
@@ -162,7 +164,7 @@ def test_results_of_older_definitions_are_listed_and_removed(
     def cleaned(*options: str) -> list[Path]:
         assert main(["clean", *options]) == 0
         *folders, total = capsys.readouterr().out.splitlines()
-        assert ("removed" if "--remove" in options else "in all") in total
+        assert ("removed" if "--remove" in options else "--remove removes") in total
         return [edited / folder.split()[-1] for folder in folders]
 
     kept = [curvebench.load(f"tiny.{scale}").folder.absolute() for scale in ("quick", "paper")]

@@ -403,16 +403,21 @@ def test_the_files_of_a_package_are_found_wherever_it_is(tmp_path: Path, monkeyp
         assert contestants.located(f"package:{name}/m.py") == first / "m.py"
 
 
+NADAM = (
+    ("[sgd, adam]", "[torch:torch.optim.NAdam]"),
+    ("[adam @ egop], compared_to: [adam]", "[torch-nadam @ egop], compared_to: [torch-nadam]"),
+)
+
+
 def test_a_study_on_one_backend_leaves_out_what_runs_on_another(tmp_path: Path):
     study = write_study(tmp_path, ("[sgd, adam]", "[adam, torch:torch.optim.NAdam]"))
     plan = make_plan(config_of(study, backends=("jax",)))
     jobs = [job for planned in plan.studies for job in planned.jobs]
     assert {one.label for job in jobs for one in job.spec.optimizers} == {"adam"}
-    only = write_study(
-        tmp_path / "only",
-        ("[sgd, adam]", "[torch:torch.optim.NAdam]"),
-        ("[adam @ egop], compared_to: [adam]", "[torch-nadam @ egop], compared_to: [torch-nadam]"),
-    )
+    reason = "it runs on torch only; the backends of this run: jax"
+    assert plan.studies[0].plan.unable == {"torch-nadam": reason}
+    assert f"  skipped torch-nadam in tiny: {reason}" in plan.summary().splitlines()
+    only = write_study(tmp_path / "only", *NADAM)
     plan = make_plan(config_of(only))
     assert {job.spec.backend for job in plan.jobs if job.spec.stage == "timing"} == {"torch"}
     plan = make_plan(config_of(only, backends=("jax",)))
@@ -421,3 +426,6 @@ def test_a_study_on_one_backend_leaves_out_what_runs_on_another(tmp_path: Path):
         "tiny",
         "it does not run on jax at this scale (it runs on: torch)",
     )
+    on_jax = write_study(tmp_path / "none", *NADAM, ON_TORCH, ("      torch: {}\n", "      jax: {}\n"))
+    (skipped,) = make_plan(config_of(on_jax)).report.skipped
+    assert skipped.reason.endswith("(it runs on: none; its optimizers run on torch only)")

@@ -243,7 +243,7 @@ def test_squares_that_underflow_leave_finite_parameters(label: str, backend: str
 
 @pytest.mark.parametrize(("label", "backend"), EDGES)
 def test_a_gradient_of_rank_one_gives_steps_of_ordinary_size(label: str, backend: str):
-    """At every step the same, so that no statistic ever gets full rank."""
+    """All steps have the same gradient, so that no statistic ever gets full rank."""
     entry, rng = BATTERY[label], np.random.default_rng(6)
     # On JAX, use the shapes for which it has compiled programs.
     shapes = entry.shapes_or(FEW if backend == "jax" else {"tall": (5, 3), "wide": (3, 5)})

@@ -231,7 +231,7 @@ def test_two_methods_are_compared_and_hostile_names_are_text(page: Any, report: 
     assert page.locator("#chosen tbody th").first.inner_html().startswith("digits_<wbr>mlp<span")
     rows = row_texts(page)
     assert len(rows) == 6  # the loss and the gradients of three workloads
-    assert page.locator("#met").text_content() == "They met on 3 workloads"
+    assert page.locator("#met").text_content() == "Both ran on 3 workloads"
     assert page.locator("#first-head").text_content() == "adam @ egop"
     loss = rows[0]
     assert loss[:2] == ["digits_mlp | digits_mlp", "final training loss | less is better"]
@@ -243,6 +243,35 @@ def test_two_methods_are_compared_and_hostile_names_are_text(page: Any, report: 
         assert page.locator("#second-head").text_content() == HOSTILE
         page.reload()
     assert page.locator("main script").count() == 1  # the data
+
+
+def test_the_page_of_one_model_opens_with_its_sentence_and_the_leading_pair_needs_no_script(
+    browser: Any, page: Any, tmp_path: Path
+):
+    def change(raw: dict[str, Any]) -> None:
+        raw["studies"][0]["claims"] = []
+        raw["studies"][0]["training"]["targets"] = {}
+
+    site = bare_site(tmp_path, Shape(name="own_model", backends=("jax",)), change=change)
+    address = (site / "study_own_model.html").as_uri()
+    context = browser.new_context(java_script_enabled=False)
+    unscripted = context.new_page()
+    unscripted.goto(address)
+    page.goto(address)
+    sentence = page.locator("p.answer").first.text_content()
+    assert sentence.startswith("On digits_mlp, adam @ egop has the best final training loss")
+    assert page.locator("main table").first.locator("tbody tr").count() == 6
+    assert page.locator("#second-head").text_content() == "adagrad @ egop"
+    shown = page.locator("#chosen tbody").inner_text()
+    assert "gradients to training loss 0.000149" in shown
+    assert unscripted.locator("#chosen tbody").inner_text() == shown
+    assert not unscripted.locator(".controls").is_visible()
+    context.close()
+    page.locator("#second").select_option("sgd")
+    quantities = [row[1].partition(" ")[0] for row in row_texts(page)]
+    assert quantities == ["final", "gradients", "seconds", "state", "peak", "peak"]
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_the_pair_is_in_the_address_and_can_be_swapped_by_keyboard(page: Any, report: Report):

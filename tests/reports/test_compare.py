@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 import polars as pl
 import pytest
 
+from curvebench.reports.formatting import counts, number
 from curvebench.reports.measures import problems_of, study_values
 from curvebench.reports.pages.comparing import (
     MOST_PAIRS,
     Matchups,
     cells,
     comparison_page,
+    head_to_head,
     matchups_of,
     median_texts,
 )
@@ -135,6 +138,33 @@ def test_pairs_are_the_seeds_that_both_ran(study: StudyPlan, tables: Tables):
     none = runs.filter(~((pl.col("method") == "adam") & (pl.col("stage") == "final")))
     first, *_ = matchups_of([(study, replace(tables, runs=none))])
     assert ("adam", "sgd") not in first.pairings
+
+
+@pytest.mark.parametrize("pair", [("adam @ egop", "adam"), ("sgd", "adagrad")])
+def test_a_pair_without_targets_is_compared_at_the_worse_of_its_medians(
+    study: StudyPlan, tables: Tables, pair: tuple[str, str]
+):
+    untargeted, jax = replace(study, targets={}), pl.col("backend") == "jax"
+    data = head_to_head(untargeted, tables, pair)["data"]
+    assert (data["shown"], len(data["methods"])) == (list(pair), len(study.methods))
+    values = study_values(study, tables.runs.filter(jax, stage="final"))
+    goal = max(median(values.filter(method=name)["value"]) for name in pair)
+    curves = pl.read_parquet(study.tables / "curves.parquet").filter(
+        pl.col("value") <= goal, metric="train_loss"
+    )
+    first = values.join(curves.group_by("run").agg(met=pl.col("step").min()), on="run", how="left")
+    gradients = (pl.col("met") + pl.col("basis_gradient_evaluations")).fill_null(np.inf)
+    seeds = first.with_columns(met=gradients).pivot("method", index="seed", values="met")
+    found = [item for item in data["contests"] if item["pairs"].get(0, {}).get(1)]
+    _, cost, seconds, state, host, device = found
+    assert cost["quantity"] == f"gradients to training loss {number(goal)}"
+    for index, name in enumerate(pair):
+        assert cost["medians"][index][0] == counts([median(seeds[name])])[0]
+    # A run that missed it may have reached it one step after its 100 steps.
+    won = int((seeds[pair[0]] < seeds[pair[1]].clip(upper_bound=101)).sum())
+    assert cost["pairs"][0][1][2] == f"{won} of 10"
+    assert seconds["quantity"].startswith("seconds to training loss")
+    assert [item["pairs"][0][1][1] for item in (state, host, device)] == ["one measurement"] * 3
 
 
 def test_the_data_is_text_that_ends_no_script(report: Report):

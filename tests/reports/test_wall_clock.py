@@ -1,4 +1,4 @@
-"""The wall clock: phases of jobs add up, steps have a pace, and the page shows both."""
+"""Wall-clock times: the phases of a job add up to its total, step times are measured, and pages show both."""
 
 from __future__ import annotations
 

@@ -162,17 +162,16 @@ class Study(Document):
 
 
 def _bound_to_backends(optimizers: Sequence[OptimizerSpec], backends: Collection[str]) -> list[str]:
-    """Return a sentence for each optimizer of another library, which says that it runs on one backend only.
+    """Return a sentence for each optimizer of another library that runs, because it runs on one backend only.
 
     Args:
         optimizers: the optimizers of a study.
         backends: the backends on which the study runs.
     """
     return [
-        f"{spec.label} is another library's and runs on {spec.only_backend} alone"
-        + ("." if spec.only_backend in backends else ", which is not part of this run.")
+        f"{spec.label} is another library's and runs on {spec.only_backend} alone."
         for spec in optimizers
-        if spec.only_backend is not None
+        if spec.only_backend in backends
     ]
 
 

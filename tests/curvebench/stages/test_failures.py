@@ -138,7 +138,7 @@ def test_a_setting_that_fails_is_a_row_and_is_tried_again_alone(
 
 
 def test_failures_are_kept_where_they_were_and_only_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Settings that never ran, since other ones are chosen by now, have not failed."""
+    """Settings that never ran, because tuning now chooses other settings, are not recorded as failed."""
     sweep = SWEEP.changed(settings=({"learning_rate": 0.01}, {"learning_rate": RATE}))
     final = after(sweep, {"runs": sweep}, rounds=(2,), settings=None, seeds=(1000,))
     kept = spec_file(tmp_path, final)

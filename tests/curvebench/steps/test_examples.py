@@ -62,7 +62,7 @@ def _residuals(ops: Any, params: Any, split: Any) -> Any:
 
 
 def workload(source: Noisy, *metrics: str) -> Workload:
-    """Least squares on the rows of a source."""
+    """Return a workload of least squares whose examples are the rows of a data source."""
     return Workload(
         name="noisy",
         description="least squares on rows that are fetched",

@@ -19,8 +19,8 @@ from curvebench.reports.statistics.profiles import score_intervals
 from curvebench.reports.tables import Tables, read_tables
 from curvebench.results.archive import LOCAL
 from curvebench.results.schema import TABLES
-from curvebench.spec.document import Criterion
 from curvebench.spec.plan import StudyPlan, read_plan
+from curvebench.spec.tuning import Criterion
 from tests.conftest import ROOT
 from tests.reports.changing import replace
 from tests.reports.conftest import Studies, words_of
@@ -206,7 +206,7 @@ def test_the_floor_is_of_the_headline_alone(study: StudyPlan, tables: Tables):
     runs = problems_of(study, tables)[0].final
     held = replace(study, compare=study.compare.model_copy(update={"floor": 1e9}))
     assert study_values(held, runs)["value"].min() == 1e9
-    # A claim's comparison, which has a floor of its own.
+    # A claim names its metric, and has a floor of its own: the floor of the headline does not apply.
     named = study_values(held, runs, held.metric, held.which)
     assert named.equals(study_values(study, runs))
 

@@ -26,7 +26,15 @@ from curvebench.results.archive import LOCAL
 from curvebench.results.schema import COMPARISONS, RUN_COLUMNS
 from curvebench.spec.plan import ParityPlan, StudyPlan
 from tests.reports.changing import replace
-from tests.reports.conftest import KernelReport, Report, changed_plan, changed_site, site_of, words_of
+from tests.reports.conftest import (
+    KernelReport,
+    Report,
+    bare_site,
+    changed_plan,
+    changed_site,
+    site_of,
+    words_of,
+)
 from tests.reports.pages.reading import Page
 from tests.reports.synthetic import DIFFERENT, HOSTILE, PROBLEMS, Shape, write_plan
 
@@ -151,6 +159,16 @@ def test_a_study_whose_runs_all_failed_to_start_still_renders(tmp_path: Path):
     plan = write_plan(tmp_path, [Shape(seeds=(), tuning_seeds=(), optimizers=("sgd",), backends=("jax",))])
     assert main(["figures", "--plan", str(plan)]) == 0
     assert "0 final seeds" not in Page(site_of(plan, tmp_path) / "study_digits_mlp.html").text
+
+
+def test_an_optimizer_that_runs_on_no_backend_of_a_study_is_listed_with_the_reason(tmp_path: Path):
+    nadam = {"name": "torch-nadam", "locator": "torch:torch.optim.NAdam"}
+
+    def change(raw: dict[str, Any]) -> None:
+        raw["studies"][0]["optimizers"].append(nadam)
+
+    said = Page(bare_site(tmp_path, Shape(backends=("jax",)), change=change) / "study_digits_mlp.html").text
+    assert "torch-nadam was not run: it runs on torch only; the backends of this run: jax." in said
 
 
 def test_what_is_missing_is_named_with_a_remedy(tmp_path: Path, capsys: pytest.CaptureFixture):

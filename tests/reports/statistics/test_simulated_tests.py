@@ -44,7 +44,9 @@ def test_power_of_the_sign_test(deviations: float, powers: tuple[float, ...]):
 def drawn_losses(random: np.random.Generator, shape: str, seeds: int, methods: int) -> np.ndarray:
     """Losses (seeds, methods) that share a problem instance by seed; no other method beats the first."""
     values = 0.3 * random.normal(size=(seeds, methods))
-    if shape == "skewed":  # the first has a long tail of large losses, the others of small ones
+    if (
+        shape == "skewed"
+    ):  # The first method has a long tail of large losses, the other methods a long tail of small losses.
         values = 0.3 * (random.exponential(size=(seeds, methods)) - gamma(2).median() / 2)
         values[:, 1:] *= -1
     elif shape == "diverging":  # the first diverges on 45 % of seeds, and is the best on the rest

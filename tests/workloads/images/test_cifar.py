@@ -128,7 +128,7 @@ def test_training_normalizes_by_the_batch_and_evaluation_by_what_ran_before():
     logs = outputs - np.log(np.exp(outputs).sum(-1, keepdims=True))
     assert loss == pytest.approx(-logs[np.arange(len(logs)), batch["labels"]].mean(), rel=1e-12)
     assert evaluated != evaluated_of_moved
-    for name, value in new.items():  # nine tenths of the old are kept
+    for name, value in new.items():  # batch norm keeps nine tenths of the old statistics
         np.testing.assert_allclose(new_of_moved[name] - value, 0.9 * 0.5, rtol=1e-9)
 
 

@@ -1,0 +1,440 @@
+"""`curvebench compare`: which optimizer trains a user's own model best."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import os
+import re
+import sys
+from argparse import ArgumentTypeError, Namespace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from curvebench.commands.command import JSON, RESULTS_FOLDER, argument, command, positive, print_json
+from curvebench.commands.trying import names, run_to_plan
+from curvebench.paths import RESULTS
+from curvebench.spec.errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from polars import DataFrame
+
+    from curvebench.loading import LoadedResults
+    from curvebench.planning.model_comparison import ComparisonPlan
+    from curvebench.planning.studies.study import Study
+    from curvebench.reports.boards.model_comparison import ModelResults
+
+SECONDS = {"s": 1, "min": 60, "h": 3600}
+
+
+def duration(text: str) -> float:
+    """Parse a time such as `20min`, `90s` or `1.5h`, and return its seconds.
+
+    Raises:
+        ArgumentTypeError: when the text is no such time.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(s|min|h)", text)
+    if match is None:
+        raise ArgumentTypeError(f"{text!r} is no time such as 90s, 20min or 1.5h")
+    return float(match[1]) * SECONDS[match[2]]
+
+
+OUTPUT = (
+    argument("--cores", default="all", metavar="N"),
+    argument("--open", action="store_true"),
+    JSON,
+    RESULTS_FOLDER,
+)
+
+
+@command(
+    "compare",
+    argument("file", metavar="FILE"),
+    argument("--model", default="", metavar="NAME"),
+    argument("--loss", default="loss", metavar="NAME"),
+    argument("--train", required=True, metavar="DATA"),
+    argument("--validation", default="", metavar="DATA"),
+    argument("--metrics", default="", metavar="NAME"),
+    argument("--maximize", type=names, default=(), metavar="A,B"),
+    argument("--minimize", type=names, default=(), metavar="A,B"),
+    argument("--judge", default="", metavar="METRIC"),
+    argument("--settings", default="{}", metavar="YAML"),
+    argument("--optimizers", type=names, default=(), metavar="A,B"),
+    argument("--steps", type=positive, default=300, metavar="N"),
+    argument("--batch-size", type=positive, default=32, metavar="N"),
+    argument("--schedule", choices=("cosine", "constant"), default="cosine"),
+    argument("--budget", type=duration, metavar="TIME"),
+    argument("--label", default="", metavar="NAME"),
+    *OUTPUT,
+)
+def compare_model(args: Namespace) -> int:
+    """Find the optimizer that trains a model of your own best.
+
+    The file defines the model, its loss and its data. Every optimizer gets the same number of trials, seeds
+    and steps. An interrupted command resumes when it is called again; curvebench more adds seeds.
+
+    Args:
+        file: the Python file, such as my_gru.py
+        --model: class of torch.nn.Module, Flax or Equinox in the file, or a function that returns a module
+            (default: the functions init and loss of a file for JAX)
+        --loss: function (model, batch) -> number in the file (default: %(default)s)
+        --train: training data: a name in the file, a call such as 'Adding(2000)', or a file.npz
+        --validation: validation data, like --train
+        --metrics: function (model, batch) -> {name: number} in the file
+        --maximize: metrics of which more is better, separated by commas
+        --minimize: metrics of which less is better
+        --judge: metric that tunes and ranks, such as validation_accuracy (default: the loss on the validation
+            data, or else on the training data)
+        --settings: arguments of the model and other settings of its workload, such as '{hidden: 64}'
+        --optimizers: optimizers, separated by commas: names that curvebench list prints, torch:package.Class,
+            optax:package.function, or my.py:Lion (default: ten)
+        --steps: steps of a run (default: %(default)s)
+        --batch-size: examples in a minibatch (default: %(default)s)
+        --schedule: learning rate after a warm-up of 5 %% of the steps (default: %(default)s)
+        --budget: time that the comparison may take, such as 20min; fewer trials, then fewer optimizers are
+            run (default: no limit)
+        --label: name of the comparison (default: the model's)
+        --cores: CPU cores to use, or all (default: %(default)s)
+        --open: open the page of the comparison in a browser
+    """
+    from curvebench.spec.study import parsed_yaml
+
+    further = parsed_yaml("--settings", args.settings)
+    if not isinstance(further, dict):
+        raise InputError(f"--settings: {args.settings!r} is no mapping, such as '{{hidden: 64}}'")
+    keys = ("loss", "train", "validation", "metrics", "maximize", "minimize", "batch_size")
+    settings = {key: getattr(args, key) for key in keys} | further
+    details = {"judge": args.judge, "schedule": args.schedule, "label": args.label}
+    plan = plan_of(args.file, args.model, settings, args.optimizers, args.steps, **details)
+    return shown(run_plan(plan, args.results, args.cores, args.budget), args)
+
+
+@command(
+    "more",
+    argument("name", metavar="NAME"),
+    argument("--seeds", type=positive, required=True, metavar="N"),
+    *OUTPUT,
+)
+def more(args: Namespace) -> int:
+    """Add seeds to a comparison of curvebench compare; what was computed before stays.
+
+    Args:
+        name: name of the comparison
+        --seeds: number of seeds that judge each method, including those that are there
+        --cores: CPU cores to use, or all (default: %(default)s)
+        --open: open the page of the comparison in a browser
+    """
+    from curvebench.planning.model_comparison import add_seeds
+
+    add_seeds(args.name, args.results, args.seeds)
+    return shown(result_of("curvebench more", args.name, args.results, args.cores), args)
+
+
+def compare(
+    model: Any,
+    loss: Any = "loss",
+    train: Any = "",
+    validation: Any = "",
+    *,
+    optimizers: Sequence[str] = (),
+    steps: int = 300,
+    batch_size: int | None = 32,
+    metrics: Any = "",
+    maximize: Sequence[str] = (),
+    minimize: Sequence[str] = (),
+    judge: str = "",
+    settings: Mapping[str, Any] | None = None,
+    schedule: str = "cosine",
+    budget: float | None = None,
+    label: str = "",
+    results: Path = RESULTS,
+    cores: str = "all",
+) -> ComparedModel:
+    """Find the optimizer that trains a model best, as `curvebench compare` does.
+
+    The model and the functions must be defined in a Python file, since other processes import it.
+
+    Args:
+        model: a class of modules or a function that returns one; or text such as `my_gru.py:GRU`.
+        loss: the function `(model, batch) -> number`, or its name in the file of the model.
+        train: training data: a data set of PyTorch, arrays, or text as for `curvebench compare --train`.
+            Objects are stored as arrays in the folder of the comparison.
+        validation: validation data, like `train`; empty for none.
+        optimizers: names as for `curvebench compare --optimizers`; empty for ten.
+        steps: length of a run.
+        batch_size: examples in a minibatch; None for the full batch.
+        metrics: the function `(model, batch) -> {name: number}`, or its name; empty for none.
+        maximize, minimize: names of the metrics, by direction.
+        judge: metric that tunes and ranks; empty for the loss on the validation data, or else on the training
+            data.
+        settings: arguments of the model and further settings of its workload.
+        schedule: `cosine` or `constant`, after a warm-up of 5 % of the steps.
+        budget: seconds that the comparison may take; None for no limit.
+        label: name of the comparison; empty for the name of the model.
+        results: folder of all results.
+        cores: CPU cores to use, or `all`.
+
+    Raises:
+        InputError: if something is not defined in a file, or is refused by `curvebench check`.
+    """
+    file, name = (model, "") if isinstance(model, str) else _defined_in(model)
+    label = label or name.lower()
+    data = {
+        split: value if isinstance(value, str) else str(_stored(value, results, label, split))
+        for split, value in (("train", train), ("validation", validation))
+    }
+    given = {
+        "loss": loss if isinstance(loss, str) else loss.__name__,
+        "metrics": metrics if isinstance(metrics, str) else metrics.__name__,
+        **data,
+        "maximize": maximize,
+        "minimize": minimize,
+        "batch_size": batch_size,
+        **(settings or {}),
+    }
+    plan = plan_of(file, name, given, optimizers, steps, judge=judge, schedule=schedule, label=label)
+    return run_plan(plan, Path(results), cores, budget)
+
+
+@dataclass(frozen=True)
+class ComparedModel:
+    """Result of a comparison of optimizers on a model.
+
+    Args:
+        status: exit status of Snakemake; it is not 0 if runs have failed.
+        label: name of the problem in tables.
+        metric: metric that judges the methods.
+        comparison: results of the methods, and which of them leads.
+        tables: the tables of all runs.
+        page: the page of the study.
+    """
+
+    status: int
+    label: str
+    metric: str
+    comparison: ModelResults
+    tables: LoadedResults
+    page: Path
+
+    def __str__(self) -> str:
+        from curvebench.reports.boards.model_comparison import as_text
+
+        return as_text(self.comparison)
+
+    @property
+    def ranking(self) -> DataFrame:
+        """The methods from the best to the worst, with median and interval of the metric."""
+        direction = self.comparison.direction == "maximize"
+        return self.tables.best(self.metric, maximize=direction)
+
+    def plot(self) -> Figure:
+        """Draw the metric of each method against the step."""
+        return self.tables.plot_curves(self.label, self.metric)
+
+
+def _defined_in(item: Any) -> tuple[str, str]:
+    """Return the file that defines a class or a function, and its name.
+
+    Raises:
+        InputError: if it is not defined in a file, or if its file is being imported by curvebench.
+    """
+    from curvebench.interop.files import MODULE_PREFIX
+
+    name = item.__qualname__
+    if item.__module__.startswith(MODULE_PREFIX):
+        raise InputError(
+            f"{name}: call compare below `if __name__ == '__main__':`, since its file is imported"
+        )
+    try:
+        file = inspect.getsourcefile(item)
+    except TypeError:
+        file = None
+    if file is None or not Path(file).is_file() or not name.isidentifier():
+        raise InputError(
+            f"{name}: is not defined at the top of a file; write it to one (%%writefile my_model.py)"
+        )
+    return file, name
+
+
+def _stored(data: Any, results: Path, label: str, split: str) -> Path:
+    from curvebench.interop.models import store
+    from curvebench.planning.model_comparison import study_file
+
+    path = study_file(label, results).with_name(f"{split}.npz").resolve()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    store(data, path)
+    return path
+
+
+def plan_of(
+    file: str,
+    model: str,
+    settings: Mapping[str, Any],
+    optimizers: Sequence[str],
+    steps: int,
+    *,
+    judge: str,
+    schedule: str,
+    label: str,
+) -> ComparisonPlan:
+    """Return the plan of a comparison, after a check of its settings.
+
+    Args:
+        file: file of the model, or its locator.
+        model: name of the model in the file; empty if `file` has it.
+        settings: settings of the model; empty ones are left out.
+        optimizers: names of the optimizers; empty for the default set.
+        steps, judge, schedule, label: as in `compare`.
+
+    Raises:
+        InputError: when a setting is invalid.
+    """
+    from curvebench.planning.model_comparison import ComparisonPlan, entries, locator_of
+    from curvebench.registry import find_workload
+    from curvebench.spec.study import in_letters
+
+    locator = locator_of(file, model)
+    chosen = {
+        key: list(value) if isinstance(value, tuple) else value
+        for key, value in settings.items()
+        if value or key == "batch_size"
+    }
+    workload = find_workload(locator)
+    try:
+        workload.complete(chosen)
+        label = in_letters(label or re.sub(r"\W", "_", workload.name))
+    except ValueError as error:
+        raise InputError(str(error)) from error
+    return ComparisonPlan(locator, chosen, entries(optimizers), steps, label, judge, schedule)
+
+
+def run_plan(plan: ComparisonPlan, results: Path, cores: str, budget: float | None) -> ComparedModel:
+    """Check a comparison, reduce it to its budget, and run it. What it does is printed on standard error."""
+    from curvebench.commands.studies import check_methods
+    from curvebench.planning.studies.validation import read_study
+
+    study = read_study(plan.write(results))
+    print(model_as_text(study), file=sys.stderr)
+    check_methods([study])
+    affordable(plan, results, budget, cores).write(results)
+    return result_of("curvebench compare", plan.label, results, cores)
+
+
+def model_as_text(study: Study) -> str:
+    """Return a table of the parameters of a model, with shape and role, and how its runs are computed."""
+    from curvebench.planning.model_comparison import SCALE
+    from curvebench.registry import find_workload
+
+    (spec,) = study.workloads[SCALE]
+    workload = find_workload(spec.locator).at(spec.settings)
+    shapes, roles = workload.shapes_at(spec.settings), workload.roles(spec.settings)
+    width = max(map(len, shapes))
+    lines = [
+        f"  {name:<{width}}  {roles[name].kind:<12} {' x '.join(map(str, shape)) or 'scalar'}"
+        for name, shape in shapes.items()
+    ]
+    how = "together" if workload.mapped else "one after another, since an operation of it cannot be batched"
+    count = sum(map(math.prod, shapes.values()))
+    head = f"{spec.name}: {count:,} parameters, whose kinds --settings '{{roles: {{NAME: KIND}}}}' corrects"
+    return "\n".join([head, *lines, f"Runs of a method are computed {how}."])
+
+
+def affordable(comparison: ComparisonPlan, results: Path, budget: float | None, cores: str) -> ComparisonPlan:
+    """Return the comparison, reduced until its estimated time fits into the budget, and print the estimate.
+
+    The estimate is made from some measured steps of each method. Trials are reduced first, then methods are
+    left out; the number of steps stays.
+
+    Args:
+        comparison: the comparison, whose study file is written.
+        results: the results folder.
+        budget: seconds that the comparison may take; None for no limit.
+        cores: the argument --cores.
+
+    Raises:
+        InputError: if not even two methods fit.
+    """
+    from curvebench.planning.model_comparison import TRIALS
+    from curvebench.planning.plan import make_plan
+    from curvebench.stages.estimating import START_SECONDS, job_costs
+
+    count = available_cores() if cores == "all" else int(cores)
+    (planned,) = make_plan(comparison.config(results)).studies
+    costs = {job.spec.description: cost for job, cost in job_costs([planned]) if cost.runs}
+    full = comparison.trials
+
+    def seconds(trials: int, left_out: int) -> float:
+        kept = list(costs.values())[: len(costs) - left_out]
+        share = comparison.runs(trials) / comparison.runs(full)
+        return sum(START_SECONDS + share * cost.process_seconds for cost in kept) / min(count, len(kept))
+
+    choices = [(trials, 0) for trials in TRIALS if trials <= full]
+    choices += [(choices[-1][0], left_out) for left_out in range(1, len(costs) - 1)]
+    fitting = (choice for choice in choices if budget is None or seconds(*choice) <= budget)
+    chosen = next(fitting, None)
+    if chosen is None:
+        shortest = seconds(*choices[-1]) if choices else 0.0
+        raise InputError(f"--budget: two methods alone take about {shortest / 60:.0f} min; give more")
+    trials, left_out = chosen
+    print(f"about {seconds(trials, left_out) / 60:.1f} min on {count} cores", file=sys.stderr)
+    if trials < full:
+        print(f"to fit into the budget: {trials} trials a method instead of {full}", file=sys.stderr)
+    if left_out:
+        omitted = ", ".join(list(costs)[len(costs) - left_out :])
+        print(f"to fit into the budget, left out: {omitted}", file=sys.stderr)
+    kept = comparison.optimizers[: len(comparison.optimizers) - left_out]
+    return replace(comparison, trials=trials, optimizers=kept)
+
+
+def available_cores() -> int:
+    """Return the number of CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def result_of(name: str, label: str, results: Path, cores: str) -> ComparedModel:
+    """Run a comparison whose study file is written, and return its result.
+
+    Args:
+        name: name of the command, for messages.
+        label: label of the comparison.
+        results: the results folder.
+        cores: the argument --cores.
+    """
+    from curvebench.loading import LoadedResults
+    from curvebench.planning.model_comparison import config
+    from curvebench.reports.boards.model_comparison import comparison_of
+    from curvebench.reports.failures import in_words, read_failures
+    from curvebench.reports.pages.site import study_file
+    from curvebench.reports.tables import tables_of
+
+    configuration = config(label, results)
+    status, plan = run_to_plan(name, configuration, cores)
+    for failure in read_failures(plan):
+        print(f"failed: {in_words(failure)}", file=sys.stderr)
+    (study,) = plan.studies
+    return ComparedModel(
+        status,
+        label,
+        study.compare.metric,
+        comparison_of(study, tables_of(study)),
+        LoadedResults(study.tables),
+        (configuration.site / study_file(study.name)).resolve(),
+    )
+
+
+def shown(result: ComparedModel, args: Namespace) -> int:
+    """Print the result of a comparison, and return the exit status of the command."""
+    from curvebench.reports.boards.model_comparison import as_json
+
+    if args.json:
+        print_json({**as_json(result.comparison), "page": str(result.page)})
+    else:
+        print(f"{result}\n\nPage: {result.page}")
+    if args.open:
+        import webbrowser
+
+        webbrowser.open(result.page.as_uri())
+    return result.status

@@ -1,0 +1,232 @@
+"""Comparisons of optimizers on a user's model: studies that `curvebench compare` writes.
+
+All methods get the same problem, schedule, seeds and number of settings. Two rounds of a tree-structured
+Parzen estimator tune the learning rate, the weight decay of methods that decouple it, and the learning rate
+of a fallback, with which methods such as Muon update vectors.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from curvebench.interop.files import FILE, imported_names
+from curvebench.interop.models import IMPORTED, is_model
+from curvebench.planning.config import Config
+from curvebench.planning.submission import located
+from curvebench.registry import find_rule, find_workload
+from curvebench.results.temporary import write_texts
+from curvebench.spec.errors import InputError
+from curvebench.spec.method import LIBRARIES
+from curvebench.spec.study import in_letters, parsed_yaml
+
+FOLDER_NAME = "comparisons"  # folder in the results folder that has a folder for each comparison
+HEAD = "# Optimizers on one model, written by curvebench compare.\n"
+SCALE = "standard"
+# Methods of a comparison without a list. To save time, the last are left out first.
+OPTIMIZERS: Mapping[str, Any] = {
+    "adamw": "adamw",
+    "muon": "muon",
+    "soap": "soap",
+    "adam": "adam",
+    "momentum": "momentum",
+    "nadam": {"adam": {"nesterov": True, "label": "nadam"}},
+    "shampoo": "shampoo",
+    "adam_atan2": "adam_atan2",
+    "adafactor": "adafactor",
+    "rmsprop": "rmsprop",
+}
+TRIALS = (16, 12, 8, 6)  # numbers of settings that each method tries; smaller ones if time is short
+EVALUATIONS = 10
+WARMUP = 0.05  # share of the steps in which the learning rate rises
+SPACE = {
+    "learning_rate": {"low": 1e-5, "high": 10.0, "scale": "log"},
+    "weight_decay": {"low": 1e-4, "high": 1.0, "scale": "log"},
+    "others_learning_rate": {"low": 1e-5, "high": 0.1, "scale": "log"},
+}
+
+
+@dataclass(frozen=True)
+class ComparisonPlan:
+    """What `curvebench compare` runs.
+
+    Args:
+        model: locator of the model, such as `torch:/home/me/my_gru.py:GRU`.
+        settings: settings of its workload that differ from the defaults.
+        optimizers: entries of a study's optimizers.
+        steps: length of a run.
+        label: name of the study and of the problem.
+        judged_by: metric that tunes and ranks; empty for the loss on the validation data, or on the training
+            data if there are no others.
+        schedule: name of the schedule of the learning rate.
+        trials: number of settings that each method tries, in two rounds of half of them.
+        tuning_seeds, final_seeds: numbers of seeds that tune and that judge a method.
+    """
+
+    model: str
+    settings: Mapping[str, Any]
+    optimizers: tuple[Any, ...]
+    steps: int
+    label: str
+    judged_by: str = ""
+    schedule: str = "cosine"
+    trials: int = TRIALS[0]
+    tuning_seeds: int = 3
+    final_seeds: int = 5
+
+    @property
+    def metric(self) -> str:
+        """The metric that tunes and ranks."""
+        return self.judged_by or f"{'validation' if self.settings.get('validation') else 'train'}_loss"
+
+    @property
+    def study(self) -> dict[str, Any]:
+        """Content of the study file."""
+        backend = find_workload(self.model).backend
+        shape = {"name": self.schedule, "warmup": WARMUP}
+        return {
+            "question": f"Which optimizer trains {self.label} best in {self.steps} steps?",
+            "source": self.model.partition(":")[2],
+            "workloads": [{self.model: {**self.settings, "label": self.label}}],
+            "optimizers": [_with_space(entry) for entry in self.optimizers],
+            "tuning": {
+                "protocol": "tpe",
+                "budget": self.trials,
+                "at_once": self.trials // 2,
+                "space": {"learning_rate": SPACE["learning_rate"]},
+                "choose": f"median final {self.metric}",
+                "shared_across": "none",
+            },
+            "schedule": shape,
+            "compare": {"metric": f"final {self.metric}"},
+            "scales": {
+                SCALE: {
+                    "steps": self.steps,
+                    "evaluations": min(EVALUATIONS, self.steps),
+                    "evaluated_splits": [self.metric.partition("_")[0]],
+                    "seeds": {"tuning": self.tuning_seeds, "final": self.final_seeds},
+                    "backends": {backend: {}},
+                }
+            },
+        }
+
+    def config(self, results: Path) -> Config:
+        """Return the configuration that runs the comparison, with a site in its own folder."""
+        return config(self.label, results)
+
+    def write(self, results: Path) -> Path:
+        """Write the study file to a folder of its own in the results folder, and return its path."""
+        path = study_file(self.label, results)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_texts({path: f"{HEAD}{json.dumps(self.study, indent=1)}\n"})
+        return path
+
+    def runs(self, trials: int) -> int:
+        """Return the number of runs of a method that tries `trials` settings."""
+        return trials * self.tuning_seeds + self.final_seeds
+
+
+def study_file(label: str, results: Path) -> Path:
+    """Return the path of the study file of a comparison."""
+    return results / FOLDER_NAME / label / f"{label}.yaml"
+
+
+def config(label: str, results: Path) -> Config:
+    """Return the configuration that runs the comparison with a label."""
+    folder = study_file(label, results).parent
+    return Config(
+        scale=SCALE,
+        studies=(label,),
+        study_folder=folder,
+        results=results,
+        site=folder / "site",
+        parity=False,
+    )
+
+
+def add_seeds(label: str, results: Path, count: int) -> None:
+    """Add final seeds to a comparison: a further job of each method computes only the new runs.
+
+    Args:
+        label: label of the comparison.
+        results: the results folder.
+        count: number of final seeds that the comparison then has.
+
+    Raises:
+        InputError: if there is no such comparison, or it has as many seeds already.
+    """
+    path = study_file(label, results)
+    if not path.exists():
+        known = sorted(folder.name for folder in path.parents[1].glob("*") if folder.is_dir())
+        raise InputError(f"{label}: there is no such comparison in {path.parents[1]} ({', '.join(known)})")
+    study = parsed_yaml(str(path), path.read_text())
+    seeds = study["scales"][SCALE]["seeds"]
+    present, batches = seeds["final"], seeds.get("batches") or [seeds["final"]]
+    if count < present:
+        raise InputError(f"--seeds: {label} has {present} final seeds already; give a larger number")
+    if count > present:
+        seeds |= {"final": count, "batches": [*batches, count - present]}
+    write_texts({path: f"{HEAD}{json.dumps(study, indent=1)}\n"})
+
+
+def locator_of(file: str, name: str) -> str:
+    """Return the locator of a model, with the absolute path of its file.
+
+    Args:
+        file: `my_gru.py`, `my_gru.py:GRU`, or a locator with the prefix `torch:` or `jax:`.
+        name: name of the model in the file; empty if `file` has it, or if the file has functions `init` and
+            `loss`.
+
+    Raises:
+        InputError: if there is no such file, or it does not import one of PyTorch and JAX.
+    """
+    library, _, rest = file.partition(":") if is_model(file) else ("", "", file)
+    match = FILE.fullmatch(rest)
+    if match is None:
+        raise InputError(f"{file}: is no Python file, such as my_gru.py")
+    path = Path(match["path"]).resolve()
+    if not path.is_file():
+        raise InputError(f"{file}: there is no such file")
+    item = name or match["item"] or ""
+    if not library:
+        imported = {name.partition(".")[0] for name in imported_names(path, "")}
+        libraries = [library for library, packages in IMPORTED.items() if packages & imported]
+        if len(libraries) != 1:
+            which = "both torch and jax" if libraries else "neither torch nor jax"
+            raise InputError(f"{file}: imports {which}; write torch:{file} or jax:{file}")
+        (library,) = libraries
+    return f"{library}:{path}:{item}" if item else f"{library}:{path}"
+
+
+def entries(optimizers: Sequence[str]) -> tuple[Any, ...]:
+    """Return the entries of a study for optimizers that a user names; the default set if there are none.
+
+    Args:
+        optimizers: names as in a study file, or a class in a file, such as `my.py:Lion`.
+    """
+    if not optimizers:
+        return tuple(OPTIMIZERS.values())
+    return tuple(OPTIMIZERS.get(name) or _entry(name) for name in optimizers)
+
+
+def _entry(name: str) -> Any:
+    locator = located(name)
+    label = find_rule(locator).name
+    return locator if label == locator else {locator: {"label": in_letters(label)}}
+
+
+def _with_space(entry: Any) -> Any:
+    """Return an entry of a study's optimizers with the interval of each hyperparameter that is tuned.
+
+    Optimizers of other libraries tune the learning rate alone.
+    """
+    name, options = (entry, {}) if isinstance(entry, str) else next(iter(entry.items()))
+    if name.partition(":")[0] in LIBRARIES:
+        return entry
+    tuned = [key for key in SPACE if key in find_rule(name).hyperparameters]
+    if tuned == ["learning_rate"]:
+        return entry
+    return {name: {**options, "space": {key: SPACE[key] for key in tuned}}}
