@@ -196,10 +196,12 @@ def metric_name(name: str, which: str = "") -> str:
     """Return a metric's name in words, e.g. "training loss" for `train_loss`.
 
     Args:
-        which: "final" or "best", put before the name: "final training loss".
+        which: value of the metric, put before the name: "final training loss" for `final`, "steps to target
+            training loss" for `steps_to_target`.
     """
     split, _, quantity = name.partition("_")
-    return f"{which} {words(f'training_{quantity}' if split == 'train' and quantity else name)}".lstrip()
+    in_full = f"training_{quantity}" if split == "train" and quantity else name
+    return f"{words(which)} {words(in_full)}".lstrip()
 
 
 # Words for options whose name alone would mislead readers.

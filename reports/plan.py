@@ -12,7 +12,7 @@ CLAIM_FIGURES = "claim_figures"  # Folder of the site for figures of claims that
 def criterion(study: StudyPlan) -> str:
     """Describe in words how the study chose learning rates, e.g. "median of the final training loss"."""
     choice = study.tuning.choose
-    words = f"{choice.statistic} of the {choice.which} {metric_name(choice.metric)}"
+    words = f"{choice.statistic} of the {metric_name(choice.metric, choice.which)}"
     return f"{words} in the identity basis" if study.shares_rates else words
 
 

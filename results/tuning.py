@@ -22,7 +22,7 @@ import polars as pl
 from curvebench.results.outcomes import failed, finished, missing
 from curvebench.results.reading import named
 from curvebench.spec.document import Direction
-from curvebench.spec.tuning import TieCriterion, Tuning
+from curvebench.spec.tuning import Criterion, Tuning
 
 EQUAL_TO_ROUNDING = 1e-12  # costs whose relative difference is at most this number tie
 # If at most this many different resamples exist (for 10 seeds: 92,378), all of them are used, which is exact.
@@ -62,32 +62,25 @@ class Judge:
         `first` is the cost by the first criterion, `second` the cost by the criterion for ties; it is 0 if
         there is no such criterion. A failed run has infinite costs.
         """
-        choose, tie_criterion = self.tuning.choose, self.tuning.tie_break
-        first = _or_worst(self._value(choose.metric, choose.which))
-        second = pl.lit(0.0) if tie_criterion is None else _or_worst(self._tie(tie_criterion))
+        ties = self.tuning.tie_break
+        first = _or_worst(self._value(self.tuning.choose))
+        second = pl.lit(0.0) if ties is None else _or_worst(self._value(ties))
         return runs.filter(~missing()).with_columns(first=first, second=second)
 
-    def _value(self, metric: str, which: str) -> pl.Expr:
-        """Return an expression for the final or best value of a metric as a cost.
-
-        Args:
-            metric: name of the metric.
-            which: `final` or `best`.
-        """
-        value = named(metric, f"{which}_metrics")
-        return value if self.direction_of(metric) == "minimize" else -value
-
-    def _tie(self, ties: TieCriterion) -> pl.Expr:
-        """Return an expression for the cost by the criterion for ties.
+    def _value(self, criterion: Criterion) -> pl.Expr:
+        """Return an expression for the cost by a criterion.
 
         It is null for a run that did not reach the stop or the target to which the criterion counts steps.
         """
-        if ties.which == "steps_to_target":
-            return named(ties.metric, "targets", key="metric", value="steps").cast(pl.Float64)
-        if ties.which == "steps_to_stop":
-            met = self._value(ties.metric, "final") <= self.cost(ties.metric, self.stop[ties.metric])
+        metric = criterion.metric
+        if criterion.which == "steps_to_target":
+            return named(metric, "targets", key="metric", value="steps").cast(pl.Float64)
+        value = named(metric, "best_metrics" if criterion.which == "best" else "final_metrics")
+        cost = value if self.direction_of(metric) == "minimize" else -value
+        if criterion.which == "steps_to_stop":
+            met = cost <= self.cost(metric, self.stop[metric])
             return pl.when(met).then(pl.col("steps").cast(pl.Float64))
-        return self._value(ties.metric, ties.which)
+        return cost
 
     def cost(self, metric: str, value: float) -> float:
         """Convert a value of a metric to a cost, of which less is better."""
@@ -412,7 +405,8 @@ def tuning_outcomes(runs: pl.DataFrame, judge: Judge) -> dict[Group, TuningOutco
     optimizers = runs["optimizer"].unique().to_list()
     if len(optimizers) > 1:
         raise ValueError(f"a choice needs the runs of one optimizer, not of {sorted(optimizers)}")
-    metric, which = judge.tuning.choose.metric, judge.tuning.choose.which
+    metric = judge.tuning.choose.metric
+    which = "best" if judge.tuning.choose.which == "best" else "final"
     has_metric = pl.col(f"{which}_metrics").list.eval(pl.element().struct.field("name") == metric).list.any()
     for run in runs.filter(finished() & ~has_metric)["run"]:
         raise ValueError(f"run {run} has no {which} {metric}")

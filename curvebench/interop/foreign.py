@@ -9,7 +9,7 @@ an ordinary rule of scope `named`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
@@ -106,7 +106,7 @@ def packages(locator: str) -> tuple[str, ...]:
     Their versions belong to the provenance of results.
     """
     at = location(locator)
-    return tuple(sorted({name for top in (at.library, at.package) for name in _distributions().get(top, ())}))
+    return distributions_of({at.library, at.package})
 
 
 def named_in(value: Any) -> Iterator[str]:
@@ -120,6 +120,11 @@ def named_in(value: Any) -> Iterator[str]:
         yield from (locator for pair in value.items() for item in pair for locator in named_in(item))
     elif isinstance(value, list | tuple):
         yield from (locator for item in value for locator in named_in(item))
+
+
+def distributions_of(packages: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of the installed distributions that provide top-level packages."""
+    return tuple(sorted({name for package in packages for name in _distributions().get(package, ())}))
 
 
 @cache

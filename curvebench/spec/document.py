@@ -84,12 +84,6 @@ class Headline(Judged):
     floor: float | None = None
 
 
-class Criterion(Judged):
-    """The criterion by which tuning chooses a setting: `median best validation_accuracy`."""
-
-    statistic: Literal["median"]
-
-
 def is_written(info: ValidationInfo) -> bool:
     """Return whether a validated value comes from a file that people wrote, in YAML.
 
@@ -124,7 +118,6 @@ def words(names: str, example: str) -> BeforeValidator:
 
 
 JudgedWords = Annotated[Judged, words("which metric", "final train_loss")]
-CriterionWords = Annotated[Criterion, words("statistic which metric", "median best validation_accuracy")]
 
 
 # --- keys that had another name in earlier versions ----------------------------------------------

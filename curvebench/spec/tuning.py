@@ -18,10 +18,9 @@ import numpy as np
 from numpy.random import Generator
 from pydantic import BeforeValidator, Field, model_validator
 
-from curvebench.spec.document import CriterionWords, Document, Names, Positive, as_list, words
+from curvebench.spec.document import Document, Names, Positive, as_list, words
 from curvebench.spec.method import IDENTITY, OptimizerSpec
 
-TieValue = Literal["final", "best", "steps_to_stop", "steps_to_target"]
 # A setting: the value of each tuned hyperparameter, by name of the hyperparameter
 Setting = dict[str, float]
 # The second round of `TwoStageSweep` tries these multiples of a power of ten (EGOP paper, 000 Sec. C.3).
@@ -53,15 +52,27 @@ def _share(value: Any) -> Any:
     return share
 
 
-class TieCriterion(Document):
-    """The criterion that decides between settings that tie: `median steps_to_stop gradient_norm`."""
+class Criterion(Document):
+    """The criterion by which tuning chooses a setting, or chooses between settings that tie.
+
+    Args:
+        statistic: statistic over tuning seeds.
+        which: value of a run: the final or best value of the metric, or the number of steps until the metric
+            met the threshold at which runs stop, or its target. Fewer steps are better.
+        metric: name of the metric.
+    """
 
     statistic: Literal["median"]
-    which: TieValue
+    which: Literal["final", "best", "steps_to_stop", "steps_to_target"]
     metric: str
 
+    @property
+    def counts_steps(self) -> bool:
+        """Whether the criterion counts steps until a threshold, which a run may never meet."""
+        return self.which not in ("final", "best")
 
-TieWords = Annotated[TieCriterion, words("statistic which metric", "median steps_to_stop gradient_norm")]
+
+CriterionWords = Annotated[Criterion, words("statistic which metric", "median best validation_accuracy")]
 
 
 class Protocol(Document):
@@ -73,11 +84,11 @@ class Protocol(Document):
     reports/templates/setting.jinja.
 
     Args:
-        choose: statistic over tuning seeds by which the best setting is chosen.
+        choose: criterion by which the best setting is chosen.
         floor: value of this statistic beyond which settings tie, such as the rounding error of a loss; None
             if only equal values tie.
-        tie_break: criterion that decides between settings that tie; fewer steps are better. It is required
-            together with a floor; None if the protocol has no such criterion.
+        tie_break: criterion that decides between settings that tie. It is required together with a floor;
+            None if the protocol has no such criterion.
         shared_across: `bases` if an optimizer runs in all bases with the setting that was chosen in the
             identity basis; `none` if each basis has its own setting.
         tuned_bases: labels of the bases in which settings are tried; None for all bases.
@@ -87,7 +98,7 @@ class Protocol(Document):
 
     choose: CriterionWords
     floor: Annotated[float, Field(allow_inf_nan=False)] | None = None
-    tie_break: TieWords | None = None
+    tie_break: CriterionWords | None = None
     shared_across: Literal["bases", "none"]
     tuned_bases: Annotated[Names | None, BeforeValidator(_as_list)] = None
     length: Annotated[Fraction, BeforeValidator(_share)] = Fraction(1)
@@ -95,6 +106,8 @@ class Protocol(Document):
     @model_validator(mode="after")
     def _ties_apart(self) -> Protocol:
         ties = self.tie_break
+        if self.floor is not None and self.choose.counts_steps:
+            raise ValueError("floor: is a value of a metric, and choose counts steps; leave it out")
         if ties is None and self.floor is not None:
             raise ValueError("tie_break: is missing; say what decides between settings that tie at the floor")
         if ties is not None and (ties.which, ties.metric) == (self.choose.which, self.choose.metric):

@@ -345,6 +345,11 @@ def test_operations_decide_the_roles_and_shapes_of_parameters(name: str, train: 
     assert all(array.dtype == np.float64 for array in sample.values())
 
 
+def test_versions_of_the_libraries_that_a_file_imports_belong_to_its_hash():
+    user_module("flax_networks", "flax")
+    assert models.packages(f"jax:{HERE / 'flax_networks.py'}:Linen") == ("flax", "jax", "numpy", "optax")
+
+
 def test_metrics_of_a_model_are_evaluated():
     given = {"train": "sums(60)", "test": "sums(20, seed=1)", "metrics": "errors", "minimize": ["error"]}
     hand = recurrent()._replace(settings=given)

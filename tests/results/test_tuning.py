@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 from curvebench.results import tuning
 from tests.results.rows import judge, rows, tuning_run
 
+TARGET = {"metric": "train_loss", "threshold": 1e-6}
+
 
 def of(*runs: dict[str, Any], **changes: Any) -> tuning.TuningOutcome:
     found = tuning.tuning_outcome(rows("runs", *runs), ["learning_rate"], judge(**changes))
@@ -57,14 +59,34 @@ def test_below_its_floor_a_criterion_ties_and_another_one_decides():
     """Losses of rounding, of which the least would be the edge of the grid; the second needs fewest steps."""
     ended = ((1e-31, 0.8, 90), (4e-30, 0.2, 20), (2e-30, 0.1, 40), (1e-3, 0.4, 10))
     every = [
-        tuning_run(
-            str(rate), loss, rate, targets=[{"metric": "train_loss", "threshold": 1e-6, "steps": steps}]
-        )
-        for loss, rate, steps in ended
+        tuning_run(str(rate), loss, rate, targets=[TARGET | {"steps": steps}]) for loss, rate, steps in ended
     ]
     assert of(*every).tied == ((0.8,),)
     assert of(*every, floor=1e-20, tie_break="median final train_accuracy").tied == ((0.1,), (0.2,), (0.8,))
     assert of(*every, floor=1e-20, tie_break="median steps_to_target train_loss").tied == ((0.2,),)
+
+
+@pytest.mark.parametrize(
+    ("steps", "losses", "chosen"),
+    [
+        # The setting that reaches the target first is chosen, although another one ends lower.
+        ({0.1: [40, 40, 40], 0.2: [30, 20, 30], 0.4: [None] * 3}, (0.1, 0.3, 0.2), 0.2),
+        # On most seeds the second setting never reaches the target.
+        ({0.1: [50, 50, None], 0.2: [None, 10, None]}, (0.2, 0.1), 0.1),
+        # No setting reaches it, so that the lowest loss decides.
+        ({0.1: [None] * 3, 0.2: [None] * 3, 0.4: [None] * 3}, (0.5, 0.3, 0.4), 0.2),
+    ],
+)
+def test_steps_to_a_target_are_a_criterion(steps: Any, losses: tuple[float, ...], chosen: float):
+    runs = [
+        tuning_run(f"{rate}-{seed}", loss, rate, seed=seed, targets=[TARGET | {"steps": reached}])
+        for (rate, of_seeds), loss in zip(steps.items(), losses, strict=True)
+        for seed, reached in enumerate(of_seeds)
+    ]
+    criteria: Any = {"choose": "median steps_to_target train_loss", "tie_break": "median final train_loss"}
+    assert of(*runs, **criteria).chosen == (chosen,)
+    (outcome,) = tuning.tuning_outcomes(rows("runs", *runs), judge(**criteria)).values()
+    assert outcome.chosen == (chosen,)
 
 
 @pytest.mark.parametrize(

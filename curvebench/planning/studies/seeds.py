@@ -77,8 +77,8 @@ def _first_final_seed(study: StudyPlan, of_backends: Mapping[str, FinalSeeds | N
     compared = {Method.of(name).optimizer for claim in claims for name in claim.methods}
     conditions = (condition for claim in claims for condition in claim.conditions)
     timed = {condition.metric for condition in conditions if condition.meets_targets}
-    if study.tuning.tie_break is not None and study.tuning.tie_break.which == "steps_to_target":
-        timed.add(study.tuning.tie_break.metric)
+    criteria = filter(None, (study.tuning.choose, study.tuning.tie_break))
+    timed |= {criterion.metric for criterion in criteria if criterion.which == "steps_to_target"}
     decisive = {
         "rules": [rule_hash(claim.written_rule, study.at_most_partly) for claim in claims],
         "seeds": study.seeds,

@@ -31,7 +31,7 @@ from curvebench.spec.errors import InputError, Problems, unknown
 from curvebench.spec.method import IDENTITY, BasisSpec, Method, OptimizerSpec, WorkloadSpec, methods
 from curvebench.spec.study import NamedItem, NamedOptimizer, Scale, StudyFile, in_letters, read_study_file
 from curvebench.spec.training import TrainingProtocol
-from curvebench.spec.tuning import SpaceSearch
+from curvebench.spec.tuning import Criterion, SpaceSearch
 from curvebench.spec.values import completed
 from curvebench.steps.layout import Layout, layout
 from curvebench.steps.program import StepProtocol
@@ -214,12 +214,18 @@ class _Reader:
     # --- metrics and claims ----------------------------------------------------------------------
 
     @property
+    def _criteria(self) -> dict[str, Criterion]:
+        """Criteria of tuning, by their key in the study file."""
+        tuning = self.file.tuning
+        criteria = {"tuning.choose": tuning.choose, "tuning.tie_break": tuning.tie_break}
+        return {key: criterion for key, criterion in criteria.items() if criterion is not None}
+
+    @property
     def _named_metrics(self) -> dict[str, str]:
         """Metrics that the study names, by the key of the study file that names the metric."""
         file = self.file
-        used = {"tuning.choose": file.tuning.choose.metric, "compare.metric": file.compare.metric.metric}
-        if file.tuning.tie_break is not None:
-            used["tuning.tie_break"] = file.tuning.tie_break.metric
+        used = {key: criterion.metric for key, criterion in self._criteria.items()}
+        used["compare.metric"] = file.compare.metric.metric
         used |= {f"targets.{metric}": metric for metric in file.targets}
         return used | {key: condition.metric for key, condition in _conditions(file.claims)}
 
@@ -229,21 +235,23 @@ class _Reader:
             self.problems.known(key, owner, "metric", [metric], self.metrics)
 
     def _check_ties(self) -> None:
-        """Check that `tuning.tie_break` can decide between settings that are equal by the tuning criterion.
+        """Check that criteria of tuning count steps to thresholds of the study only, and that
+        `tuning.tie_break` is given if many settings are equal by the tuning criterion.
 
         If runs stop when they reach a value of the criterion's metric, all settings that reach the value are
-        equal by the criterion, so that `tuning.tie_break` is required.
+        equal by the criterion. If the criterion counts steps, all settings that never meet the threshold are
+        equal.
         """
-        choose, ties, stop = self.file.tuning.choose, self.file.tuning.tie_break, self.file.stop
-        message = None
-        if ties is None and choose.metric in stop:
-            example = f"median steps_to_stop {choose.metric}"
-            message = f"all settings that stop tie by {choose.metric}; give what decides, such as {example}"
-        if ties is not None and ties.which == "steps_to_stop" and ties.metric not in stop:
-            message = f"runs do not stop at a {ties.metric}; give it in stop"
-        if ties is not None and ties.which == "steps_to_target" and ties.metric not in self.file.targets:
-            message = f"there is no target of {ties.metric}; give it in targets"
-        if message:
+        file, choose = self.file, self.file.tuning.choose
+        for key, criterion in self._criteria.items():
+            if criterion.which == "steps_to_stop" and criterion.metric not in file.stop:
+                self.problems.add(f"{key}: runs do not stop at a {criterion.metric}; give it in stop")
+            if criterion.which == "steps_to_target" and criterion.metric not in file.targets:
+                self.problems.add(f"{key}: there is no target of {criterion.metric}; give it in targets")
+        if file.tuning.tie_break is None and (choose.counts_steps or choose.metric in file.stop):
+            settings = "that never get there" if choose.counts_steps else "that stop"
+            example = f"median {'best' if choose.counts_steps else 'steps_to_stop'} {choose.metric}"
+            message = f"all settings {settings} tie by {choose.metric}; give what decides, such as {example}"
             self.problems.add(f"tuning.tie_break: {message}")
 
     def _check_condition(self, key: str, condition: Condition) -> None:

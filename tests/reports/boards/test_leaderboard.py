@@ -19,8 +19,8 @@ from curvebench.reports.statistics.profiles import score_intervals
 from curvebench.reports.tables import Tables, read_tables
 from curvebench.results.archive import LOCAL
 from curvebench.results.schema import TABLES
-from curvebench.spec.document import Criterion
 from curvebench.spec.plan import StudyPlan, read_plan
+from curvebench.spec.tuning import Criterion
 from tests.conftest import ROOT
 from tests.reports.changing import replace
 from tests.reports.conftest import Studies, words_of
