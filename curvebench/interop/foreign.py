@@ -447,10 +447,7 @@ def _optax(locator: str, arguments: Mapping[str, Any], **fields: Any) -> Rule:
         # Any number serves as hyperparameter here, because the first state does not depend on it.
         init_of_run = transformation(dict.fromkeys(tuned, 0.5)).init
 
-        def init_of_lanes(param: Mapping[str, Array]) -> Any:
-            # Copy the arrays: a state may contain the parameters themselves, whose memory steps overwrite.
-            return jax.tree.map(jax.numpy.copy, jax.vmap(jax.vmap(init_of_run))(param))
-
+        init_of_lanes = jax.vmap(jax.vmap(init_of_run))
         # Compile the whole function; otherwise JAX would compile each of its operations for each shape.
         # With NumPy, only trace it, since only the shapes of the state are used then.
         traced = partial(jax.eval_shape, init_of_lanes) if ops.backend == "numpy" else jax.jit(init_of_lanes)

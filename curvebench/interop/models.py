@@ -45,6 +45,8 @@ from curvebench.workloads.workload import (
     require_batch,
 )
 
+# Packages that the file of a model imports, by the library of the model.
+IMPORTED = {"torch": {"torch"}, "jax": {"jax", "flax", "equinox", "haiku"}}
 SPLITS = ("train", "validation", "test")
 DIRECTIONS: tuple[Literal["maximize"], Literal["minimize"]] = ("maximize", "minimize")
 EVALUATED_AT_ONCE = 1_000  # number of examples of an evaluation call, if a study gives no other
