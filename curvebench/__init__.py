@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from curvebench.arrays.numpy_ops import numpy_ops as numpy_ops
     from curvebench.backends.engine import engine as make_engine
     from curvebench.commands.comparing import ComparedModel as ComparedModel
-    from curvebench.commands.comparing import compare_optimizers as compare
+    from curvebench.commands.comparing import compare as compare
     from curvebench.engine.bundle import Bundle as Bundle
     from curvebench.engine.execution import execute as execute
     from curvebench.interop.optax_transformation import as_optax as as_optax

@@ -26,7 +26,14 @@ from curvebench.spec.errors import InputError
 
 COMMANDS: Mapping[str, tuple[Command, ...]] = {
     "explore": (catalogue.list_names, studies.check, studies.convert, runs.show),
-    "run": (comparing.compare, comparing.more, trying.try_method, studies.plan, studies.estimate, runs.run),
+    "run": (
+        comparing.compare_model,
+        comparing.more,
+        trying.try_method,
+        studies.plan,
+        studies.estimate,
+        runs.run,
+    ),
     "compare backends and submissions": (site.parity, site.score),
     "claims": (claims.check, claims.verdicts),
     "pages": (site.site, site.figures, site.failures),

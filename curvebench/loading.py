@@ -230,8 +230,9 @@ class LoadedResults:
             names: by column (study, workload, backend), the name to keep; None keeps all names.
 
         Raises:
-            InputError: when no run has one of the names or the metric, `which` is unknown, or the runs do not
-                belong to one study, workload and backend although `one_cell` is set.
+            InputError: when no run has one of the names or the metric, `which` is unknown, a study has runs
+                at several scales, or the runs do not belong to one study, workload and backend although
+                `one_cell` is set.
         """
         if which not in get_args(Which):
             raise InputError(f"which: {unknown('a run', 'value', which, get_args(Which))}")
@@ -243,6 +244,9 @@ class LoadedResults:
             if one_cell and name is None and len(available) > 1:
                 raise InputError(f"{self.name}: {column} is one of {', '.join(available)}; give {column}=")
             runs = runs if name is None else runs.filter(pl.col(column) == name)
+        scales = runs.group_by("study").agg(pl.col("scale").unique().sort())
+        for study, several in scales.filter(pl.col("scale").list.len() > 1).iter_rows():
+            raise InputError(f"{self.name}: {study} has runs at scales {', '.join(several)}; load one")
         metrics = runs["final_metrics"].explode().struct.field("name").drop_nulls().unique().sort()
         if metric not in metrics:
             raise InputError(unknown(self.name, "metric", metric, metrics.to_list()))

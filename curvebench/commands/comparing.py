@@ -70,7 +70,7 @@ OUTPUT = (
     argument("--label", default="", metavar="NAME"),
     *OUTPUT,
 )
-def compare(args: Namespace) -> int:
+def compare_model(args: Namespace) -> int:
     """Find the optimizer that trains a model of your own best.
 
     The file defines the model, its loss and its data. Every optimizer gets the same number of trials, seeds
@@ -133,7 +133,7 @@ def more(args: Namespace) -> int:
     return shown(result_of("curvebench more", args.name, args.results, args.cores), args)
 
 
-def compare_optimizers(
+def compare(
     model: Any,
     loss: Any = "loss",
     train: Any = "",
@@ -287,7 +287,7 @@ def plan_of(
         model: name of the model in the file; empty if `file` has it.
         settings: settings of the model; empty ones are left out.
         optimizers: names of the optimizers; empty for the default set.
-        steps, judge, schedule, label: as in `compare_optimizers`.
+        steps, judge, schedule, label: as in `compare`.
 
     Raises:
         InputError: when a setting is invalid.

@@ -9,7 +9,7 @@ an ordinary rule of scope `named`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
@@ -106,7 +106,7 @@ def packages(locator: str) -> tuple[str, ...]:
     Their versions belong to the provenance of results.
     """
     at = location(locator)
-    return tuple(sorted({name for top in (at.library, at.package) for name in _distributions().get(top, ())}))
+    return distributions_of({at.library, at.package})
 
 
 def named_in(value: Any) -> Iterator[str]:
@@ -120,6 +120,11 @@ def named_in(value: Any) -> Iterator[str]:
         yield from (locator for pair in value.items() for item in pair for locator in named_in(item))
     elif isinstance(value, list | tuple):
         yield from (locator for item in value for locator in named_in(item))
+
+
+def distributions_of(packages: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of the installed distributions that provide top-level packages."""
+    return tuple(sorted({name for package in packages for name in _distributions().get(package, ())}))
 
 
 @cache
@@ -442,10 +447,7 @@ def _optax(locator: str, arguments: Mapping[str, Any], **fields: Any) -> Rule:
         # Any number serves as hyperparameter here, because the first state does not depend on it.
         init_of_run = transformation(dict.fromkeys(tuned, 0.5)).init
 
-        def init_of_lanes(param: Mapping[str, Array]) -> Any:
-            # Copy the arrays: a state may contain the parameters themselves, whose memory steps overwrite.
-            return jax.tree.map(jax.numpy.copy, jax.vmap(jax.vmap(init_of_run))(param))
-
+        init_of_lanes = jax.vmap(jax.vmap(init_of_run))
         # Compile the whole function; otherwise JAX would compile each of its operations for each shape.
         # With NumPy, only trace it, since only the shapes of the state are used then.
         traced = partial(jax.eval_shape, init_of_lanes) if ops.backend == "numpy" else jax.jit(init_of_lanes)

@@ -20,13 +20,13 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cache, cached_property
 from importlib import import_module
-from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, cast
 
 import numpy as np
 
-from curvebench.interop.files import FILE, error_at, load_file
+from curvebench.interop.files import FILE, error_at, imported_names, load_file, with_neighbours
+from curvebench.interop.foreign import distributions_of
 from curvebench.spec.errors import InputError, unknown
 from curvebench.spec.method import MODELS
 from curvebench.spec.values import whole
@@ -45,6 +45,8 @@ from curvebench.workloads.workload import (
     require_batch,
 )
 
+# Packages that the file of a model imports, by the library of the model.
+IMPORTED = {"torch": {"torch"}, "jax": {"jax", "flax", "equinox", "haiku"}}
 SPLITS = ("train", "validation", "test")
 DIRECTIONS: tuple[Literal["maximize"], Literal["minimize"]] = ("maximize", "minimize")
 EVALUATED_AT_ONCE = 1_000  # number of examples of an evaluation call, if a study gives no other
@@ -66,8 +68,12 @@ def is_model(name: str) -> bool:
 
 
 def packages(locator: str) -> tuple[str, ...]:
-    """Return the distributions of other libraries whose versions decide the results of a model."""
-    return tuple(sorted(packages_distributions().get(MODELS[location(locator).library], ())))
+    """Return the distributions whose versions decide the results of a model: its library, and the packages
+    that its file and the modules of its folder import, such as Flax.
+    """
+    at = location(locator)
+    imported = (name for file in with_neighbours(Path(at.path)) for name in imported_names(file, ""))
+    return distributions_of({MODELS[at.library], *(name.split(".")[0] for name in imported)} - {"curvebench"})
 
 
 class ModelLocation(NamedTuple):

@@ -7,21 +7,20 @@ of a fallback, with which methods such as Muon update vectors.
 
 from __future__ import annotations
 
-import ast
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from curvebench.interop.files import FILE
-from curvebench.interop.models import is_model
+from curvebench.interop.files import FILE, imported_names
+from curvebench.interop.models import IMPORTED, is_model
 from curvebench.planning.config import Config
 from curvebench.planning.submission import located
 from curvebench.registry import find_rule, find_workload
 from curvebench.results.temporary import write_texts
 from curvebench.spec.errors import InputError
-from curvebench.spec.method import LIBRARIES, MODELS
+from curvebench.spec.method import LIBRARIES
 from curvebench.spec.study import in_letters, parsed_yaml
 
 FOLDER_NAME = "comparisons"  # folder in the results folder that has a folder for each comparison
@@ -182,7 +181,7 @@ def locator_of(file: str, name: str) -> str:
             `loss`.
 
     Raises:
-        InputError: if there is no such file, or it imports neither PyTorch nor JAX.
+        InputError: if there is no such file, or it does not import one of PyTorch and JAX.
     """
     library, _, rest = file.partition(":") if is_model(file) else ("", "", file)
     match = FILE.fullmatch(rest)
@@ -193,22 +192,13 @@ def locator_of(file: str, name: str) -> str:
         raise InputError(f"{file}: there is no such file")
     item = name or match["item"] or ""
     if not library:
-        imported = _imports(path)
-        library = next((library for library in MODELS if library in imported), "")
-    if not library:
-        raise InputError(f"{file}: imports neither torch nor jax; write torch:{file} or jax:{file}")
+        imported = {name.partition(".")[0] for name in imported_names(path, "")}
+        libraries = [library for library, packages in IMPORTED.items() if packages & imported]
+        if len(libraries) != 1:
+            which = "both torch and jax" if libraries else "neither torch nor jax"
+            raise InputError(f"{file}: imports {which}; write torch:{file} or jax:{file}")
+        (library,) = libraries
     return f"{library}:{path}:{item}" if item else f"{library}:{path}"
-
-
-def _imports(path: Path) -> set[str]:
-    """Return the top-level packages that a file imports."""
-    try:
-        nodes = [*ast.walk(ast.parse(path.read_text()))]
-    except SyntaxError as error:
-        raise InputError(f"{path}: line {error.lineno}: not valid Python ({error.msg})") from error
-    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
-    names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
-    return {name.partition(".")[0] for name in names}
 
 
 def entries(optimizers: Sequence[str]) -> tuple[Any, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -45,8 +45,9 @@ STEPS = 3
 EXAMPLES = 8  # largest number of examples in a minibatch of a trial
 # Workloads with more parameters are not evaluated before a run, because that would take minutes.
 MAX_EVALUATED_PARAMETERS = 10_000_000
-# Distances are taken from this number, which is no usual initial value, so that no gradient is 0.
-CENTRE = 1.5
+# Numbers from which the steps take distances. They are larger than usual parameters, so that no gradient is
+# 0, and that its sign changes from step to step. Then moving averages change the signs of updates too.
+CENTRES = ((30.0,), (-6.0,), (1.2,))
 MAX_CHARACTERS = 400  # length from which the message of another library is truncated
 # Explanations of errors of other libraries, by a part of the error's type or message
 EXPLANATIONS = {
@@ -136,12 +137,12 @@ class Trial:
     separately: bool = False
 
     def at_distance(self, roles: Mapping[str, Role], parameters: Mapping[str, np.ndarray]) -> Trial:
-        """Return the trial of the method on the squared distance of some parameters from CENTRE."""
+        """Return the trial of the method on the squared distance of some parameters from CENTRES."""
         return replace(
             self,
             workload=workload_of(_squared_distance, roles, self.precision),
-            settings={},
-            problem=Problem(dict(parameters), {"train": {"centre": np.full((1, 1), CENTRE)}}),
+            settings={"batch_size": 1},
+            problem=Problem(dict(parameters), {"train": {"centre": np.array(CENTRES)}}),
             has_own_loss=False,
             evaluates=False,
         )
@@ -159,16 +160,12 @@ class Trial:
         """All lanes of the trial."""
         size, train = self.settings.get("batch_size"), self.problem.splits["train"]
         examples = None if size is None else min(size, EXAMPLES, examples_in(train))
-        splits = {
-            name: {key: array[: STEPS * EXAMPLES] for key, array in split.items()}
-            if examples and isinstance(split, Mapping)
-            else split
-            for name, split in self.problem.splits.items()
-        }
-        orders = None
+        splits, orders = dict(self.problem.splits), None
         if examples is not None:
-            indices = np.arange(STEPS * examples).reshape(STEPS, 1, examples)
-            orders = indices % examples_in(splits["train"])
+            for name, split in splits.items():
+                if isinstance(split, Mapping):
+                    splits[name] = {key: array[: STEPS * EXAMPLES] for key, array in split.items()}
+            orders = np.arange(STEPS * examples).reshape(STEPS, 1, examples) % examples_in(splits["train"])
         return Bundle(
             workload=self.workload,
             rule=self.rule,
@@ -288,10 +285,11 @@ class Trial:
     @property
     def replacements(self) -> set[str]:
         """The updaters, if they replace the method on all parameters, because it updates only matrices."""
-        if self.rule.part is None and not isinstance(self.rule, TorchRule):
-            return set()
-        updaters = self.updaters
-        return updaters if updaters.isdisjoint(self.of_matrix().updaters) else set()
+        # Groups of parameters that a study defines by name have no place for the single matrix.
+        with suppress(InputError):
+            if self.rule.part is not None or isinstance(self.rule, TorchRule):
+                return self.updaters if self.updaters.isdisjoint(self.of_matrix().updaters) else set()
+        return set()
 
 
 def _shortened(text: str) -> str:
@@ -304,15 +302,14 @@ class Trials:
 
     def __init__(self) -> None:
         self.problems: dict[str, Problem] = {}
-        self.unmapped: set[str] = set()  # workloads whose runs turned out not to be computable together
+        self.unmapped: set[str] = set()  # problems that failed, whose lanes are then computed one by one
 
     def findings(self, study: Study, optimizer: OptimizerSpec) -> Findings:
         """Try an optimizer on all workloads of its study.
 
         Optimizers of this project on workloads of this project are not tried, because its tests cover them.
-        Own loss and data of a problem are used if the optimizer or the workload is defined in a file or in a
-        package other than PyTorch and Optax. Otherwise, and if the workload has many parameters or lacks its
-        data, the loss is the squared distance of all parameters from a number. Bases are left out.
+        If a workload has many parameters or lacks its data, the squared distance of its parameters from
+        numbers replaces its loss. Bases are left out.
         """
         findings, effects = Findings(), dict[str, bool]()
         for trial in self.trials(study, optimizer):
@@ -323,8 +320,7 @@ class Trials:
                 self._compare(study, optimizer, trial, steps, effects)
             except WorkloadError as error:
                 findings.workload_errors.append(f"workload {trial.problem_name}: {error}")
-                if not trial.separately:
-                    self.unmapped.add(trial.problem_name)
+                self.unmapped.add(trial.problem_name)
             except InputError as error:
                 _add(findings.errors, trial, str(error))
             else:
@@ -344,19 +340,21 @@ class Trials:
 
         Args:
             study, optimizer: the optimizer of a study.
-            trial, steps: a trial of the optimizer.
+            trial, steps: a trial of the optimizer. Arguments without effect are tried on a squared distance
+                too, because the gradients of a loss may change too little in a few steps.
             effects: whether an argument has had an effect in a trial so far, by name.
 
         Raises:
             InputError: if an optimizer of PyTorch does not follow the schedule of the study.
         """
-        for name in trial.lanes:
-            if name != BASE:
-                effects[name] = effects.get(name, False) or not steps.same(name, steps)
-        for name, changed in _changed_arguments(trial.rule, optimizer):
-            if not effects.get(name, False):
+        changes: dict[str, Rule | None] = {name: None for name in trial.lanes if name != BASE}
+        changes |= _changed_arguments(trial.rule, optimizer)
+        for at, base in ((trial, steps), (trial.simpler(), None)):
+            for name in (name for name in changes if not effects.get(name)):
+                base, rule = base or at.steps(), changes[name]
                 try:
-                    effects[name] = not replace(trial, rule=changed).steps().same(BASE, steps)
+                    lane, other = (name, base) if rule is None else (BASE, replace(at, rule=rule).steps())
+                    effects[name] = not other.same(lane, base)
                 except Exception:  # without the argument, the optimizer fails
                     effects[name] = True
         schedule = study.file.schedule
@@ -388,11 +386,8 @@ class Trials:
                 continue
             shapes, roles = workload.shapes_at(spec.settings), workload.roles(spec.settings)
             kinds = frozenset((role.kind, len(shapes[name])) for name, role in roles.items())
-            has_own_loss = (
-                (bool(method.files) or not is_own)
-                and size_of(spec) <= MAX_EVALUATED_PARAMETERS
-                and workload.missing(spec.settings) is None
-            )
+            is_small = size_of(spec) <= MAX_EVALUATED_PARAMETERS
+            has_own_loss = is_small and workload.missing(spec.settings) is None
             key = (has_own_loss and spec.locator, kinds)
             if key in tested:
                 continue

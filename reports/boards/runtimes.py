@@ -205,6 +205,8 @@ def _in_order(runtimes: Runtimes) -> Runtimes:
 
     Methods with equal areas keep the order of the board.
     """
-    order = np.argsort(-runtimes.bands.share.mean(axis=1), kind="stable")
+    shares = anytime.shares_of_runs(runtimes.times, runtimes.at)
+    share = np.einsum("i,mip->mp", anytime.equal_weights(runtimes.problem), shares)
+    order = np.argsort(-share.mean(axis=1), kind="stable")
     methods = tuple(runtimes.methods[index] for index in order)
     return replace(runtimes, methods=methods, times=runtimes.times[order], lengths=runtimes.lengths[order])

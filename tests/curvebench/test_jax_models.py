@@ -19,6 +19,7 @@ from curvebench.backends.engine import engine
 from curvebench.engine.bundle import Bundle
 from curvebench.engine.execution import execute
 from curvebench.interop import models
+from curvebench.planning.model_comparison import locator_of
 from curvebench.registry import find_rule, find_workload
 from curvebench.spec.errors import InputError
 from curvebench.workloads.workload import Workload
@@ -343,6 +344,25 @@ def test_operations_decide_the_roles_and_shapes_of_parameters(name: str, train: 
     sample = workload.sample_parameters(settings, np.random.default_rng(0))
     assert {key: array.shape for key, array in sample.items()} == shapes
     assert all(array.dtype == np.float64 for array in sample.values())
+
+
+def test_versions_of_the_libraries_that_a_file_imports_belong_to_its_hash():
+    user_module("flax_networks", "flax")
+    assert models.packages(f"jax:{HERE / 'flax_networks.py'}:Linen") == ("flax", "jax", "numpy", "optax")
+
+
+@pytest.mark.parametrize(
+    ("imports", "expected"),
+    [("import flax", "jax:"), ("import jax, torch", "both torch and jax"), ("import numpy", "neither")],
+)
+def test_the_imports_of_a_file_decide_its_library(imports: str, expected: str, tmp_path: Path):
+    path = tmp_path / "own.py"
+    path.write_text(imports)
+    if expected.endswith(":"):
+        assert locator_of(str(path), "Network") == f"{expected}{path}:Network"
+    else:
+        with pytest.raises(InputError, match=f"imports {expected}.*; write torch:.* or jax:"):
+            locator_of(str(path), "")
 
 
 def test_metrics_of_a_model_are_evaluated():

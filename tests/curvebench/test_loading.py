@@ -151,6 +151,8 @@ def test_the_newest_definition_of_a_study_is_loaded(edited: Path):
     """It is the definition planned last, although the tables of a change that was undone are newer."""
     assert curvebench.load("tiny.quick").runs["run"].to_list() == ["quick-20"]
     assert curvebench.load("results/tables").runs["run"].sort().to_list() == ["paper-20", "quick-20"]
+    with pytest.raises(curvebench.InputError, match="tiny has runs at scales paper, quick; load one"):
+        curvebench.load("results/tables").best("train_loss")
     with pytest.raises(curvebench.InputError, match=r"several scales; name one: tiny\.paper, tiny\.quick"):
         curvebench.load("tiny")
     with pytest.raises(curvebench.InputError, match=r"or study with results 'tiny\.quik'; did you mean"):

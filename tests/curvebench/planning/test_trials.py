@@ -111,6 +111,8 @@ NOTES = {
     "{torch:idle_argument.py:Descent: {weight_decay: 0.1}}": "weight_decay changes nothing in 3 steps",
     "{torch:idle_argument.py:Descent: {weight_decay: 0.0}}": "",
     "{torch:torch.optim.SGD: {weight_decay: 0.1}}": "",
+    "{optax:optax.lion: {b2: 0.95}}": "",
+    "{torch:torch.optim.SGD: {groups: {theta: {}}}}": "",
     "{torch:torch.optim.Adam: {betas: [0.9, 0.999], foreach: true}}": "foreach changes nothing",
     "torch:torch.optim.Muon": "finds no matrix to update, and leaves all parameters to AdamW",
     "rule.py": "",

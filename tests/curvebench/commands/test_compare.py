@@ -1,0 +1,251 @@
+"""`curvebench compare` and `more`: a user's own model, from its file to the table of optimizers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+import curvebench
+from curvebench.commands import comparing
+from curvebench.interop.models import loaded, store
+from curvebench.planning.model_comparison import (
+    OPTIMIZERS,
+    SPACE,
+    TRIALS,
+    ComparisonPlan,
+    add_seeds,
+    locator_of,
+)
+from curvebench.planning.studies.validation import read_study
+from curvebench.spec.errors import InputError
+from curvebench.stages import estimating
+from tests.curvebench.user_files import user_file
+
+DETAILS = {"judge": "", "schedule": "cosine", "label": ""}
+GRAPHS = {"loss": "graph_loss", "train": "graphs(60)", "validation": "graphs(30, seed=5)", "batch_size": 10}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "torch_models.py"
+    path.write_text(user_file("torch_models.py"))
+    return path
+
+
+def graph_plan(file: Path, *optimizers: str, **details: str) -> ComparisonPlan:
+    return comparing.plan_of(str(file), "GraphNetwork", GRAPHS, optimizers, 300, **{**DETAILS, **details})
+
+
+# --- the study -----------------------------------------------------------------------------------
+
+
+def test_the_study_of_a_comparison_is_valid_and_fair(file: Path, tmp_path: Path):
+    plan = graph_plan(file)
+    study = read_study(plan.write(tmp_path / "results")).at("standard")
+    assert [optimizer.label for optimizer in study.optimizers] == [*OPTIMIZERS]
+    protocols = {spec.label: study.tuning.for_optimizer(spec) for spec in study.optimizers}
+    assert {protocol.rounds for protocol in protocols.values()} == {(TRIALS[0] // 2,) * 2}
+    assert set(protocols["adam"].names) == {"learning_rate"}
+    assert set(protocols["adamw"].names) == {"learning_rate", "weight_decay"}
+    assert set(protocols["muon"].names) == set(SPACE)
+    assert study.compare.metric == "validation_loss"
+    assert (study.seeds.tuning, study.seeds.final) == (3, 5)
+    assert study.training.schedule.name == "cosine"
+    assert study.backends == ("torch",)
+
+
+def test_optimizers_of_users_and_other_libraries_are_entries(file: Path, tmp_path: Path):
+    (tmp_path / "lion.py").write_text(user_file("lion.py"))
+    plan = graph_plan(
+        file, "nadam", "torch:torch.optim.NAdam", f"{tmp_path}/lion.py:lion", schedule="constant"
+    )
+    study = read_study(plan.write(tmp_path / "results")).at("standard")
+    assert [spec.label for spec in study.optimizers] == ["nadam", "torch-nadam", "lion"]
+    assert study.training.schedule.name == "constant"
+
+
+def test_the_judged_metric_is_the_training_loss_without_validation_data(file: Path):
+    settings = {"loss": "graph_loss", "train": "graphs(60)", "batch_size": 10}
+    plan = comparing.plan_of(str(file), "GraphNetwork", settings, ("adam",), 9, **DETAILS)
+    assert plan.metric == "train_loss"
+    further = {**GRAPHS, "metrics": "graph_metrics", "maximize": ("accuracy",)}
+    details = {**DETAILS, "judge": "validation_accuracy"}
+    judged = comparing.plan_of(str(file), "GraphNetwork", further, ("adam",), 9, **details)
+    assert judged.study["compare"] == {"metric": "final validation_accuracy"}
+
+
+@pytest.mark.parametrize(
+    ("text", "prefix"),
+    [
+        ("import torch.nn as nn\n", "torch:"),
+        ("from jax import numpy\n", "jax:"),
+        ("import flax\nimport jax\n", "jax:"),
+    ],
+)
+def test_the_library_is_the_one_that_a_file_imports(text: str, prefix: str, tmp_path: Path):
+    path = tmp_path / "model.py"
+    path.write_text(text)
+    assert locator_of(str(path), "Net") == f"{prefix}{path}:Net"
+    assert locator_of(f"{path}:Net", "") == f"{prefix}{path}:Net"
+    assert locator_of(f"jax:{path}", "") == f"jax:{path}"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "there is no such file"),
+        ("import numpy\n", "imports neither torch nor jax"),
+        ("def", "line 1: not"),
+    ],
+)
+def test_a_file_without_a_model_is_refused(text: str | None, message: str, tmp_path: Path):
+    path = tmp_path / "model.py"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(InputError, match=message):
+        locator_of(str(path), "Net")
+
+
+# --- the budget ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each method of a comparison take 100 s of processor time, besides the start of its process."""
+
+    def job_costs(studies: Any) -> Iterator[tuple[Any, estimating.Cost]]:
+        for (study,) in [studies]:
+            for job in study.jobs:
+                runs = 53 if job.spec.stage == "runs" else 0
+                yield job, estimating.Cost(1, runs, 100.0, 100.0)
+
+    monkeypatch.setattr(estimating, "job_costs", job_costs)
+    monkeypatch.setattr(estimating, "START_SECONDS", 0.0)
+
+
+@pytest.mark.usefixtures("costs")
+@pytest.mark.parametrize(
+    ("budget", "trials", "methods"),
+    [(None, 16, 4), (210.0, 16, 4), (199.0, 12, 4), (90.0, 6, 4), (80.0, 6, 3), (50.0, 6, 2)],
+)
+def test_a_budget_reduces_trials_then_methods(
+    budget: float | None,
+    trials: int,
+    methods: int,
+    file: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+):
+    plan = graph_plan(file, "adamw", "muon", "soap", "adam")
+    plan.write(tmp_path)
+    kept = comparing.affordable(plan, tmp_path, budget, "2")
+    assert (kept.trials, len(kept.optimizers), kept.steps) == (trials, methods, 300)
+    said = capsys.readouterr().err
+    assert ("left out: " in said) == (methods < 4)
+    assert ("trials a method" in said) == (trials < 16)
+
+
+@pytest.mark.usefixtures("costs")
+def test_a_budget_for_less_than_two_methods_is_refused(file: Path, tmp_path: Path):
+    plan = graph_plan(file, "adamw", "muon", "soap")
+    plan.write(tmp_path)
+    with pytest.raises(InputError, match="--budget: two methods alone take about 1 min"):
+        comparing.affordable(plan, tmp_path, 10.0, "2")
+
+
+# --- data and Python -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        ({"x": np.ones((3, 2)), "y": np.arange(3)}, {"x": np.ones((3, 2)), "y": np.arange(3)}),
+        ((np.ones((3, 2)), np.arange(3)), (np.ones((3, 2)), np.arange(3))),
+        (torch.arange(3), np.arange(3)),
+        (torch.utils.data.TensorDataset(torch.ones(3, 2)), (np.ones((3, 2)),)),
+        ([{"x": np.ones(2)}] * 3, {"x": np.ones((3, 2))}),
+    ],
+)
+def test_stored_data_keep_their_form(data: Any, expected: Any, tmp_path: Path):
+    class Items:  # a data set without arrays of all examples
+        def __len__(self) -> int:
+            return len(data)
+
+        def __getitem__(self, number: int) -> Any:
+            return data[number]
+
+    path = tmp_path / "data.npz"
+    store(Items() if isinstance(data, list) else data, path)
+    torch.testing.assert_close(loaded(path), expected, check_dtype=False)
+
+
+def test_a_model_that_no_file_defines_is_refused():
+    made = type("Made", (torch.nn.Module,), {"__module__": "__main__", "__qualname__": "outer.<locals>.Made"})
+    with pytest.raises(InputError, match="is not defined at the top of a file"):
+        curvebench.compare(made, "loss", "data")
+
+
+def test_compare_in_a_file_that_is_imported_is_refused():
+    model = SimpleNamespace(__qualname__="Net", __module__="curvebench_file_12")
+    with pytest.raises(InputError, match="below `if __name__"):
+        curvebench.compare(model, "loss", "data")
+
+
+def test_seeds_are_added_to_a_comparison_that_exists(file: Path, tmp_path: Path):
+    with pytest.raises(InputError, match="there is no such comparison"):
+        add_seeds("graphnetwork", tmp_path, 8)
+    path = graph_plan(file, "adam").write(tmp_path)
+    for count, batches in ((8, (5, 3)), (8, (5, 3)), (10, (5, 3, 2))):
+        add_seeds("graphnetwork", tmp_path, count)
+        seeds = read_study(path).scales["standard"].seeds
+        assert (seeds.final, seeds.batches) == (count, batches)
+    with pytest.raises(InputError, match="has 10 final seeds already"):
+        add_seeds("graphnetwork", tmp_path, 9)
+
+
+# --- as a user -----------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_model_is_compared_and_gets_more_seeds(file: Path, tmp_path: Path, activated: dict[str, str]):
+    def run(*words: str) -> dict[str, Any]:
+        called = [sys.executable, "-m", "curvebench", *words, "--json", "--cores", "2"]
+        done = subprocess.run(
+            called, cwd=tmp_path, env=activated, text=True, check=False, capture_output=True
+        )
+        assert done.returncode == 0, done.stderr
+        assert "layers.0.weight  weight" in done.stderr or words[0] == "more"
+        return dict(json.loads(done.stdout))
+
+    first = run(
+        *("compare", file.name, "--model", "GraphNetwork", "--loss", "graph_loss", "--train", "graphs(60)"),
+        *("--validation", "graphs(30, seed=5)", "--metrics", "graph_metrics", "--maximize", "accuracy"),
+        *("--optimizers", "adamw,torch:torch.optim.SGD", "--steps", "6", "--batch-size", "10"),
+    )
+    assert {method["method"] for method in first["methods"]} == {"adamw", "torch-sgd"}
+    assert {method["seeds"] for method in first["methods"]} == {5}
+    assert Path(first["page"]).is_file()
+    before = {path: path.read_bytes() for path in tmp_path.glob("results/runs/**/runs.parquet")}
+    runs = pl.concat([pl.read_parquet(path) for path in before])
+    assert dict(runs.group_by("stage").len().rows()) == {"final": 10, "tuning": 96}
+    second = run("more", "graphnetwork", "--seeds", "8")
+    assert {method["seeds"] for method in second["methods"]} == {8}
+    after = {path: path.read_bytes() for path in tmp_path.glob("results/runs/**/runs.parquet")}
+    assert before.items() <= after.items(), "no earlier run is repeated"
+    added = pl.concat([pl.read_parquet(path) for path in after.keys() - before.keys()])
+    assert added["stage"].unique().to_list() == ["final"]
+    assert added.height == 6
+    settings = (
+        runs.filter(stage="final").vstack(added).group_by("optimizer").agg(pl.col("learning_rate").n_unique())
+    )
+    assert settings["learning_rate"].to_list() == [1, 1]
