@@ -265,7 +265,15 @@ def test_the_reference_of_study_files_leaves_no_part_out():
         if isinstance(item, type) and issubclass(item, BaseModel)
     }
     parts -= {base for part in parts for base in part.__mro__[1:]}
-    shorthand = {study.NamedBasis, study.NamedOptimizer, study.FinalSeeds, tuning.Criterion, tuning.Tuned}
+    shorthand = {
+        study.NamedBasis,
+        study.NamedOptimizer,
+        study.NamedWorkload,
+        study.Sweep,
+        study.FinalSeeds,
+        tuning.Criterion,
+        tuning.Tuned,
+    }
     of_plans = {training.TrainingProtocol}
     conditions = document.models_of(claim.OfQuantity)
     assert parts.union(conditions) - shorthand - of_plans == {
