@@ -286,21 +286,21 @@ class _Use(NamedTuple):
     """An operation that uses a parameter.
 
     Args:
-        number: number of the parameter.
+        name: name of the parameter.
         operation: name of the operation.
         axes: axes of the parameter, those of outputs first; None if the operation is no product.
         outputs: number of axes of outputs.
     """
 
-    number: int
+    name: str
     operation: str
     axes: tuple[int, ...] | None = None
     outputs: int = 1
 
 
-# Number of the parameter that a variable contains, and the parameter's axis for each of its axes; None if it
+# Name of the parameter that a variable contains, and the parameter's axis for each of its axes; None if it
 # has been reshaped.
-_Origin = tuple[int, tuple[int, ...] | None]
+_Origin = tuple[str, tuple[int, ...] | None]
 
 
 def _uses(jaxpr: Any, origins: dict[Any, _Origin]) -> Iterator[_Use]:
@@ -337,22 +337,23 @@ def _variable(argument: Any) -> Any:
 
 
 def _in_form(equation: Any, origin: _Origin) -> _Origin:
-    number, axes = origin
+    name, axes = origin
     if axes is None or equation.primitive.name not in AXES_KEPT:
-        return number, None
-    return number, tuple(axes[axis] for axis in equation.params.get("permutation", range(len(axes))))
+        return name, None
+    return name, tuple(axes[axis] for axis in equation.params.get("permutation", range(len(axes))))
 
 
 def _use(equation: Any, place: int, origin: _Origin) -> _Use:
     """Return the use of a parameter as the argument of an operation at a place."""
-    (number, axes), name, numbers = origin, equation.primitive.name, equation.params.get("dimension_numbers")
-    if axes is not None and name == "conv_general_dilated" and place == 1:
-        return _Use(number, name, tuple(axes[axis] for axis in numbers.rhs_spec))
-    if axes is not None and name == "dot_general" and not numbers[1][place]:
+    (name, axes), operation = origin, equation.primitive.name
+    numbers = equation.params.get("dimension_numbers")
+    if axes is not None and operation == "conv_general_dilated" and place == 1:
+        return _Use(name, operation, tuple(axes[axis] for axis in numbers.rhs_spec))
+    if axes is not None and operation == "dot_general" and not numbers[1][place]:
         inputs = numbers[0][place]
         outputs = [axis for axis in range(len(axes)) if axis not in inputs]
-        return _Use(number, name, tuple(axes[axis] for axis in (*outputs, *inputs)), len(outputs))
-    return _Use(number, name)
+        return _Use(name, operation, tuple(axes[axis] for axis in (*outputs, *inputs)), len(outputs))
+    return _Use(name, operation)
 
 
 def _form(shape: tuple[int, ...], uses: Sequence[_Use]) -> _Form:
@@ -468,8 +469,8 @@ def _traced(model: UserModel) -> _Traced:
 
     def call(params: Any, state: Any, batch: Any, key: Any, training: bool) -> tuple[Any, dict[str, Any]]:
         trees = (
-            jax.tree.unflatten(structures[0], [forms[name].restored(params[name]) for name in leaves]),
-            jax.tree.unflatten(structures[1], [state[name] for name in states]),
+            jax.tree.unflatten(structures[0], [forms[name].restored(params[name]) for name in names]),
+            jax.tree.unflatten(structures[1], [state[name] for name in state_names]),
         )
         result, new = pure.call(function(key, training), *trees, nested(batch), key, training)
         return result, {name: array.astype(state[name].dtype) for name, array in _named(new).items()}
@@ -479,10 +480,9 @@ def _traced(model: UserModel) -> _Traced:
         params, state = create(0)
         structures = jax.tree.structure(params), jax.tree.structure(state)
         leaves, states = _arrays(model, params), _named(state)
-        names = sorted(leaves)  # the order in which JAX flattens a mapping
+        names, state_names = [*leaves], [*states]
         forms = {name: _form(leaf.shape, ()) for name, leaf in leaves.items()}
         arguments = (leaves, states, example, _key_of(0))
-
         step = partial(call, training=True)
         with attributed("loss", path):
             jaxpr = jax.make_jaxpr(step)(*arguments).jaxpr
@@ -490,11 +490,15 @@ def _traced(model: UserModel) -> _Traced:
         with attributed("metrics" if metrics else "loss", path):
             require_metrics(model, jax.eval_shape(partial(call, training=False), *arguments)[0])
         mapped = not has_convolution(jaxpr) and _maps(step, arguments)
-    origins = zip(jaxpr.invars, enumerate(leaves[name].shape for name in names), strict=False)
-    found = [*_uses(jaxpr, {var: (number, tuple(range(len(shape)))) for var, (number, shape) in origins})]
-    order = dict.fromkeys([*(names[use.number] for use in found), *leaves])
-    uses = {name: [use for use in found if names[use.number] == name] for name in order}
-    products = [names[use.number] for use in found if use.operation == "dot_general"]
+    # JAX flattens a mapping in the order of its keys, and the arguments are flattened one after another.
+    origins: dict[Any, _Origin] = {
+        var: (name, tuple(range(leaves[name].ndim)))
+        for name, var in zip(sorted(names), jaxpr.invars, strict=False)
+    }
+    found = [*_uses(jaxpr, origins)]
+    order = dict.fromkeys([*(use.name for use in found), *names])
+    uses = {name: [use for use in found if use.name == name] for name in order}
+    products = [use.name for use in found if use.operation == "dot_general"]
     forms = {name: _form(leaves[name].shape, uses[name]) for name in order}
     kinds = _kinds({name: form.shape for name, form in forms.items()}, uses, products[-1] if products else "")
     _, used = partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
