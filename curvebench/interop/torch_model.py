@@ -71,7 +71,6 @@ def _seed(seed: int) -> Iterator[None]:
     """Return a context in which all global generators are seeded; it restores them."""
     gpus = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
     with torch.random.fork_rng(devices=gpus), global_seed(seed):
-        torch.default_generator.manual_seed(seed)
         if gpus:
             torch.cuda.manual_seed(seed)
         yield

@@ -274,3 +274,27 @@ class Sparse(nn.Module):
 
 def plain_metrics(model, batch):
     return {"accuracy": (model(batch[0]).argmax(-1) == batch[1]).float().mean().item()}
+
+
+def noisy(count):
+    inputs, labels = labelled(count)
+    labels[-1] = torch.randint(1000, ())
+    return inputs, labels
+
+
+def pairs(count):
+    return list(zip(*labelled(count), strict=True))
+
+
+def swapped(count):
+    return [{"x": x, "y": y} if y else {"y": y, "x": x} for x, y in pairs(count)]
+
+
+class Doubled(torch.utils.data.TensorDataset):
+    def __getitem__(self, number):
+        inputs, label = super().__getitem__(number)
+        return 2 * inputs, label
+
+
+def doubled(count):
+    return Doubled(*labelled(count))
