@@ -458,7 +458,7 @@ def _traced(model: UserModel) -> _Traced:
             value, new = value if takes_state else (value, state)
             require_number(path, "loss", value)
             further = metrics(network, batch, state, key, False) if metrics and not training else {}
-            return value if training else {"loss": value, **further}, new
+            return value if training else {**further, "loss": value}, new
 
         return evaluated
 
@@ -479,7 +479,7 @@ def _traced(model: UserModel) -> _Traced:
         return result, {name: array.astype(state[name].dtype) for name, array in _named(new).items()}
 
     with _context():
-        example = {name: jnp.asarray(array) for name, array in model.trial.items()}
+        example = {name: jnp.asarray(array) for name, array in model.trial().items()}
         params, state = create(0)
         structures = jax.tree.structure(params), jax.tree.structure(state)
         leaves, states = _arrays(model, params), _named(state)
