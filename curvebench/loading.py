@@ -74,8 +74,9 @@ class LoadedResults:
         The column `method` joins the labels of optimizer and basis (`adam @ egop`). Every hyperparameter has
         a column `hyperparameters.NAME`, in place of the list `hyperparameters`; the learning rate stays the
         column `learning_rate`. Every setting of the workload has a column `workload.NAME`, if the plan of the
-        study is next to the tables (`plan.json`); a setting that is a list is JSON text. A value is null in
-        runs without the hyperparameter or setting.
+        study is next to the tables (`plan.json`); a setting that is a list is JSON text. The column `sweep`
+        then has the name of the sweep to which the workload belongs. A value is null in runs without the
+        hyperparameter, setting or sweep.
 
         Raises:
             InputError: when a run occurs twice, as in a folder with the tables of its job and of its study,
@@ -266,6 +267,7 @@ def with_values(runs: pl.DataFrame, folder: Path) -> pl.DataFrame:
     plan = next((path for path in (folder / PLAN, folder.parent / PLAN) if path.exists()), None)
     rows = [
         {"study": study.name, "workload": workload.name}
+        | {"sweep": workload.sweep and workload.sweep.name}
         | {f"workload.{name}": _as_cell(value) for name, value in workload.settings.items()}
         for study in (read_plan(plan).studies if plan else ())
         for workload in study.workloads
@@ -273,7 +275,8 @@ def with_values(runs: pl.DataFrame, folder: Path) -> pl.DataFrame:
     ]
     if not rows:
         return runs
-    settings = pl.DataFrame(rows, infer_schema_length=None, strict=False)
+    types = {"sweep": pl.String}
+    settings = pl.DataFrame(rows, schema_overrides=types, infer_schema_length=None, strict=False)
     return runs.join(settings, on=["study", "workload"], how="left", maintain_order="left")
 
 

@@ -70,8 +70,11 @@ class StudyProblem:
 
     @property
     def name(self) -> str:
-        """Name of the problem that is unique among several studies: STUDY/WORKLOAD."""
-        return f"{self.study.name}/{self.workload.name}"
+        """Name of the problem in ranks and scores, unique among several studies: STUDY/WORKLOAD.
+
+        All workloads of a sweep have the name STUDY/SWEEP, since they count as one problem.
+        """
+        return f"{self.study.name}/{self.workload.problem}"
 
     def of(self, table: pl.DataFrame) -> pl.DataFrame:
         """Return the rows of a table that belong to the problem."""

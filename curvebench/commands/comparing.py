@@ -318,7 +318,8 @@ def run_plan(plan: ComparisonPlan, results: Path, cores: str, budget: float | No
 
     study = read_study(plan.write(results))
     print(model_as_text(study), file=sys.stderr)
-    check_methods([study])
+    for note in check_methods([study]):
+        print(f"note: {note}", file=sys.stderr)
     affordable(plan, results, budget, cores).write(results)
     return result_of("curvebench compare", plan.label, results, cores)
 

@@ -286,21 +286,21 @@ class _Use(NamedTuple):
     """An operation that uses a parameter.
 
     Args:
-        number: number of the parameter.
+        name: name of the parameter.
         operation: name of the operation.
         axes: axes of the parameter, those of outputs first; None if the operation is no product.
         outputs: number of axes of outputs.
     """
 
-    number: int
+    name: str
     operation: str
     axes: tuple[int, ...] | None = None
     outputs: int = 1
 
 
-# Number of the parameter that a variable contains, and the parameter's axis for each of its axes; None if it
+# Name of the parameter that a variable contains, and the parameter's axis for each of its axes; None if it
 # has been reshaped.
-_Origin = tuple[int, tuple[int, ...] | None]
+_Origin = tuple[str, tuple[int, ...] | None]
 
 
 def _uses(jaxpr: Any, origins: dict[Any, _Origin]) -> Iterator[_Use]:
@@ -337,29 +337,32 @@ def _variable(argument: Any) -> Any:
 
 
 def _in_form(equation: Any, origin: _Origin) -> _Origin:
-    number, axes = origin
+    name, axes = origin
     if axes is None or equation.primitive.name not in AXES_KEPT:
-        return number, None
-    return number, tuple(axes[axis] for axis in equation.params.get("permutation", range(len(axes))))
+        return name, None
+    return name, tuple(axes[axis] for axis in equation.params.get("permutation", range(len(axes))))
 
 
 def _use(equation: Any, place: int, origin: _Origin) -> _Use:
     """Return the use of a parameter as the argument of an operation at a place."""
-    (number, axes), name, numbers = origin, equation.primitive.name, equation.params.get("dimension_numbers")
-    if axes is not None and name == "conv_general_dilated" and place == 1:
-        return _Use(number, name, tuple(axes[axis] for axis in numbers.rhs_spec))
-    if axes is not None and name == "dot_general" and not numbers[1][place]:
+    (name, axes), operation = origin, equation.primitive.name
+    numbers = equation.params.get("dimension_numbers")
+    if axes is not None and operation == "conv_general_dilated" and place == 1:
+        return _Use(name, operation, tuple(axes[axis] for axis in numbers.rhs_spec))
+    if axes is not None and operation == "dot_general" and not numbers[1][place]:
         inputs = numbers[0][place]
         outputs = [axis for axis in range(len(axes)) if axis not in inputs]
-        return _Use(number, name, tuple(axes[axis] for axis in (*outputs, *inputs)), len(outputs))
-    return _Use(number, name)
+        return _Use(name, operation, tuple(axes[axis] for axis in (*outputs, *inputs)), len(outputs))
+    return _Use(name, operation)
 
 
-def _form(shape: tuple[int, ...], uses: Sequence[_Use]) -> _Form:
+def _form(name: str, shape: tuple[int, ...], uses: Sequence[_Use]) -> _Form:
     """Return the form in which rules see a parameter: (outputs, inputs), or (outputs, inputs, ...) if it is a
     convolution.
     """
     product = next((use for use in uses if use.axes), None)
+    if product is None and uses and name.endswith("kernel"):  # of Flax, concatenated with other kernels
+        product = _Use(name, "dot_general", (len(shape) - 1, *range(len(shape) - 1)))
     if product is None or product.axes is None or not 0 < product.outputs < len(shape):
         return _Form(shape, tuple(range(len(shape))), shape)
     ordered = tuple(shape[axis] for axis in product.axes)
@@ -370,9 +373,11 @@ def _form(shape: tuple[int, ...], uses: Sequence[_Use]) -> _Form:
 
 def _kind(name: str, shape: Sequence[int], operations: Sequence[str]) -> str | None:
     """Return the kind of a parameter by the operations that use it; None if only its shape decides."""
-    is_vector = math.prod(shape) == max(shape, default=0) or name.endswith("bias")
-    if is_vector and operations and operations[0] in KINDS_OF_VECTORS:
-        return KINDS_OF_VECTORS[operations[0]]
+    is_bias = name.endswith("bias")
+    kinds = KINDS_OF_VECTORS | ({"concatenate": "bias"} if is_bias else {})
+    is_vector = is_bias or math.prod(shape) == max(shape, default=0)
+    if is_vector and operations and operations[0] in kinds:
+        return kinds[operations[0]]
     if len(shape) < 2:
         return None
     return next((kind for operation, kind in KINDS_BY_OPERATION.items() if operation in operations), None)
@@ -397,8 +402,7 @@ def _kinds(
     module_of = {name: name.rpartition(".")[0] or name for name in kinds}
     norms = {module_of[name] for name, kind in kinds.items() if kind == "norm"}
     kinds |= {name: "norm" for name in kinds if kinds[name] == "bias" and module_of[name] in norms}
-    matrices = [name for name, kind in kinds.items() if kind in KINDS_BY_OPERATION.values()]
-    if len(matrices) > 1 and kinds.get(last) == "weight":
+    if kinds.get(last) == "weight" and sum(len(shape) > 1 for shape in shapes.values()) > 1:
         kinds[last] = "head"
     return kinds
 
@@ -454,7 +458,7 @@ def _traced(model: UserModel) -> _Traced:
             value, new = value if takes_state else (value, state)
             require_number(path, "loss", value)
             further = metrics(network, batch, state, key, False) if metrics and not training else {}
-            return value if training else {"loss": value, **further}, new
+            return value if training else {**further, "loss": value}, new
 
         return evaluated
 
@@ -468,21 +472,20 @@ def _traced(model: UserModel) -> _Traced:
 
     def call(params: Any, state: Any, batch: Any, key: Any, training: bool) -> tuple[Any, dict[str, Any]]:
         trees = (
-            jax.tree.unflatten(structures[0], [forms[name].restored(params[name]) for name in leaves]),
-            jax.tree.unflatten(structures[1], [state[name] for name in states]),
+            jax.tree.unflatten(structures[0], [forms[name].restored(params[name]) for name in names]),
+            jax.tree.unflatten(structures[1], [state[name] for name in state_names]),
         )
         result, new = pure.call(function(key, training), *trees, nested(batch), key, training)
         return result, {name: array.astype(state[name].dtype) for name, array in _named(new).items()}
 
     with _context():
-        example = {name: jnp.asarray(array) for name, array in model.trial.items()}
+        example = {name: jnp.asarray(array) for name, array in model.trial().items()}
         params, state = create(0)
         structures = jax.tree.structure(params), jax.tree.structure(state)
         leaves, states = _arrays(model, params), _named(state)
-        names = sorted(leaves)  # the order in which JAX flattens a mapping
-        forms = {name: _form(leaf.shape, ()) for name, leaf in leaves.items()}
+        names, state_names = [*leaves], [*states]
+        forms = {name: _form(name, leaf.shape, ()) for name, leaf in leaves.items()}
         arguments = (leaves, states, example, _key_of(0))
-
         step = partial(call, training=True)
         with attributed("loss", path):
             jaxpr = jax.make_jaxpr(step)(*arguments).jaxpr
@@ -490,12 +493,16 @@ def _traced(model: UserModel) -> _Traced:
         with attributed("metrics" if metrics else "loss", path):
             require_metrics(model, jax.eval_shape(partial(call, training=False), *arguments)[0])
         mapped = not has_convolution(jaxpr) and _maps(step, arguments)
-    origins = zip(jaxpr.invars, enumerate(leaves[name].shape for name in names), strict=False)
-    found = [*_uses(jaxpr, {var: (number, tuple(range(len(shape)))) for var, (number, shape) in origins})]
-    order = dict.fromkeys([*(names[use.number] for use in found), *leaves])
-    uses = {name: [use for use in found if names[use.number] == name] for name in order}
-    products = [names[use.number] for use in found if use.operation == "dot_general"]
-    forms = {name: _form(leaves[name].shape, uses[name]) for name in order}
+    # JAX flattens a mapping in the order of its keys, and the arguments are flattened one after another.
+    origins: dict[Any, _Origin] = {
+        var: (name, tuple(range(leaves[name].ndim)))
+        for name, var in zip(sorted(names), jaxpr.invars, strict=False)
+    }
+    found = [*_uses(jaxpr, origins)]
+    order = dict.fromkeys([*(use.name for use in found), *names])
+    uses = {name: [use for use in found if use.name == name] for name in order}
+    products = [use.name for use in found if use.operation == "dot_general"]
+    forms = {name: _form(name, leaves[name].shape, uses[name]) for name in order}
     kinds = _kinds({name: form.shape for name, form in forms.items()}, uses, products[-1] if products else "")
     _, used = partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
     return _Traced(create, call, forms, kinds, used[-1], mapped)

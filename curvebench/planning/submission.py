@@ -19,7 +19,7 @@ from curvebench.planning.config import Config
 from curvebench.registry import RULES, find_rule
 from curvebench.results.temporary import write_texts
 from curvebench.spec.errors import InputError, unknown
-from curvebench.spec.study import LETTERS, Contribution, NamedItem, StudyFile, read_study_file
+from curvebench.spec.study import LETTERS, Contribution, NamedWorkload, StudyFile, read_study_file
 
 # Folder in the results folder that has a folder for each submission.
 FOLDER_NAME = "submissions"
@@ -147,7 +147,7 @@ def write_submission(
     return Submission(path, joins.stem, scale, rule.backend or next(iter(study.scales[scale].backends)))
 
 
-def _chosen(study: StudyFile, path: Path, problems: Sequence[str]) -> list[NamedItem]:
+def _chosen(study: StudyFile, path: Path, problems: Sequence[str]) -> list[NamedWorkload]:
     """Return the entries of the workloads with the labels `problems`, in the order of the study."""
     by_name = {workload.label or workload.name: workload for workload in study.workloads}
     for name in problems:
@@ -156,6 +156,7 @@ def _chosen(study: StudyFile, path: Path, problems: Sequence[str]) -> list[Named
     return [workload for name, workload in by_name.items() if name in problems]
 
 
-def _written(workload: NamedItem) -> dict[str, Any]:
+def _written(workload: NamedWorkload) -> dict[str, Any]:
     """Return an entry of a study's workloads in the form that study files have."""
-    return {workload.name: workload.options | ({"label": workload.label} if workload.label else {})}
+    keys = workload.model_dump(include={"label", "sweep"}, exclude_defaults=True)
+    return {workload.name: workload.options | keys}

@@ -158,7 +158,8 @@ class Trial:
     @property
     def bundle(self) -> Bundle:
         """All lanes of the trial."""
-        size, train = self.settings.get("batch_size"), self.problem.splits["train"]
+        lanes, train = self.lanes.values(), self.problem.splits["train"]
+        size = self.settings.get("batch_size")
         examples = None if size is None else min(size, EXAMPLES, examples_in(train))
         splits, orders = dict(self.problem.splits), None
         if examples is not None:
@@ -171,9 +172,7 @@ class Trial:
             rule=self.rule,
             problems=[replace(self.problem, splits=splits)],
             orders=orders,
-            hyperparameters={
-                name: np.array([lane[name] for lane in self.lanes.values()]) for name in self.lanes[BASE]
-            },
+            hyperparameters={name: np.array([lane[name] for lane in lanes]) for name in self.lanes[BASE]},
             schedule=np.ones(STEPS),
             settings=self.settings,
             randoms=[WorkloadRandom(self.workload.name, 0)],
@@ -376,7 +375,8 @@ class Trials:
         method = origin(RULES, optimizer.locator)
         rule = rule_of(optimizer, study.file.schedule.name)
         lanes = _lanes(rule, optimizer, study)
-        backends = [rule.backend] if rule.backend else _backends(study)
+        of_scales = dict.fromkeys(name for scale in study.scales for name in study.backends_at(scale))
+        backends = [rule.backend] if rule.backend else list(of_scales)
         tested = set()
         uses = [(study.scales[scale], spec) for scale, specs in study.workloads.items() for spec in specs]
         for scale, spec in sorted(uses, key=lambda use: size_of(use[1])):
@@ -392,10 +392,7 @@ class Trials:
             if key in tested:
                 continue
             tested.add(key)
-            if has_own_loss:
-                problem = self._problem(spec)
-            else:
-                problem = Problem(workload.sample_parameters(spec.settings, np.random.default_rng(0)), {})
+            problem = self._problem(spec, has_own_loss)
             in_memory = all(isinstance(split, Mapping) for split in problem.splits.values())
             for backend in (name for name in backends if workload.backend in (None, name)):
                 trial = Trial(
@@ -413,12 +410,13 @@ class Trials:
                 )
                 yield trial if has_own_loss else trial.simpler()
 
-    def _problem(self, spec: WorkloadSpec) -> Problem:
-        """Draw the problem of a workload with the seed 0, or return it if it was drawn before."""
+    def _problem(self, spec: WorkloadSpec, has_data: bool) -> Problem:
+        """Draw the problem of a workload with the seed 0, or its parameters only; a problem is drawn once."""
+        workload = find_workload(spec.locator)
+        if not has_data:
+            return Problem(workload.sample_parameters(spec.settings, np.random.default_rng(0)), {})
         if (key := repr(spec)) not in self.problems:
-            workload = find_workload(spec.locator)
-            random = WorkloadRandom(workload.streams or workload.name, 0)
-            self.problems[key] = workload.problem(spec.settings, random)
+            self.problems[key] = workload.problem(spec.settings, WorkloadRandom(workload.name, 0))
         return self.problems[key]
 
 
@@ -427,11 +425,6 @@ def _add(messages: dict[str, list[str]], trial: Trial, message: str) -> None:
     names = messages.setdefault(message, [])
     if trial.problem_name not in names:
         names.append(trial.problem_name)
-
-
-def _backends(study: Study) -> list[str]:
-    """Return the backends of all scales of a study."""
-    return list(dict.fromkeys(name for scale in study.scales for name in study.backends_at(scale)))
 
 
 def _lanes(rule: Rule, optimizer: OptimizerSpec, study: Study) -> dict[str, dict[str, float]]:

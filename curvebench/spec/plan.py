@@ -20,7 +20,7 @@ from curvebench.spec.document import NEW_NAMES, Direction, Document, Headline, W
 from curvebench.spec.errors import InputError, unknown
 from curvebench.spec.method import BasisSpec, OptimizerSpec, WorkloadSpec, methods
 from curvebench.spec.sets import PLAN
-from curvebench.spec.study import FIRST_FINAL_SEED, Seeds, StudyQuestion
+from curvebench.spec.study import FIRST_FINAL_SEED, Seeds, StudyQuestion, Sweep
 from curvebench.spec.training import TrainingProtocol
 from curvebench.spec.values import Precision
 
@@ -43,6 +43,7 @@ class WorkloadPlan(Document):
         metrics: metrics by name.
         settings: values of all settings; settings that the study leaves out have their defaults.
         dtype: precision of the runs if the study gives none.
+        sweep: the sweep to which the workload belongs; None if its entry in the study file has none.
     """
 
     name: str
@@ -52,6 +53,12 @@ class WorkloadPlan(Document):
     source: str = ""
     settings: dict[str, Any] = Field(default={})
     dtype: Precision = "float32"
+    sweep: Sweep | None = None
+
+    @property
+    def problem(self) -> str:
+        """Name of the problem as which the workload counts in ranks and scores: that of its sweep, if any."""
+        return self.sweep.name if self.sweep else self.name
 
     @property
     def spec(self) -> WorkloadSpec:

@@ -40,6 +40,7 @@ MAX_OFFERED = 4
 # Keys whose values `converted` leaves unchanged, since they are mappings by names of options or metrics
 DEFINITIONS = ("optimizers", "workloads", "workload", "bases", "settings", "space", "targets")
 LETTERS = re.compile(r"[a-z0-9_-]+")
+LONGEST_VALUE = 24  # Maximum number of letters of a swept value in a label, since files are named after it
 
 
 def in_letters(value: str) -> str:
@@ -118,7 +119,69 @@ class NamedBasis(NamedItem):
     optimizers: documents.Names | None = None
 
 
-NamedItems = Annotated[tuple[NamedItem, ...], Field(strict=False, min_length=1)]
+class Sweep(documents.Document):
+    """A sweep, to which workloads belong that differ in one setting only.
+
+    Args:
+        name: label of the entry in the study file that has the sweep; the name of the sweep.
+        setting: name of the setting.
+    """
+
+    name: str
+    setting: str
+
+
+def _swept(value: Any) -> Any:
+    values = list(value.values()) if isinstance(value, Mapping) else []
+    if len(values) != 1 or not isinstance(values[0], list) or len(values[0]) < 2:
+        raise ValueError("is not one setting with several values, such as {batch_size: [32, 64]}")
+    for index, item in enumerate(values[0]):
+        if item in values[0][:index]:
+            raise ValueError(f"{item!r} is listed twice; list it once")
+    return value
+
+
+class NamedWorkload(NamedItem):
+    """A workload of a study with its settings: `{digits_mlp: {hidden: 20, sweep: {batch_size: [32, 64]}}}`.
+
+    Args:
+        sweep: values of one setting. The entry then stands for several workloads, one for each value.
+    """
+
+    sweep: Annotated[dict[str, list[Any]], BeforeValidator(_swept)] = Field(default={})
+
+    @model_validator(mode="after")
+    def _set_once(self) -> NamedWorkload:
+        for setting in self.sweep.keys() & self.options.keys():
+            raise ValueError(f"{setting}: is swept by this entry; remove it here or there")
+        return self
+
+    def entries(self, name: str) -> list[tuple[NamedWorkload, Sweep | None]]:
+        """Return an entry with a label and without a sweep for each workload for which this entry stands.
+
+        The labels of a sweep are the label of this entry with the value appended, such as `digits_mlp-32`.
+        The value is written in the letters of labels. If two values would be written in the same way, or one
+        in more than `LONGEST_VALUE` letters, the positions of the values are appended instead, from 1 on.
+
+        Args:
+            name: name of the workload, which is the label of an entry without one.
+
+        Returns:
+            The entries, each with the sweep to which it belongs, or None if this entry has no sweep.
+        """
+        label = self.label or name
+        if not self.sweep:
+            return [(self.model_copy(update={"label": label}), None)]
+        ((setting, values),) = self.sweep.items()
+        ends = [re.sub(r"[^a-z0-9_-]+", "-", str(value).lower()).rstrip("-") for value in values]
+        if len({*ends}) < len(ends) or max(map(len, ends)) > LONGEST_VALUE:
+            ends = [str(number + 1) for number in range(len(ends))]
+        changes = [
+            {"label": f"{label}-{end}", "options": {**self.options, setting: value}, "sweep": {}}
+            for end, value in zip(ends, values, strict=True)
+        ]
+        sweep = Sweep(name=label, setting=setting)
+        return [(self.model_copy(update=change), sweep) for change in changes]
 
 
 class Compare(documents.Document):
@@ -278,7 +341,8 @@ class StudyFile(StudyQuestion, StudyTraining):
     like: str | None = None
     setting_notes: Annotated[tuple[str, ...], Field(strict=False)] = ()
     workloads: Annotated[
-        NamedItems,
+        tuple[NamedWorkload, ...],
+        Field(strict=False, min_length=1),
         BeforeValidator(documents.as_list),
         Field(validation_alias=AliasChoices("workloads", "workload")),
     ]

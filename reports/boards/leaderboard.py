@@ -36,6 +36,7 @@ class Column:
     """Column of a board: one workload of one study.
 
     Args:
+        problem: name of the problem in ranks and scores; all workloads of a sweep have the same problem.
         target: metric and threshold of the workload's first target; None if it has no target.
         seeds: largest number of seeds of a method.
         can_reject: whether there are enough seeds for a test to find one method better than another.
@@ -46,6 +47,7 @@ class Column:
 
     study: StudyPlan
     workload: str
+    problem: str
     target: tuple[str, float] | None
     seeds: int
     can_reject: bool
@@ -75,7 +77,7 @@ class Overall:
 
     Args:
         low, high: ends of the interval; None if there are too few seeds.
-        workloads: number of workloads.
+        workloads: number of workloads; the workloads of a sweep count as one.
         seeds: smallest number of seeds of a workload.
     """
 
@@ -180,6 +182,11 @@ class Board:
         return tuple(dict.fromkeys(column.study.name for column in self.columns))
 
     @property
+    def problems(self) -> tuple[str, ...]:
+        """Names of the problems in ranks and scores, to which one or, for a sweep, several columns belong."""
+        return tuple(dict.fromkeys(column.problem for column in self.columns))
+
+    @property
     def tuned_equally(self) -> bool:
         """Whether on each workload the settings of all methods were chosen by the same number of runs."""
         return all(
@@ -242,7 +249,8 @@ def leaderboard(studies: Studies, backend: str) -> Board:
     headline metric: on a workload, methods are ranked for every seed that all of them ran, with 1 as the best
     rank. Ranks are averaged over seeds, then over workloads with equal weight (see
     `curvebench.reports.statistics.ranks`). Rows are sorted by the number of workloads, the score, and the
-    mean rank.
+    mean rank. The workloads of a sweep together have the weight of one workload (`ranks_on` and
+    `score_intervals`).
     """
     columns = tuple(_column(problem) for problem in _finished(studies, backend))
     ranks = board_ranks(studies, backend)
@@ -300,24 +308,32 @@ def _finished(studies: Studies, backend: str) -> list[StudyProblem]:
 
 
 def board_ranks(studies: Studies, backend: str) -> pl.DataFrame:
-    """Return the ranks of methods on every problem instance of a board, by the headline metric.
-
-    Returns:
-        Columns stratum (STUDY/WORKLOAD), seed, method, rank.
-    """
-    ranks = [ranks_on(problem, problem.values) for problem in _finished(studies, backend)]
-    schema = {"seed": pl.Int64(), "method": pl.String(), "rank": pl.Float64(), "stratum": pl.String()}
-    return pl.concat([pl.DataFrame(schema=schema), *ranks])
+    """Return the ranks of methods on every problem instance of a board, as `ranks_on` does."""
+    return ranks_on(_finished(studies, backend))
 
 
-def ranks_on(problem: StudyProblem, values: pl.DataFrame) -> pl.DataFrame:
-    """Rank the methods on each seed of a problem, in the columns that `board_ranks` returns.
+def ranks_on(problems: Sequence[StudyProblem], among: Sequence[str] | None = None) -> pl.DataFrame:
+    """Return the ranks of methods on every instance of some problems, by the headline metric.
+
+    A sweep is one problem, whose instances are its seeds: methods are ranked for each value of the swept
+    setting, and on each seed the ranks are averaged over values. It is a mean, not a median, as over seeds
+    and over problems, so that the ranks of n methods still have the sum n (n + 1) / 2.
 
     Args:
-        values: final runs of the ranked methods, with the headline metric as column `value`.
+        among: labels of the methods to rank; None for all.
+
+    Returns:
+        Columns stratum (STUDY/WORKLOAD or STUDY/SWEEP), seed, method, rank.
     """
-    ranks = instance_ranks(values, problem.study.direction == "maximize")
-    return ranks.with_columns(stratum=pl.lit(problem.name))
+    ranks = [
+        pl.DataFrame(schema={"seed": pl.Int64, "method": pl.String, "rank": pl.Float64, "stratum": pl.String})
+    ]
+    for problem in problems:
+        values = problem.values if among is None else problem.values.filter(pl.col("method").is_in(among))
+        of_values = instance_ranks(values, problem.study.direction == "maximize")
+        ranks.append(of_values.with_columns(stratum=pl.lit(problem.name)))
+    by_instance = pl.concat(ranks).group_by("stratum", "seed", "method", maintain_order=True)
+    return by_instance.agg(pl.col("rank").mean())
 
 
 def _column(problem: StudyProblem) -> Column:
@@ -359,9 +375,10 @@ def _column(problem: StudyProblem) -> Column:
     # The time of a run that starts at its target is one evaluation, because no time can be divided by 0.
     cost, of_entries = pl.col("value").clip(lower_bound=1.0), pl.col("method").is_in(list(entries))
     times = reached.filter(of_entries).select(submission="method", study="seed", seconds=cost)
-    times = times.with_columns(workload=pl.lit(problem.name))
+    times = times.with_columns(workload=pl.lit(f"{study.name}/{problem.workload.name}"))
     significant = measures.can_reject(values)
-    return Column(study, problem.workload.name, problem.target, seeds, significant, entries, times)
+    name = problem.workload.name
+    return Column(study, name, problem.name, problem.target, seeds, significant, entries, times)
 
 
 # --- over workloads ------------------------------------------------------------------------------
@@ -372,12 +389,14 @@ def _scores(columns: Sequence[Column]) -> dict[str, tuple[Overall, Overall, int 
 
     A method that did not run on a workload counts as having missed the target there.
     """
-    times = [column.times for column in columns if len(column.times)]
-    scores = {}
-    for row in score_intervals(pl.concat(times), paired=True).to_dicts() if times else ():
+    aimed, scores = [column for column in columns if len(column.times)], {}
+    times = [column.times for column in aimed]
+    problems = {column.times["workload"][0]: column.problem for column in aimed}
+    table = score_intervals(pl.concat(times), problems=problems, paired=True).to_dicts() if times else ()
+    for row in table:
         if row["studies"] < MIN_SEEDS:
             row |= dict.fromkeys(RESAMPLED)
-        size = {"workloads": len(times), "seeds": row["studies"]}
+        size = {"workloads": len({*problems.values()}), "seeds": row["studies"]}
         scores[row["submission"]] = (
             Overall(row["score"], row["low"], row["high"], **size),
             Overall(row["rank"], row["rank_low"], row["rank_high"], **size),
@@ -420,18 +439,22 @@ def _over_fewest(columns: Sequence[Column], cost: str) -> dict[str, Overall]:
         cost: "evaluations" or "seconds".
 
     Returns:
-        For each method, the median of the ratios over workloads, the smallest and the largest ratio.
+        For each method, the median of the ratios over workloads, the smallest and the largest ratio. The
+        ratio on a sweep is the median over its values.
     """
-    ratios: dict[str, list[float]] = {}
+    ratios: dict[str, dict[str, list[float]]] = {}
     for column in columns:
         intervals = {method: getattr(entry, cost) for method, entry in column.entries.items()}
         spent = {method: interval.median for method, interval in intervals.items() if interval}
         for method, value in spent.items():
-            ratios.setdefault(method, []).append(ratio_to_least(value, min(spent.values())))
-    return {
-        method: Overall(statistics.median(values), min(values), max(values), workloads=len(values))
-        for method, values in ratios.items()
-    }
+            ratio = ratio_to_least(value, min(spent.values()))
+            ratios.setdefault(method, {}).setdefault(column.problem, []).append(ratio)
+    overall = {}
+    for method, by_problem in ratios.items():
+        every = [ratio for values in by_problem.values() for ratio in values]
+        middle = statistics.median(map(statistics.median, by_problem.values()))
+        overall[method] = Overall(middle, min(every), max(every), workloads=len(by_problem))
+    return overall
 
 
 def ratio_to_least(value: float, smallest: float) -> float:

@@ -74,9 +74,15 @@ class Runtimes:
     def bands(self) -> Bands:
         """Share of all targets, over all instances, that each method has reached, with its band.
 
-        The share is known after each number of gradient evaluations in `at`.
+        The share is known after each number of gradient evaluations in `at`. A sweep counts as one problem.
         """
-        return anytime.ecdf_bands(self.times, self.problem, self.at)
+        return anytime.ecdf_bands(self.times, self.counted, self.at)
+
+    @cached_property
+    def counted(self) -> Integers:
+        """Problem of each instance, where all columns of a sweep are one problem; shape (instances,)."""
+        names = [column.problem for column in self.problems]
+        return np.array([names.index(names[index]) for index in self.problem])
 
     @property
     def seeds(self) -> int:

@@ -114,9 +114,8 @@ def standings(study: StudyPlan, tables: Tables, method: str) -> dict[str, Standi
     level = 1 - (1 - LEVEL) / max(len(rivals), 1)
     standing_of: dict[str, Standing] = {}
     for rival in rivals:
-        two = pl.col("method").is_in([method, rival])
-        ranks = pl.concat(ranks_on(problem, problem.values.filter(two)) for problem in problems)
-        pair = {row["method"]: row for row in mean_ranks(ranks, level).to_dicts()}
+        ranks = mean_ranks(ranks_on(problems, [method, rival]), level)
+        pair = {row["method"]: row for row in ranks.to_dicts()}
         if len(pair) == 2:
             low, high = pair[method]["low"] or 1.0, pair[method]["high"] or 2.0
             standing_of[rival] = "beats" if high < 1.5 else "loses to" if low > 1.5 else "cannot be told from"

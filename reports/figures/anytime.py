@@ -159,7 +159,7 @@ def _reached(board: Shown, out: Path, words: Mapping[str, str]) -> Drawn:
         ends = zip(times.methods, bands.share[:, -1], low[:, -1], high[:, -1], strict=True)
         facts = {"ends": list(ends), "banded": banded, "greyed": len(times.methods) > len(board.places),
                  "highest": HIGHEST, "targets": len(SHARES_LEFT), "seeds": times.seeds,
-                 "least": SHARES_LEFT[-1], "problems": len(set(times.problem)),
+                 "least": SHARES_LEFT[-1], "problems": len(set(times.counted)),
                  "start": at[0], "end": at[-1]}  # fmt: skip
         return drawing.save(grid.figure, out, f"{words['workload']}.reached", "reached", facts, **words)
 

@@ -35,12 +35,21 @@ class _Contest:
         submissions, workloads: names along the axes of an array of shape (submissions, workloads).
         variants: for each variant, the index of its workload and the index of its base.
         scored: indices of the workloads that enter the profile.
+        problems: problem of each workload.
     """
 
     submissions: tuple[str, ...]
     workloads: tuple[str, ...]
     variants: tuple[tuple[int, int], ...]
     scored: tuple[int, ...]
+    problems: tuple[str, ...]
+
+    @property
+    def weights(self) -> np.ndarray:
+        """Weights of the scored workloads with mean 1, by which problems have equal weights."""
+        problems = [self.problems[index] for index in self.scored]
+        each = len(problems) / len({*problems})
+        return np.array([each / problems.count(problem) for problem in problems])
 
 
 def time_ratios(runs: pl.DataFrame, variants: Mapping[str, str] = {}) -> pl.DataFrame:
@@ -77,7 +86,13 @@ def time_ratios(runs: pl.DataFrame, variants: Mapping[str, str] = {}) -> pl.Data
     return frame.with_columns(pl.Series(name, times) for name, times in values.items()).with_columns(finite)
 
 
-def score_intervals(runs: pl.DataFrame, variants: Mapping[str, str] = {}, *, paired: bool) -> pl.DataFrame:
+def score_intervals(
+    runs: pl.DataFrame,
+    variants: Mapping[str, str] = {},
+    *,
+    problems: Mapping[str, str] = {},
+    paired: bool,
+) -> pl.DataFrame:
     """Return scores and ranks of submissions, with intervals by resampling studies.
 
     A score is the area under a submission's performance profile, from 0 (reaches no target) to 1 (always
@@ -87,9 +102,11 @@ def score_intervals(runs: pl.DataFrame, variants: Mapping[str, str] = {}, *, pai
     it is too hard. The area is computed by the trapezoid rule over `POINTS` equally spaced ratios from 1 to
     `LIMIT`, and divided by `LIMIT` - 1 (Dahl et al., Benchmarking Neural Network Training Algorithms,
     arXiv:2306.07179, section 4.5). A score depends on the other submissions, since ratios are to the fastest
-    one.
+    one. Several workloads may be one problem, which then has the weight of one workload in the profile, with
+    equal shares of its workloads.
 
-    For intervals, studies are drawn with replacement inside every workload. Workloads are not resampled: the
+    For intervals, studies are drawn with replacement inside every workload, the same studies for all
+    workloads of a problem with equally many. Workloads are not resampled: the
     intervals say how scores would vary if the same workloads were run again. The interval of a score extends
     to both sides as far as 95 % of the resampled scores are from the estimate (Hall, Journal of the Royal
     Statistical Society B 50, 1988), widened for small samples (Hesterberg, The American Statistician 69,
@@ -115,6 +132,7 @@ def score_intervals(runs: pl.DataFrame, variants: Mapping[str, str] = {}, *, pai
         runs: columns submission, workload, study, seconds, with one row per combination of the first three.
             Null or infinite seconds, and absent studies, mean a missed target.
         variants: base workload by the name of its variant.
+        problems: problem by workload; a workload without an entry is a problem by itself.
         paired: whether studies of the same name are the same problem instances for all submissions (seeds);
             they are then drawn together.
 
@@ -127,10 +145,10 @@ def score_intervals(runs: pl.DataFrame, variants: Mapping[str, str] = {}, *, pai
         ValueError: for a missing column, two rows of one study, seconds that are NaN or not above 0, or a
             variant that is unknown or its own base.
     """
-    contest = _contest(runs, variants)
+    contest = _contest(runs, variants, problems)
     studies = _studies(runs, contest, paired)
     for_bounds, for_tiers = (
-        _resampled_medians(studies, paired, size, np.random.default_rng(0))
+        _resampled_medians(studies, contest, paired, size, np.random.default_rng(0))
         for size in (RESAMPLES, TIER_RESAMPLES)
     )
     columns = _bounds(studies, contest, for_bounds) | {"tier": _tiers(studies, contest, for_tiers)}
@@ -203,7 +221,7 @@ def _tiers(studies: Times, contest: _Contest, resampled: np.ndarray) -> np.ndarr
     return tiers
 
 
-def _contest(frame: pl.DataFrame, variants: Mapping[str, str]) -> _Contest:
+def _contest(frame: pl.DataFrame, variants: Mapping[str, str], problems: Mapping[str, str] = {}) -> _Contest:
     """Check a frame of runs, and return the names of its submissions and workloads.
 
     Names are sorted, so that results do not depend on the order of rows.
@@ -233,6 +251,7 @@ def _contest(frame: pl.DataFrame, variants: Mapping[str, str]) -> _Contest:
         workloads=workloads,
         variants=tuple((column_of[variant], column_of[base]) for variant, base in variants.items()),
         scored=tuple(column_of[workload] for workload in workloads if workload not in variants),
+        problems=tuple(problems.get(workload, workload) for workload in workloads),
     )
 
 
@@ -260,13 +279,17 @@ def _studies(runs: pl.DataFrame, contest: _Contest, paired: bool) -> list[np.nda
     return filled
 
 
-def _resampled_medians(studies: Times, paired: bool, count: int, random: np.random.Generator) -> np.ndarray:
+def _resampled_medians(
+    studies: Times, contest: _Contest, paired: bool, count: int, random: np.random.Generator
+) -> np.ndarray:
     """Return medians of studies drawn with replacement, of shape (resamples, submissions, workloads)."""
-    medians = []
-    for seconds in studies:
-        rows = 1 if paired else len(seconds)
-        indices = random.integers(seconds.shape[1], size=(count, rows, seconds.shape[1]))
-        medians.append(_medians(seconds[np.arange(len(seconds))[:, None], indices]))
+    medians, draws = [], dict[tuple[str, int], np.ndarray]()
+    for seconds, problem in zip(studies, contest.problems, strict=True):
+        size = seconds.shape[1]
+        if (problem, size) not in draws:
+            rows = 1 if paired else len(seconds)
+            draws[problem, size] = random.integers(size, size=(count, rows, size))
+        medians.append(_medians(seconds[np.arange(len(seconds))[:, None], draws[problem, size]]))
     return np.stack(medians, axis=-1)
 
 
@@ -334,7 +357,7 @@ def _scores(times: np.ndarray, contest: _Contest) -> np.ndarray:
     area = np.append(np.cumsum(weights[::-1])[::-1], 0.0)
     # A ratio counts as equal to a point up to rounding; otherwise results would differ between processors.
     first_point = np.searchsorted(np.linspace(1.0, LIMIT, POINTS), ratios * (1 - ROUNDING))
-    scores: np.ndarray = area[first_point].mean(axis=-1)
+    scores: np.ndarray = (area[first_point] * contest.weights).mean(axis=-1)
     return scores
 
 

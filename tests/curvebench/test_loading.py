@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import runpy
 import shutil
@@ -183,10 +184,19 @@ def test_hyperparameters_and_settings_are_columns(edited: Path):
     runs = curvebench.load("tiny.quick").runs
     assert runs["hyperparameters.beta1"].to_list() == [0.9]
     assert runs["workload.d"].to_list() == [4]
+    assert runs["sweep"].to_list() == [None]
     assert "hyperparameters" not in runs.columns
     digits = curvebench.load("field.2026-11-27").runs.filter(workload="digits_small_batch")
     assert digits["workload.source"].unique().to_list() == ["reduced"]
     assert digits["workload.widths"].null_count() == digits.height
+
+
+def test_runs_say_to_which_sweep_they_belong(edited: Path):
+    folder = curvebench.load("tiny.quick").folder
+    plan = json.loads((folder / "plan.json").read_text())
+    plan["studies"][0]["workloads"][0]["sweep"] = {"name": "least_squares", "setting": "d"}
+    (folder / "plan.json").write_text(json.dumps(plan))
+    assert curvebench.load("tiny.quick").runs.filter(sweep="least_squares")["workload.d"].to_list() == [4]
 
 
 def test_a_frame_of_pandas_needs_no_further_package(own: Path):

@@ -7,7 +7,7 @@ it once more under changed circumstances, which decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from curvebench.spec.claim import Claim
 from curvebench.spec.document import Document, Headline
 from curvebench.spec.method import BasisSpec, OptimizerSpec, WorkloadSpec, methods
 from curvebench.spec.plan import BackendPlan, MetricPlan, SkippedStudy, StudyClaims, StudyPlan, WorkloadPlan
-from curvebench.spec.study import Scale, StudyFile
+from curvebench.spec.study import Scale, StudyFile, Sweep
 
 
 class Study(Document):
@@ -28,6 +28,7 @@ class Study(Document):
         path: path of the study file. The name of the study is the file name without its suffix.
         file: the parsed study file.
         workloads: workloads with all their settings, by scale.
+        sweeps: the sweep of each workload that belongs to one, by label of the workload.
         first_seeds: first seeds of the published set that is reproduced; if it is None, the function
             `first_seeds` chooses the seeds.
     """
@@ -37,6 +38,7 @@ class Study(Document):
     optimizers: tuple[OptimizerSpec, ...]
     bases: tuple[BasisSpec, ...]
     workloads: dict[str, tuple[WorkloadSpec, ...]]
+    sweeps: dict[str, Sweep]
     first_seeds: FirstSeeds | None = None
 
     @property
@@ -130,7 +132,7 @@ class Study(Document):
             notes=(*file.setting_notes, *filter(None, [size.note]), *_bound_to_backends(optimizers, used)),
             optimizers=optimizers,
             bases=tuple(basis for basis in self.bases if any(map(basis.applies_to, labels))),
-            workloads=tuple(_workload_plan(spec, splits) for spec in self.workloads[scale]),
+            workloads=tuple(_workload_plan(spec, self.sweeps, splits) for spec in self.workloads[scale]),
             runs_on={
                 name: BackendPlan(
                     device=use.device, tuned_on=use.tuned_on or name, final_seeds=size.final_seeds(name)
@@ -175,9 +177,16 @@ def _bound_to_backends(optimizers: Sequence[OptimizerSpec], backends: Collection
     ]
 
 
-def _workload_plan(spec: WorkloadSpec, splits: tuple[str, ...] | None) -> WorkloadPlan:
+def _workload_plan(
+    spec: WorkloadSpec, sweeps: Mapping[str, Sweep], splits: tuple[str, ...] | None
+) -> WorkloadPlan:
     workload = find_workload(spec.locator).at(spec.settings).evaluated_on(splits)
     metrics = {name: MetricPlan.taken_from(metric) for name, metric in workload.metrics.items()}
     return WorkloadPlan.taken_from(
-        workload, name=spec.name, locator=spec.locator, settings=dict(spec.settings), metrics=metrics
+        workload,
+        name=spec.name,
+        locator=spec.locator,
+        settings=dict(spec.settings),
+        metrics=metrics,
+        sweep=sweeps.get(spec.name),
     )

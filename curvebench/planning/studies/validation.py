@@ -29,7 +29,15 @@ from curvebench.spec.conditions.condition import Condition
 from curvebench.spec.conditions.learning_rates import GainOverRates
 from curvebench.spec.errors import InputError, Problems, unknown
 from curvebench.spec.method import IDENTITY, BasisSpec, Method, OptimizerSpec, WorkloadSpec, methods
-from curvebench.spec.study import NamedItem, NamedOptimizer, Scale, StudyFile, in_letters, read_study_file
+from curvebench.spec.study import (
+    NamedOptimizer,
+    NamedWorkload,
+    Scale,
+    StudyFile,
+    Sweep,
+    in_letters,
+    read_study_file,
+)
 from curvebench.spec.training import TrainingProtocol
 from curvebench.spec.tuning import Criterion, SpaceSearch
 from curvebench.spec.values import completed
@@ -56,14 +64,16 @@ class StudyWorkload(NamedTuple):
     """A workload of a study.
 
     Args:
-        entry: its entry in the study file.
+        entry: its entry in the study file; for a workload of a sweep, the entry without the sweep.
         locator: text by which `curvebench.registry.find_workload` finds the workload.
         workload: the workload.
+        sweep: the sweep to which the workload belongs, if any.
     """
 
-    entry: NamedItem
+    entry: NamedWorkload
     locator: str
     workload: Workload
+    sweep: Sweep | None
 
 
 @dataclass(frozen=True)
@@ -112,25 +122,37 @@ class _Reader:
             self._check_accumulation(f"scales.{name}.gradient_accumulation", file.training(name), specs)
         problems.known("schedule.name", "curvebench", "schedule", [file.schedule.name], SHAPES)
         problems.check()
-        return Study(path=self.path, file=file, optimizers=optimizers, bases=bases, workloads=workloads)
+        sweeps = {name: entry.sweep for name, entry in self.workloads.items() if entry.sweep}
+        return Study(
+            path=self.path,
+            file=file,
+            optimizers=optimizers,
+            bases=bases,
+            workloads=workloads,
+            sweeps=sweeps,
+        )
 
     # --- names -----------------------------------------------------------------------------------
 
     @cached_property
     def workloads(self) -> dict[str, StudyWorkload]:
         """Workloads of the study by label, or by their own name if they have no label."""
-        pairs: list[tuple[str, StudyWorkload]] = []
+        names: list[str] = []
+        workloads: dict[str, StudyWorkload] = {}
         for entry in self.file.workloads:
             locator = canonical(entry.name, self.path.parent)
             with self.problems.caught("workloads: "):
-                workload = find_workload(locator)
-                name = entry.label or workload.name
-                with self.problems.caught(f"workloads.{name}: "):
-                    workload = workload.at(workload.complete(entry.options))
-                    pairs.append((name, StudyWorkload(entry, locator, workload)))
-        names = [name for name, _ in pairs]
+                unbound = find_workload(locator)
+                entries = entry.entries(unbound.name)
+                names += [part.label for part, _ in entries]
+                names += [sweep.name for _, sweep in entries[:1] if sweep]
+                for part, sweep in entries:
+                    key = f"{sweep.name}.sweep.{sweep.setting}" if sweep else part.label
+                    with self.problems.caught(f"workloads.{key}: "):
+                        workload = unbound.at(unbound.complete(part.options))
+                        workloads[part.label] = StudyWorkload(part, locator, workload, sweep)
         self.problems.once("workloads", names, "two workloads are called {!r}; give each its own `label:`")
-        return dict(pairs)
+        return workloads
 
     @cached_property
     def metrics(self) -> dict[str, Metric]:
@@ -205,9 +227,13 @@ class _Reader:
         """
         changed, specs = self.file.scales[scale].settings, []
         self.problems.known(f"scales.{scale}.settings", "the study", "workload", changed, self.workloads)
-        for name, (entry, locator, workload) in self.workloads.items():
+        for name, (entry, locator, workload, sweep) in self.workloads.items():
+            changes = changed.get(name, {})
+            if sweep and sweep.setting in changes:
+                key = f"scales.{scale}.settings.{name}.{sweep.setting}"
+                self.problems.add(f"{key}: is swept at all scales; leave it out")
             with self.problems.caught(f"workloads.{name}: "):
-                settings = workload.complete({**entry.options, **changed.get(name, {})})
+                settings = workload.complete({**entry.options, **changes})
                 specs.append(WorkloadSpec(name, settings, locator))
         return tuple(specs)
 

@@ -26,7 +26,7 @@ from curvebench.optimizers.gradient_descent import MOMENTUM, SGD
 from curvebench.optimizers.rule import Rule
 from curvebench.seeding import WorkloadRandom, batch_order
 from curvebench.steps.program import Program, StepProtocol
-from curvebench.workloads.workload import Workload
+from curvebench.workloads.workload import Workload, examples_in
 from tests.curvebench.toys import TANH, TANH_SHARED, loss_and_gradient, steep_loss, steps_by_hand
 
 STEPS = 12
@@ -57,7 +57,7 @@ def make_bundle(
     problems = [workload.problem({**(given or {}), "batch_size": batch_size}, one) for one in random]
     orders = None
     if batch_size is not None:
-        examples = len(next(iter(problems[0].splits["train"].values())))
+        examples = examples_in(problems[0].splits["train"])
         orders = np.stack([batch_order(one, examples, batch_size, steps) for one in random], axis=1)
     complete = [rule.complete({"learning_rate": rate}) for rate in rates]
     matrices = {

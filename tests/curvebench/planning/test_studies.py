@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from curvebench.optimizers import rules
@@ -15,7 +16,9 @@ from curvebench.planning.studies.seeds import FirstSeeds
 from curvebench.planning.studies.study import Study
 from curvebench.planning.studies.validation import read_study
 from curvebench.registry import missing_of
+from curvebench.seeding import WorkloadRandom
 from curvebench.spec.errors import InputError
+from curvebench.spec.study import NamedWorkload, Sweep
 from curvebench.spec.training import Schedule
 from curvebench.spec.values import Option
 from curvebench.stages.job import workload_of
@@ -94,6 +97,53 @@ def test_a_workload_comes_twice_with_other_settings_and_labels(tmp_path):
     assert (second.name, second.locator, second.settings["d"]) == ("slow", "least_squares", 2)
     assert second.settings["alpha"] == 1.0
     assert workload_of(second).name == "slow"  # the name that tables and random streams use
+
+
+def test_a_sweep_stands_for_a_workload_for_each_value(tmp_path):
+    swept = "workload: {least_squares: {n: 8, sweep: {d: [4, 2]}}}"
+    study = read_study(write_study(tmp_path, ("workload: {least_squares: {n: 8, d: 4}}", swept)))
+    workloads = study.at("quick").workloads
+    assert [(plan.name, plan.settings["d"]) for plan in workloads] == [
+        ("least_squares-4", 4),
+        ("least_squares-2", 2),
+    ]
+    assert all(plan.sweep == Sweep(name="least_squares", setting="d") for plan in workloads)
+    assert {plan.problem for plan in workloads} == {"least_squares"}
+    # Below planning they are ordinary workloads.
+    labels = "workloads: [{least_squares: {n: 8, d: 4, label: least_squares-4}}, "
+    labels += "{least_squares: {n: 8, d: 2, label: least_squares-2}}]"
+    written = read_study(write_study(tmp_path, ("workload: {least_squares: {n: 8, d: 4}}", labels)))
+    assert study.workloads == written.workloads
+    assert not written.sweeps
+
+
+def test_workloads_of_a_sweep_have_the_same_problem_where_the_setting_leaves_it(tmp_path):
+    swept = "{n: 8, sweep: {start_scale: [1.0, 2.0]}}"
+    specs = read_study(write_study(tmp_path, ("{n: 8, d: 4}", swept))).workloads["quick"]
+    first, second = (
+        workload.problem(spec.settings, WorkloadRandom(workload.streams, 0))
+        for workload, spec in zip(map(workload_of, specs), specs, strict=True)
+    )
+    assert first.splits["train"].keys() == second.splits["train"].keys()
+    for name, value in first.splits["train"].items():
+        np.testing.assert_array_equal(value, second.splits["train"][name])
+    for name, value in first.parameters.items():
+        np.testing.assert_allclose(2 * value, second.parameters[name])
+
+
+@pytest.mark.parametrize(
+    ("values", "labels"),
+    [
+        ([32, 1e-3, -1, None, True], ["w-32", "w-0-001", "w--1", "w-none", "w-true"]),
+        (["Adding(20, length=5)", "Adding(20, 9)"], ["w-adding-20-length-5", "w-adding-20-9"]),
+        (["a+b", "a b"], ["w-1", "w-2"]),
+        (["a" * 25, "b"], ["w-1", "w-2"]),
+    ],
+)
+def test_labels_of_swept_values_are_in_the_letters_of_labels(values: list[object], labels: list[str]):
+    entry = NamedWorkload.model_validate({"gru": {"label": "w", "sweep": {"train": values}}})
+    assert [part.label for part, _ in entry.entries("gru")] == labels
+    assert [part.options for part, _ in entry.entries("gru")] == [{"train": value} for value in values]
 
 
 def test_final_seeds_have_not_tuned(tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 from curvebench.reports.boards.leaderboard import Board, by_source, leaderboard, leaderboards
+from curvebench.reports.boards.runtimes import board_runtimes
 from curvebench.reports.boards.submission import as_json, as_text, submissions
 from curvebench.reports.measures import evaluations_to_target, problems_of, study_values
 from curvebench.reports.pages.study_pages import results_rows
@@ -20,6 +21,7 @@ from curvebench.reports.tables import Tables, read_tables
 from curvebench.results.archive import LOCAL
 from curvebench.results.schema import TABLES
 from curvebench.spec.plan import StudyPlan, read_plan
+from curvebench.spec.study import Sweep
 from curvebench.spec.tuning import Criterion
 from tests.conftest import ROOT
 from tests.reports.changing import replace
@@ -86,6 +88,38 @@ def test_numbers_of_a_board_are_those_by_hand(studies: Studies, digits: Any):
     assert slower.step.median == pytest.approx(rows["adam"].step.median * 10 ** (1 / 3)), "a geometric mean"
     assert rows["adam"].tuning.runs == sum(entry.tuning.runs for entry in rows["adam"].entries)
     assert (board.memory, rows["adam"].memory) == ("device", 3 * 2**20)
+
+
+def test_a_sweep_counts_as_one_problem_in_ranks_and_scores(studies: Studies):
+    (digits, of_digits), (convex, of_convex) = studies
+    sweep = Sweep(name="convex", setting="d")
+    swept = replace(convex, workloads=[replace(plan, sweep=sweep) for plan in convex.workloads])
+    board: Any = leaderboard([(digits, of_digits), (swept, of_convex)], "jax")
+    assert (board.problems, len(board.columns)) == (("digits_mlp/digits_mlp", "convex/convex"), 3)
+    parts: list[dict[str, Any]] = [
+        {row.method: row for row in leaderboard([(one, own)], "jax").rows}
+        for one, own in [
+            (digits, of_digits),
+            *((replace(convex, workloads=[plan]), of_convex) for plan in convex.workloads),
+        ]
+    ]
+    for row in board.rows:
+        ranks = [part[row.method].mean_rank.value for part in parts if row.method in part]
+        problems = [mean(ranks[-2:]), *ranks[:-2]]
+        assert row.mean_rank.value == pytest.approx(mean(problems)), "values first, then problems"
+        assert row.mean_rank.workloads == len(problems) == row.gradients.workloads
+        assert row.mean_rank.seeds == 10, "the instances of a sweep are its seeds"
+        ratios = [part[row.method].gradients.value for part in parts if row.method in part]
+        assert row.gradients.value == pytest.approx(median([median(ratios[-2:]), *ratios[:-2]]))
+    scores = {row.method: row.score for row in board.rows}
+    assert {score.workloads for score in scores.values()} == {2}
+    for method in parts[0].keys() & parts[1].keys():
+        first, *values = (part[method].score.value for part in parts)
+        assert scores[method].value == pytest.approx((first + mean(values)) / 2)
+    times: Any = board_runtimes(board, [(digits, of_digits), (swept, of_convex)])
+    assert {*times.counted} == {0, 1}
+    alone: Any = leaderboard([(swept, of_convex)], "jax")
+    assert {row.score.workloads for row in alone.rows} == {1}
 
 
 @pytest.mark.parametrize(("over", "cost"), [("gradients", "evaluations"), ("seconds", "seconds")])

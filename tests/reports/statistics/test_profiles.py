@@ -35,6 +35,25 @@ def scores_of(times: pl.DataFrame, **options: object) -> dict[str, float]:
     return dict(found.select("submission", "score").iter_rows())
 
 
+def test_workloads_of_one_problem_have_its_weight_together_and_the_same_draws():
+    def row(submission: str, workload: str, seconds: list[float]) -> list[tuple[str, str, str, float]]:
+        return [(submission, workload, str(study), value) for study, value in enumerate(seconds)]
+
+    slow = [1.5, 2.0, 3.0, 1.2, 2.5, 1.1]
+    rows = [
+        *row("a", "u", [1.0] * 6),
+        *row("b", "u", slow),
+        *row("a", "v", [9.0] * 6),
+        *row("b", "v", [1.0] * 6),
+    ]
+    once = pl.DataFrame(rows, schema=SCHEMA, orient="row")
+    again = once.filter(workload="u")
+    twice = pl.concat([once, again.with_columns(workload=pl.lit("w"))])
+    found = score_intervals(twice, problems={"u": "p", "w": "p"}, paired=True)
+    assert_frame_equal(found, score_intervals(once, paired=True))
+    assert scores_of(twice)["a"] > scores_of(once)["a"]
+
+
 def scores_by_loops(times: dict[tuple[str, str], float], variants: dict[str, str]) -> dict[str, float]:
     """Return the score of each submission by loops over submissions, workloads and points."""
     submissions = sorted({name for name, _ in times})

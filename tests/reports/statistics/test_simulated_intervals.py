@@ -128,7 +128,7 @@ WORKLOADS, RESAMPLES, TRIALS = 8, 199, 100
 def contest_of(submissions: int) -> profiles._Contest:
     """Submissions and workloads by numbers, without variants."""
     names = tuple(map(str, range(WORKLOADS)))
-    return profiles._Contest(names[:submissions], names, (), tuple(range(WORKLOADS)))
+    return profiles._Contest(names[:submissions], names, (), tuple(range(WORKLOADS)), names)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_scores_and_ranks(
             true_scores = profiles._scores(true_times, contest)
             true_ranks = profiles._ranks(true_scores)
             studies = list(np.moveaxis(values, 1, 0))
-            drawn = profiles._resampled_medians(studies, paired, RESAMPLES, random)
+            drawn = profiles._resampled_medians(studies, contest, paired, RESAMPLES, random)
             found = profiles._bounds(studies, contest, drawn)
             scores += list((found["low"] - 1e-9 <= true_scores) & (true_scores <= found["high"] + 1e-9))
             ranks += list((found["rank_low"] <= true_ranks) & (true_ranks <= found["rank_high"]))
@@ -179,7 +179,8 @@ def test_tiers(methods: int, workloads: int, missed: float, size: int):
     """Equal methods are one tier in 95 % of studies; on eight workloads a clear difference opens another."""
     random, equal, parted = np.random.default_rng(0), [], []
     names = tuple(map(str, range(max(methods, workloads))))
-    contest = profiles._Contest(names[:methods], names[:workloads], (), tuple(range(workloads)))
+    scored = tuple(range(workloads))
+    contest = profiles._Contest(names[:methods], names[:workloads], (), scored, names[:workloads])
     slower = np.where(np.arange(methods) < methods // 2, 1.0, 2.0)[:, None]
     for _ in range(TRIALS):
         noise = random.normal(scale=0.3, size=(workloads, methods, size))
@@ -187,7 +188,9 @@ def test_tiers(methods: int, workloads: int, missed: float, size: int):
         times = np.exp(np.sqrt(0.5) * noise)
         times[random.random(times.shape) < missed] = np.inf
         tiers, halves = (
-            profiles._tiers(each, contest, profiles._resampled_medians(each, True, RESAMPLES, random))
+            profiles._tiers(
+                each, contest, profiles._resampled_medians(each, contest, True, RESAMPLES, random)
+            )
             for each in (list(times), list(times * slower))
         )
         equal.append(tiers.max() == 1)
