@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule
+from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -24,6 +25,8 @@ MAX_BYTES = 1 << 28
 # The host may use such a number in an `if`, whose other branch would not be recorded.
 REFUSED = {torch.Tag.nondeterministic_seeded, torch.Tag.data_dependent_output}
 MASKS = (torch.bool, torch.uint8)
+# Methods that return numbers to the host without an operation of PyTorch
+READS = (torch.Tensor.numpy, torch.Tensor.tolist, torch.Tensor.__array__)
 
 
 class _NotReplayable(RuntimeError):
@@ -123,6 +126,15 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch has no types 
         return GraphModule(self.constants, self.graph).forward
 
 
+class _ReadsRefused(TorchFunctionMode):  # type: ignore[misc]  # torch has no types here
+    """Context in which the host may not read the numbers of a tensor."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function in READS:
+            raise _NotReplayable(f"it calls {function.__name__}")
+        return function(*args, **(kwargs or {}))
+
+
 def _kind(arrays: Mapping[str, torch.Tensor]) -> tuple[Any, ...]:
     """Return names, shapes, strides and types of arrays. A record is valid if all four are equal."""
     return tuple((name, array.shape, array.stride(), array.dtype) for name, array in arrays.items())
@@ -134,8 +146,7 @@ def replayed(evaluation: Evaluation) -> Evaluation:
     There is one record for each combination of names, shapes, strides and types of the arguments. As with a
     compiler, a record is valid only if the evaluation always calls the same operations. An evaluation is not
     recorded, but called unchanged each time, if it reads a number on the host, draws random numbers, writes
-    in place, has shapes that depend on values, or computes large arrays. A use of `tolist` or `numpy` is not
-    detected; a loss with such a use cannot run on JAX either.
+    in place, has shapes that depend on values, or computes large arrays.
     """
     records: dict[Any, Any] = {}
 
@@ -151,7 +162,7 @@ def replayed(evaluation: Evaluation) -> Evaluation:
         kind = (observes, *(_kind(arrays) for arrays in (params, model, batch, noise)))
         if kind not in records:
             try:
-                with _Recorder(arguments) as recorder:
+                with _ReadsRefused(), _Recorder(arguments) as recorder:
                     info = evaluation(params, model, batch, noise, observes)
                 records[kind] = recorder.replay_of(tuple(info))
                 return info

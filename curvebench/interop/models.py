@@ -313,11 +313,11 @@ class UserModel:
         texts = {split: self.settings[split] for split in SPLITS if self.settings[split]}
         return {split: _examples(self.file.locator, text, split) for split, text in texts.items()}
 
-    @property
-    def trial(self) -> dict[str, np.ndarray]:
-        """A few training examples, with which the model is tried."""
+    def trial(self, first: int = 0) -> dict[str, np.ndarray]:
+        """Return a few training examples from the number `first` on, with which the model is tried."""
         split = self.examples["train"].split
-        return gathered(split, np.arange(min(TRIAL_EXAMPLES, examples_in(split))), threads=1)
+        count = examples_in(split)
+        return gathered(split, np.arange(first, first + min(TRIAL_EXAMPLES, count)) % count, threads=1)
 
     def initial(self, seed: int) -> Initial:
         """Return the model whose initial parameters are drawn with a seed."""

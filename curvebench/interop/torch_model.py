@@ -1,15 +1,15 @@
 """Models of PyTorch as workloads: any `torch.nn.Module` with a loss `(model, batch) -> scalar tensor`.
 
-The loss calls the module as in any training loop; `torch.func.functional_call` puts the arrays of a run in
-the place of its parameters and buffers. Runs are computed together by `torch.func.vmap` if all operations of
-the loss have a rule for it, else one after another, by ordinary automatic differentiation.
+The loss calls the module as in any training loop; before, the arrays of a run replace the module's parameters
+and buffers. Runs are computed together by `torch.func.vmap` if all operations of the loss have a rule for it,
+else one after another, by ordinary automatic differentiation.
 """
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+import random as python_random
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,10 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from curvebench.backends.engine import engine
 from curvebench.interop.models import (
     SEEDS,
+    TRIAL_EXAMPLES,
     Functions,
     Initial,
     ModelFile,
@@ -29,6 +31,7 @@ from curvebench.interop.models import (
     require_number,
 )
 from curvebench.spec.errors import InputError
+from curvebench.steps.derivatives import StepEvaluation, lane_evaluation
 
 # Kinds of the parameters of layers, apart from biases, by the class of the layer. Earlier classes win.
 KINDS_OF_LAYERS: tuple[tuple[tuple[type, ...], str], ...] = (
@@ -46,7 +49,6 @@ KINDS_OF_LAYERS: tuple[tuple[tuple[type, ...], str], ...] = (
         "norm",
     ),
 )
-PREFIX = "model."  # names of the model's arrays in the module that calls loss and metrics
 
 
 def constructor(file: ModelFile, name: str) -> tuple[Callable[..., Any], Collection[str]]:
@@ -67,8 +69,11 @@ def flatten(data: Any) -> tuple[list[Any], Any]:
 @contextmanager
 def _seed(seed: int) -> Iterator[None]:
     """Return a context in which all global generators are seeded; it restores them."""
-    with torch.random.fork_rng(devices=[]), global_seed(seed):
+    gpus = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
+    with torch.random.fork_rng(devices=gpus), global_seed(seed):
         torch.default_generator.manual_seed(seed)
+        if gpus:
+            torch.cuda.manual_seed(seed)
         yield
 
 
@@ -78,6 +83,8 @@ def _module(model: UserModel, seed: int) -> torch.nn.Module:
     if not isinstance(module, torch.nn.Module):
         returned = type(module).__name__
         raise InputError(f"{model.file.path}: {model.name} returns {returned}; return a torch.nn.Module")
+    if any(map(torch.nn.parameter.is_lazy, (*module.parameters(), *module.buffers()))):
+        raise InputError(f"{model.file.path}: {model.name} has lazy layers; give their numbers of inputs")
     return module
 
 
@@ -130,15 +137,44 @@ def _kinds(module: torch.nn.Module) -> dict[str, str]:
     return kinds
 
 
-class _Called(torch.nn.Module):  # type: ignore[misc]  # torch has no types here
-    """A module whose call is a function of a user's model and a minibatch."""
+class _Filled:
+    """A module that is called with the arrays of a run instead of its own parameters and buffers.
 
-    def __init__(self, model: torch.nn.Module, function: Any) -> None:
-        super().__init__()
-        self.model, self.function = model, function
+    The arrays stay in the module until the next call, because a backward pass may call the module again to
+    recompute activations. (`torch.func.functional_call` removes them before, and leaves an array in a module
+    that is registered twice.)
 
-    def forward(self, batch: Any) -> Any:
-        return self.function(self.model, batch)
+    Args:
+        module: the module.
+    """
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self.module = module
+        names = {tensor: name for name, tensor in (*module.named_buffers(), *module.named_parameters())}
+        self.places = [
+            (owner, key, names[tensor])
+            for part in module.modules()
+            for owner in (part._parameters, part._buffers)
+            for key, tensor in owner.items()
+            if tensor is not None
+        ]
+
+    def __call__(self, function: Any, tensors: Mapping[str, torch.Tensor], batch: Any) -> tuple[Any, Any]:
+        """Return `function(module, batch)`, and the parameters and buffers after this call by name."""
+        for owner, key, name in self.places:
+            owner[key] = tensors[name]
+        result = function(self.module, batch)
+        return result, {name: owner[key] for owner, key, name in self.places}
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """Numbers that are attributes of the modules, by name."""
+        return {
+            f"{name}.{key}": value
+            for name, part in self.module.named_modules(prefix="self")
+            for key, value in vars(part).items()
+            if isinstance(value, int | float)
+        }
 
 
 class _Watch(TorchDispatchMode):  # type: ignore[misc]  # torch has no types here
@@ -151,79 +187,174 @@ class _Watch(TorchDispatchMode):  # type: ignore[misc]  # torch has no types her
         return function(*args, **(kwargs or {}))
 
 
+def _next_draws() -> tuple[float, float]:
+    """Return the next random numbers of the global generators of Python and NumPy."""
+    return python_random.random(), np.random.random()  # noqa: NPY002 (users draw from it)
+
+
 def functions(model: UserModel) -> Functions:
     """Return the functions of a module, after a trial on a few of its training examples.
 
     Raises:
-        InputError: if the loss is no scalar, or the metrics are not those that the settings declare.
+        InputError: if the loss is no scalar, the metrics are not those that the settings declare, or results
+            depend on earlier calls.
     """
-    module = _module(model, 0)
     structure = model.examples["train"].structure
+    in_training, in_evaluation = (_Filled(_module(model, 0).train(mode)) for mode in (True, False))
 
-    def measured(network: torch.nn.Module, batch: Any) -> dict[str, Any]:
+    def value(network: torch.nn.Module, batch: Any) -> Any:
+        number = model.loss(network, batch)
+        require_number(model.file.path, "loss", number)
+        return number
+
+    def measured(network: torch.nn.Module, batch: Any) -> dict[str, torch.Tensor]:
         further = model.metrics(network, batch) if model.metrics else {}
-        return {"loss": model.loss(network, batch), **further}
+        values = {**further, "loss": value(network, batch)}
+        values = {
+            name: torch.tensor(number, dtype=torch.float64) if isinstance(number, int | float) else number
+            for name, number in values.items()
+        }
+        require_metrics(model, values)
+        return values
 
-    in_training = _Called(copy.deepcopy(module).train(), model.loss)
-    in_evaluation = _Called(copy.deepcopy(module).eval(), measured)
-
-    def call(called: _Called, params: Any, state: Any, batch: Any) -> tuple[Any, dict[str, Any]]:
+    def call(filled: _Filled, function: Any, params: Any, state: Any, batch: Any) -> tuple[Any, Any]:
         """Call a function with the arrays of a run, and return its result and the new state."""
-        tensors = {PREFIX + name: tensor for name, tensor in (*params.items(), *state.items())}
+        # Layers such as batch normalization overwrite their buffers.
+        tensors = {**params, **{name: tensor.clone() for name, tensor in state.items()}}
         nested = pytree.tree_unflatten([batch[str(n)] for n in range(len(batch))], structure)
-        result = torch.func.functional_call(called, tensors, (nested,))
-        return result, {name: tensors[PREFIX + name] for name in state}
+        result, after = filled(function, tensors, nested)
+        return result, {name: after[name] for name in state}
 
     def loss(ops: Any, params: Any, state: Any, batch: Any, noise: Any) -> tuple[Any, Any, Any]:
-        # Layers such as batch normalization overwrite their buffers.
-        own = {name: tensor.clone() for name, tensor in state.items()}
-        if SEEDS not in noise:
-            return (*call(in_training, params, own, batch), {})
-        with _seed(int(noise[SEEDS].flatten()[0])):
-            return (*call(in_training, params, own, batch), {})
+        with _seed(int(noise[SEEDS].flatten()[0])) if SEEDS in noise else nullcontext():
+            return (*call(in_training, value, params, state, batch), {})
 
     def evaluate(ops: Any, params: Any, state: Any, split: Any) -> dict[str, Any]:
-        own = {name: tensor.clone() for name, tensor in state.items()}
-        if not draws:
-            return call(in_evaluation, params, own, split)[0]
-        with _seed(0):
-            return call(in_evaluation, params, own, split)[0]
+        with _seed(0) if draws else nullcontext():
+            return call(in_evaluation, measured, params, state, split)[0]
 
-    batch = {name: torch.as_tensor(array).to(_single(array.dtype)) for name, array in model.trial.items()}
-    params = {name: param for name, param in module.named_parameters() if param.requires_grad}
-    state = {name: tensor.detach() for name, tensor in (*module.named_parameters(), *module.named_buffers())}
-    state = {name: tensor for name, tensor in state.items() if name not in params}
     draws = False
-    with attributed("loss", model.file.path), _seed(0), _Watch() as watch:
-        value, _, _ = loss(None, params, state, batch, {})
-        require_number(model.file.path, "loss", value)
-        value.backward()
-    with attributed("metrics", model.file.path), watch, _seed(0), torch.no_grad():
-        values = evaluate(None, params, state, batch)
-    require_metrics(model, values)
-    draws = watch.draws
-    return Functions(loss, evaluate, draws, not draws and _maps(loss, evaluate, params, state, batch))
+    trial = _Trial(model, loss, evaluate)
+    with _Watch() as watch:
+        trial.check([in_training, in_evaluation])
+    draws = watch.draws or trial.draws_on_host
+    return Functions(loss, evaluate, draws, not draws and trial.maps())
+
+
+class _Trial:
+    """Trial of a loss and metrics in lanes of 2 seeds x 2 settings.
+
+    Each seed has its own small minibatch, and each setting its own parameters.
+
+    Args:
+        model: the model.
+        loss, evaluate: its functions, as in `Workload`.
+    """
+
+    draws_on_host = False  # whether `results` has found that random numbers of Python or NumPy are drawn
+
+    def __init__(self, model: UserModel, loss: Any, evaluate: Any) -> None:
+        derivatives = engine("torch", "float32")
+        self.path = model.file.path
+        self.step = StepEvaluation(derivatives, loss, per_seed=True)
+        self.measure = lane_evaluation(derivatives, evaluate, per_seed=True)
+        module = _module(model, 0)
+        tensors = dict((*module.named_buffers(), *module.named_parameters()))
+        lanes = {
+            name: torch.stack([torch.stack([tensor.detach()] * 2)] * 2) for name, tensor in tensors.items()
+        }
+        self.params = {name: array for name, array in lanes.items() if tensors[name].requires_grad}
+        self.state = {name: array for name, array in lanes.items() if name not in self.params}
+        for array in self.params.values():
+            array[:, 1] *= 0.9
+        examples = [model.trial(0), model.trial(TRIAL_EXAMPLES)]
+        self.batch = {
+            name: torch.stack([torch.as_tensor(arrays[name]).to(_single(array.dtype)) for arrays in examples])
+            for name, array in examples[0].items()
+        }
+
+    def results(self, seeds: slice, settings: slice) -> Any:
+        """Return loss, gradient, new state and metrics of some lanes.
+
+        Raises:
+            InputError: if the loss or the metrics fail, or change their minibatch.
+        """
+        params = {name: array[seeds, settings].clone() for name, array in self.params.items()}
+        state = {name: array[seeds, settings] for name, array in self.state.items()}
+        batch = {name: array[seeds].clone() for name, array in self.batch.items()}
+        with _seed(0):
+            untouched = _next_draws()
+        with attributed("loss", self.path), _seed(0):
+            step = self.step(params, state, batch, {}, False)
+            self.draws_on_host |= _next_draws() != untouched
+        with attributed("metrics", self.path), _seed(0), torch.no_grad():
+            metrics = self.measure(params, state, batch)
+            self.draws_on_host |= _next_draws() != untouched
+        if not _close([batch], [{name: array[seeds] for name, array in self.batch.items()}], 0.0):
+            raise InputError(f"{self.path}: loss or metrics change the minibatch in place; copy it first")
+        if sparse := [name for name, gradient in step.gradient.items() if gradient.is_sparse]:
+            raise InputError(f"{self.path}: {sparse[0]} has sparse gradients; give its layer sparse=False")
+        return *step, metrics
+
+    def check(self, called: Sequence[_Filled]) -> None:
+        """Check what the loss and the metrics return, and that it depends on their arguments only.
+
+        Args:
+            called: the modules that they call.
+
+        Raises:
+            InputError: if they return something else, or depend on earlier calls.
+        """
+        numbers = [filled.numbers for filled in called]
+        results = [self.results(slice(seed, seed + 1), slice(0, 1)) for seed in (0, 1, 0)]
+        changed = [
+            name
+            for filled, before in zip(called, numbers, strict=True)
+            for name, number in filled.numbers.items()
+            if before.get(name) != number
+        ]
+        if changed or not _close(results[0], results[2], 1e-6):
+            what = f"{changed[0]} changes in a call" if changed else "a repeated call gives another result"
+            raise InputError(
+                f"{self.path}: {what}, but many runs use the same module; store what changes in a buffer "
+                "(register_buffer), and draw random numbers from the global generators"
+            )
+
+    def maps(self) -> bool:
+        """Return whether all lanes can be computed together, with the results of single runs."""
+        both = slice(0, 2)
+        try:
+            together = self.results(both, both)
+        except InputError:  # any operation may refuse in its own way
+            return False
+        return all(
+            _close(
+                pytree.tree_map(lambda array, n=number: array[n : n + 1, n : n + 1], together),
+                self.results(slice(number, number + 1), slice(number, number + 1)),
+                1e-3,
+            )
+            for number in range(2)
+        )
+
+
+def _close(results: Sequence[Any], expected: Sequence[Any], tolerance: float) -> bool:
+    """Return whether results are equal, up to a tolerance relative to the largest number of each result.
+
+    A result is an array or a mapping of arrays, such as all gradients: a gradient that should be 0 is a
+    rounding error of the others.
+    """
+    for result, wanted in zip(map(_flat, results), map(_flat, expected), strict=True):
+        allowed = tolerance * float(wanted.abs().nan_to_num(0).max())
+        if not torch.allclose(result, wanted, 0.0, allowed, equal_nan=True):
+            return False
+    return True
+
+
+def _flat(result: Any) -> torch.Tensor:
+    zero = torch.zeros(1, dtype=torch.float64)
+    return torch.cat([zero, *(leaf.double().flatten() for leaf in pytree.tree_leaves(result))])
 
 
 def _single(dtype: np.dtype[Any]) -> torch.dtype:
     """Return float32 for real numbers, and the type itself for others."""
     return torch.float32 if dtype.kind == "f" else torch.as_tensor(np.zeros((), dtype)).dtype
-
-
-def _maps(loss: Any, evaluate: Any, params: Any, state: Any, batch: Any) -> bool:
-    """Return whether loss, gradient and metrics of two runs can be computed together."""
-
-    def value(params: Any, state: Any) -> Any:
-        return loss(None, params, state, batch, {})[:2]
-
-    def twice(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        return {name: torch.stack([tensor.detach()] * 2) for name, tensor in tensors.items()}
-
-    try:
-        torch.func.vmap(torch.func.grad(value, has_aux=True))(twice(params), twice(state))
-        with torch.no_grad():
-            measured = torch.func.vmap(lambda p, s: evaluate(None, p, s, batch))
-            measured(twice(params), twice(state))
-    except Exception:  # any operation may refuse in its own way
-        return False
-    return True

@@ -48,6 +48,14 @@ CASES = (
         {"encoder.0.weight": "weight"},
     ),
     Case("Normalized", {"loss": "label_loss", "train": "labelled(20)"}, False, {"layers.1.weight": "norm"}),
+    Case("Shared", {"loss": "label_loss", "train": "labelled(20)"}, False, {"first.weight": "weight"}),
+    Case("Scaled", {"loss": "label_loss", "train": "labelled(20)"}, False, {}),
+    Case(
+        "Read",
+        {"loss": "label_loss", "train": "labelled(20)", "metrics": "plain_metrics", "maximize": ["accuracy"]},
+        False,
+        {},
+    ),
 )
 
 
@@ -118,7 +126,9 @@ def by_hand(bundle: Bundle, file: Path, case: Case, rule: str) -> dict[str, list
     for step, numbers in enumerate(bundle.orders[:, 0], start=1):
         optimizer.zero_grad()
         if bundle.workload.noise is not None:
-            torch.manual_seed(int(bundle.draws(0, step)[SEEDS][0, 0]))
+            seed = int(bundle.draws(0, step)[SEEDS][0, 0])
+            torch.manual_seed(seed)
+            np.random.seed(seed)  # noqa: NPY002 (a model draws from it)
         loss(module, batch(torch.tensor(numbers).long())).backward()
         optimizer.step()
         rows.append(measured())
@@ -186,6 +196,16 @@ def test_draws_differ_by_step_and_agree_between_settings(file: Path):
             "GraphNetwork",
             {"loss": "graph_loss", "train": "graphs(20)", "metrics": "graph_metrics", "maximize": ["f1"]},
             "accuracy, f1 is returned or declared",
+        ),
+        *(
+            (name, {"loss": "label_loss", "train": "labelled(20)"}, message)
+            for name, message in (
+                ("Counting", "self.calls changes in a call"),
+                ("Remembering", "a repeated call gives another result"),
+                ("Overwriting", "change the minibatch in place"),
+                ("Lazy", "has lazy layers"),
+                ("Sparse", "words.weight has sparse gradients"),
+            )
         ),
         (
             "GPT",

@@ -1,8 +1,10 @@
 """Models of PyTorch as users write them: each with a loss (model, batch) -> number, and data."""
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 
 def drawn(*shape, seed=0):
@@ -201,3 +203,74 @@ def undetermined(count):
 
 def vector_loss(model, batch):
     return functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
+
+
+class Shared(nn.Module):
+    """A module that is registered twice, shares its weight, and is computed again in the backward pass."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(6, 6)
+        self.second, self.third = self.first, nn.Linear(6, 6)
+        self.third.weight = self.first.weight
+        self.out = nn.Linear(6, 2)
+
+    def forward(self, x):
+        x = checkpoint(lambda x: torch.tanh(self.second(x)), x, use_reentrant=False)
+        return self.out(torch.tanh(self.third(self.first(x))))
+
+
+class Scaled(nn.Module):
+    """A module that draws random numbers of NumPy, and reads its inputs as an array of NumPy."""
+
+    def __init__(self):
+        super().__init__()
+        self.out = nn.Linear(6, 2)
+
+    def forward(self, x):
+        x = x * float(np.abs(x.numpy()).mean())
+        return self.out(x * np.random.uniform(0.5, 1.5) if self.training else x)  # noqa: NPY002
+
+
+class Read(Scaled):
+    def forward(self, x):
+        return self.out(x * float(np.abs(x.numpy()).mean()))
+
+
+class Counting(Scaled):
+    calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return self.out(x)
+
+
+class Remembering(Scaled):
+    mean = 0
+
+    def forward(self, x):
+        self.mean = 0.9 * self.mean + 0.1 * x.mean(0)
+        return self.out(x - self.mean)
+
+
+class Overwriting(Scaled):
+    def forward(self, x):
+        return self.out(x.mul_(0.5))
+
+
+class Lazy(nn.LazyLinear):
+    def __init__(self):
+        super().__init__(2)
+
+
+class Sparse(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(2, 2, sparse=True)
+
+    def forward(self, x):
+        return self.words((x[:, 0] > 0).long())
+
+
+def plain_metrics(model, batch):
+    return {"accuracy": (model(batch[0]).argmax(-1) == batch[1]).float().mean().item()}
