@@ -32,6 +32,7 @@ from .cases import timed
 from .networks import kfac_contest
 from .peers import Contest, peers
 from .steps import SHAPE_SETS, STEPS, optimizer_step
+from .users_models import model_contests
 
 REPETITIONS = 41
 # By rule, the options with which it is compared that differ from its defaults.
@@ -50,9 +51,9 @@ def contests(pattern: str) -> Iterator[Contest]:
             ours = partial(optimizer_step, backend, rule, shapes, dtype)
             theirs = partial(prepare, shapes, dtype)
             yield Contest(timed_case.case.name, backend, dtype, peer, ours, theirs, calls=cycle, steps=cycle)
-    kfac = kfac_contest()
-    if re.search(pattern, kfac.label):
-        yield kfac
+    yield from (
+        contest for contest in (kfac_contest(), *model_contests()) if re.search(pattern, contest.label)
+    )
 
 
 def compare(pattern: str, repetitions: int) -> Iterator[dict[str, Any]]:

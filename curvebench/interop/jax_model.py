@@ -356,11 +356,13 @@ def _use(equation: Any, place: int, origin: _Origin) -> _Use:
     return _Use(name, operation)
 
 
-def _form(shape: tuple[int, ...], uses: Sequence[_Use]) -> _Form:
+def _form(name: str, shape: tuple[int, ...], uses: Sequence[_Use]) -> _Form:
     """Return the form in which rules see a parameter: (outputs, inputs), or (outputs, inputs, ...) if it is a
     convolution.
     """
     product = next((use for use in uses if use.axes), None)
+    if product is None and uses and name.endswith("kernel"):  # of Flax, concatenated with other kernels
+        product = _Use(name, "dot_general", (len(shape) - 1, *range(len(shape) - 1)))
     if product is None or product.axes is None or not 0 < product.outputs < len(shape):
         return _Form(shape, tuple(range(len(shape))), shape)
     ordered = tuple(shape[axis] for axis in product.axes)
@@ -371,9 +373,11 @@ def _form(shape: tuple[int, ...], uses: Sequence[_Use]) -> _Form:
 
 def _kind(name: str, shape: Sequence[int], operations: Sequence[str]) -> str | None:
     """Return the kind of a parameter by the operations that use it; None if only its shape decides."""
-    is_vector = math.prod(shape) == max(shape, default=0) or name.endswith("bias")
-    if is_vector and operations and operations[0] in KINDS_OF_VECTORS:
-        return KINDS_OF_VECTORS[operations[0]]
+    is_bias = name.endswith("bias")
+    kinds = KINDS_OF_VECTORS | ({"concatenate": "bias"} if is_bias else {})
+    is_vector = is_bias or math.prod(shape) == max(shape, default=0)
+    if is_vector and operations and operations[0] in kinds:
+        return kinds[operations[0]]
     if len(shape) < 2:
         return None
     return next((kind for operation, kind in KINDS_BY_OPERATION.items() if operation in operations), None)
@@ -398,8 +402,7 @@ def _kinds(
     module_of = {name: name.rpartition(".")[0] or name for name in kinds}
     norms = {module_of[name] for name, kind in kinds.items() if kind == "norm"}
     kinds |= {name: "norm" for name in kinds if kinds[name] == "bias" and module_of[name] in norms}
-    matrices = [name for name, kind in kinds.items() if kind in KINDS_BY_OPERATION.values()]
-    if len(matrices) > 1 and kinds.get(last) == "weight":
+    if kinds.get(last) == "weight" and sum(len(shape) > 1 for shape in shapes.values()) > 1:
         kinds[last] = "head"
     return kinds
 
@@ -481,7 +484,7 @@ def _traced(model: UserModel) -> _Traced:
         structures = jax.tree.structure(params), jax.tree.structure(state)
         leaves, states = _arrays(model, params), _named(state)
         names, state_names = [*leaves], [*states]
-        forms = {name: _form(leaf.shape, ()) for name, leaf in leaves.items()}
+        forms = {name: _form(name, leaf.shape, ()) for name, leaf in leaves.items()}
         arguments = (leaves, states, example, _key_of(0))
         step = partial(call, training=True)
         with attributed("loss", path):
@@ -499,7 +502,7 @@ def _traced(model: UserModel) -> _Traced:
     order = dict.fromkeys([*(use.name for use in found), *names])
     uses = {name: [use for use in found if use.name == name] for name in order}
     products = [use.name for use in found if use.operation == "dot_general"]
-    forms = {name: _form(leaves[name].shape, uses[name]) for name in order}
+    forms = {name: _form(name, leaves[name].shape, uses[name]) for name in order}
     kinds = _kinds({name: form.shape for name, form in forms.items()}, uses, products[-1] if products else "")
     _, used = partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
     return _Traced(create, call, forms, kinds, used[-1], mapped)

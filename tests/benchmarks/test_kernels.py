@@ -19,6 +19,7 @@ from curvebench.benchmarks.kernels.cases import cases, timed
 from curvebench.benchmarks.kernels.networks import STEPS_A_CALL, curvlinops_steps, kfac_steps
 from curvebench.benchmarks.kernels.peers import OPTAX, TORCH, TORCH_MATRIX_PEERS, peers
 from curvebench.benchmarks.kernels.ratios import contests, main
+from curvebench.benchmarks.kernels.users_models import steps_as_workload, steps_in_a_loop
 from curvebench.optimizers import rules
 from curvebench.reports.pages.kernels import read_ratios
 from tests.optimizers.families.soap import qr_in_float64
@@ -189,6 +190,18 @@ def test_curvlinops_takes_the_same_steps_of_k_fac():
         theirs.run()
     assert np.abs(ours.result() - before).max() > 1e-3
     np.testing.assert_allclose(ours.result(), theirs.result(), atol=1e-12)
+
+
+@pytest.mark.parametrize(("model", "lanes"), [("Perceptron", 3), ("Recurrent", 1)])
+def test_a_loop_takes_the_same_steps_of_a_users_model(model: str, lanes: int):
+    ours, loop = steps_as_workload(model, lanes), steps_in_a_loop(model, lanes)
+    before = ours.result()
+    np.testing.assert_array_equal(before, loop.result())
+    with ours.context():
+        ours.run()
+        loop.run()
+    assert np.abs(ours.result() - before).max() > 1e-3
+    np.testing.assert_allclose(ours.result(), loop.result(), atol=1e-3)
 
 
 def test_k_fac_stands_beside_curvlinops():

@@ -322,6 +322,13 @@ ROLES = {
         "attention.out.kernel": ("weight", (8, 8)),
         "hidden.kernel": ("weight", (8, 8)),
     },
+    "Recurrent": {
+        "cell.hf.kernel": ("weight", (4, 4)),
+        "cell.hf.bias": ("bias", (4,)),
+        "cell.if.kernel": ("weight", (4, 2)),
+        "classes.kernel": ("head", (3, 4)),
+        "classes.bias": ("bias", (3,)),
+    },
     "Convolutional": {
         "image.kernel": ("convolution", (4, 2, 3, 2)),
         "image.bias": ("bias", (4,)),
@@ -332,15 +339,18 @@ ROLES = {
 }
 
 
-@pytest.mark.parametrize(("name", "train"), [("Transformer", "tokens(9)"), ("Convolutional", "images(9)")])
-def test_operations_decide_the_roles_and_shapes_of_parameters(name: str, train: str):
+DATA = {"Transformer": "tokens(9)", "Recurrent": "sequences(9)", "Convolutional": "images(9)"}
+
+
+@pytest.mark.parametrize("name", ROLES)
+def test_operations_decide_the_roles_and_shapes_of_parameters(name: str):
     user_module("flax_networks", "flax")
-    workload, settings = bound(f"flax_networks.py:{name}", train=train, batch_size=3)
+    workload, settings = bound(f"flax_networks.py:{name}", train=DATA[name], batch_size=3)
     roles, shapes = workload.roles(settings), workload.shapes_at(settings)
-    found = {key: (role.kind, shapes[key]) for key, role in roles.items()}
-    assert ROLES[name].items() <= found.items()
-    assert list(found)[-1] == list(ROLES[name])[-1] or name == "Transformer"
-    assert workload.mapped == (name == "Transformer")
+    assert ROLES[name].items() <= {key: (role.kind, shapes[key]) for key, role in roles.items()}.items()
+    order = [key for key in roles if key in ROLES[name]]
+    assert order == list(ROLES[name])
+    assert workload.mapped == (name != "Convolutional")
     sample = workload.sample_parameters(settings, np.random.default_rng(0))
     assert {key: array.shape for key, array in sample.items()} == shapes
     assert all(array.dtype == np.float64 for array in sample.values())

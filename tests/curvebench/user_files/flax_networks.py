@@ -37,6 +37,12 @@ def tokens(count):
     return x[:, :-1], x[:, 1:]
 
 
+class Recurrent(linen.Module):
+    @linen.compact
+    def __call__(self, x, training):
+        return linen.Dense(3, name="classes")(linen.RNN(linen.OptimizedLSTMCell(4, name="cell"))(x)[:, -1])
+
+
 class Convolutional(linen.Module):
     @linen.compact
     def __call__(self, x, training):
@@ -48,6 +54,11 @@ class Convolutional(linen.Module):
 def images(count):
     random = np.random.default_rng(0)
     return random.normal(size=(count, 5, 5, 2)), random.integers(3, size=count)
+
+
+def sequences(count):
+    x, y = images(count)
+    return x[:, :, 0], y
 
 
 class Nnx(nnx.Module):
