@@ -47,6 +47,7 @@ CASES = (
         False,
         {"encoder.0.weight": "weight"},
     ),
+    Case("Line", {"loss": "squared_loss", "train": "sums(20)"}, True, {"linear.weight": "weight"}),
     Case("Normalized", {"loss": "label_loss", "train": "labelled(20)"}, False, {"layers.1.weight": "norm"}),
     Case("Shared", {"loss": "label_loss", "train": "labelled(20)"}, False, {"first.weight": "weight"}),
     Case("Scaled", {"loss": "label_loss", "train": "labelled(20)"}, False, {}),
