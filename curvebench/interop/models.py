@@ -14,8 +14,9 @@ import ast
 import inspect
 import json
 import random as python_random
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cache, cached_property
@@ -52,7 +53,7 @@ DIRECTIONS: tuple[Literal["maximize"], Literal["minimize"]] = ("maximize", "mini
 EVALUATED_AT_ONCE = 1_000  # number of examples of an evaluation call, if a study gives no other
 # Bytes of a split from which its examples are read when they are needed, instead of all at once.
 MAX_RESIDENT_BYTES = 1 << 30
-COMPARED_EXAMPLES = 4  # number of examples that are fetched twice, to see whether the data change
+COMPARED_EXAMPLES = 4  # number of examples of a large data set that are compared, to see whether they change
 TRIAL_EXAMPLES = 4  # number of examples in the trial of a loss
 SEEDS = "seeds"  # name of the seeds in the noise of a step
 ONLY = "only"  # name of a single array in a file of arrays
@@ -110,13 +111,13 @@ class ModelFile:
 
     @classmethod
     def of(cls, locator: str) -> ModelFile:
-        """Import the file of a model.
+        """Import the file of a model, under a fixed seed of the global generators.
 
         Raises:
             InputError: if there is no such file, or if its import raises an error.
         """
         path = Path(location(locator).path).resolve()
-        with attributed(locator, path):
+        with attributed(locator, path), global_seed(0):
             return cls(locator, path, vars(load_file(path)))
 
     def named(self, name: str, kind: str) -> Any:
@@ -195,15 +196,21 @@ def attributed(owner: str, path: Path) -> Iterator[None]:
 
 @contextmanager
 def global_seed(seed: int) -> Iterator[None]:
-    """Return a context in which the global generators of Python and NumPy are seeded; it restores them."""
+    """Return a context in which the global generators of Python, NumPy and, if it is imported, PyTorch on the
+    CPU are seeded; it restores them.
+    """
+    torch = sys.modules.get("torch")
     python, numpy = python_random.getstate(), np.random.get_state()  # noqa: NPY002 (users draw from it)
-    python_random.seed(seed)
-    np.random.seed(seed % 2**32)  # noqa: NPY002
-    try:
-        yield
-    finally:
-        python_random.setstate(python)
-        np.random.set_state(numpy)  # noqa: NPY002
+    with torch.random.fork_rng(devices=[]) if torch else nullcontext():
+        python_random.seed(seed)
+        np.random.seed(seed % 2**32)  # noqa: NPY002
+        if torch:
+            torch.default_generator.manual_seed(seed)
+        try:
+            yield
+        finally:
+            python_random.setstate(python)
+            np.random.set_state(numpy)  # noqa: NPY002
 
 
 class Examples(NamedTuple):
@@ -311,7 +318,13 @@ class UserModel:
             InputError: if data are not examples, or change from one call to the next.
         """
         texts = {split: self.settings[split] for split in SPLITS if self.settings[split]}
-        return {split: _examples(self.file.locator, text, split) for split, text in texts.items()}
+        examples = {split: _examples(self.file.locator, text, split) for split, text in texts.items()}
+        for split, text in texts.items():
+            if examples[split].structure != examples["train"].structure:
+                raise InputError(
+                    f"{self.file.path}: {split}: {text} is nested in another way than {texts['train']}"
+                )
+        return examples
 
     def trial(self, first: int = 0) -> dict[str, np.ndarray]:
         """Return a few training examples from the number `first` on, with which the model is tried."""
@@ -423,13 +436,12 @@ def _examples(locator: str, text: str, split: str) -> Examples:
 
     with attributed(f"{split}: {text}", file.path):
         first, second = made(0), made(1)
-    for number in range(min(COMPARED_EXAMPLES, examples_in(first.split))):
-        fetched = [_example(examples.split, number) for examples in (first, second, second)]
-        if not all(_equal(fetched[0], other) for other in fetched[1:]):
-            raise InputError(
-                f"{file.path}: {split}: {text} gives other data at each call; draw them from a generator "
-                "with a seed, such as torch.Generator().manual_seed(0)"
-            )
+        compared = [_compared(examples.split) for examples in (first, second, second)]
+    if not all(_equal(compared[0], other) for other in compared[1:]):
+        raise InputError(
+            f"{file.path}: {split}: {text} gives other data at each call; draw them from a generator "
+            "with a seed, such as torch.Generator().manual_seed(0)"
+        )
     return first
 
 
@@ -441,8 +453,8 @@ def store(data: Any, path: Path) -> None:
             examples, or a single array.
         path: path of the file, which ends in `.npz`.
     """
-    arrays = getattr(data, "tensors", data)  # the arrays of a TensorDataset of PyTorch
-    if not isinstance(arrays, Mapping | Sequence) and not hasattr(arrays, "shape"):
+    arrays = _without_data_set(data)
+    if _is_data_set(arrays):
         items = [arrays[number] for number in range(len(arrays))]
         if isinstance(items[0], Mapping):
             arrays = {name: np.stack([item[name] for item in items]) for name in items[0]}
@@ -472,15 +484,17 @@ def examples_of(data: Any, library: Library) -> Examples:
     """Return a data set with a length and an index, or nested arrays whose first axis counts examples.
 
     Raises:
-        TypeError: if `data` is something else.
+        TypeError: if `data` is something else, or has no examples.
     """
-    data = getattr(data, "tensors", data)  # the arrays of a TensorDataset of PyTorch
+    data = _without_data_set(data)
     leaves, structure = library.flatten(data)
-    if not leaves or (leaves[0] is data and not hasattr(data, "shape")):
+    if _is_data_set(data):
         if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
             raise TypeError("is no data set with a length and an index, and no arrays")
-        source = _Source(data, library)
+        if not len(data):
+            raise TypeError("has no examples")
         _, structure = library.flatten(data[0])
+        source = _Source(data, library, structure)
         size = sum(array.nbytes for array in source.fetch(0, None).values())
         if size * len(data) > MAX_RESIDENT_BYTES:
             return Examples(source, structure)
@@ -489,7 +503,21 @@ def examples_of(data: Any, library: Library) -> Examples:
     arrays = _arrays(leaves)
     if len({array.shape[:1] for array in arrays.values()} | {()}) != 2:
         raise TypeError("has arrays whose first axes, which count examples, differ")
+    if not examples_in(arrays):
+        raise TypeError("has no examples")
     return Examples(arrays, structure)
+
+
+def _is_data_set(data: Any) -> bool:
+    """Return whether data are items that an index gives, such as a list of pairs, and not arrays."""
+    if isinstance(data, list):
+        return bool(data) and isinstance(data[0], tuple | list | Mapping)
+    return not isinstance(data, Mapping | Sequence) and not hasattr(data, "dtype")
+
+
+def _without_data_set(data: Any) -> Any:
+    """Return the arrays of a TensorDataset of PyTorch, whose items are rows of them; other data unchanged."""
+    return data.tensors if type(data).__name__ == "TensorDataset" else data
 
 
 @dataclass(frozen=True)
@@ -498,13 +526,17 @@ class _Source:
 
     items: Any
     library: Library
+    structure: Any
     notes: list[str] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.items)
 
     def fetch(self, number: int, generator: np.random.Generator | None) -> Mapping[str, np.ndarray]:
-        return _arrays(self.library.flatten(self.items[number])[0])
+        leaves, structure = self.library.flatten(self.items[number])
+        if structure != self.structure:
+            raise TypeError(f"has an example, number {number}, that is nested in another way than the first")
+        return _arrays(leaves)
 
     def placeholder(self, is_training: bool) -> Mapping[str, np.ndarray]:
         return self.fetch(0, None)
@@ -520,10 +552,12 @@ def _arrays(leaves: Sequence[Any]) -> dict[str, np.ndarray]:
     }
 
 
-def _example(split: Split, number: int) -> list[np.ndarray]:
+def _compared(split: Split) -> list[np.ndarray]:
+    """Return arrays by which data are compared: all arrays, or the first examples of a data source."""
     if isinstance(split, Mapping):
-        return [array[number] for array in split.values()]
-    return list(split.fetch(number, None).values())
+        return list(split.values())
+    numbers = range(min(COMPARED_EXAMPLES, len(split)))
+    return [array for number in numbers for array in split.fetch(number, None).values()]
 
 
 def _equal(one: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> bool:
@@ -673,6 +707,8 @@ def _check(file: ModelFile, settings: Settings) -> None:
     if not settings["train"]:
         raise ValueError("train: is missing; name the training data in the model's file")
     declared = [name for direction in DIRECTIONS for name in settings[direction]]
+    if "loss" in declared:
+        raise ValueError("metrics: loss is the name of the loss; call the metric otherwise")
     if bool(declared) != bool(settings["metrics"]):
         raise ValueError(
             "metrics: name the function that returns them, and each metric under maximize or minimize"

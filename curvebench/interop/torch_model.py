@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -71,7 +73,6 @@ def _seed(seed: int) -> Iterator[None]:
     """Return a context in which all global generators are seeded; it restores them."""
     gpus = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
     with torch.random.fork_rng(devices=gpus), global_seed(seed):
-        torch.default_generator.manual_seed(seed)
         if gpus:
             torch.cuda.manual_seed(seed)
         yield
@@ -177,6 +178,22 @@ class _Filled:
         }
 
 
+class _PairedTargets(TorchFunctionMode):  # type: ignore[misc]  # torch has no types here
+    """Context in which the losses of PyTorch on pairs can be mapped over seeds and settings.
+
+    PyTorch 2.13 refuses nested maps of three losses if the targets, which belong to a seed, are mapped less
+    often than the outputs. A zero for each output makes the targets mapped equally, and changes no value.
+    """
+
+    losses = frozenset((functional.mse_loss, functional.smooth_l1_loss, functional.huber_loss))
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function in self.losses and len(args) > 1:
+            outputs, targets, *others = args
+            args = (outputs, targets + torch.zeros_like(outputs), *others)
+        return function(*args, **(kwargs or {}))
+
+
 class _Watch(TorchDispatchMode):  # type: ignore[misc]  # torch has no types here
     """Context that finds out whether operations draw random numbers."""
 
@@ -222,7 +239,9 @@ def functions(model: UserModel) -> Functions:
         # Layers such as batch normalization overwrite their buffers.
         tensors = {**params, **{name: tensor.clone() for name, tensor in state.items()}}
         nested = pytree.tree_unflatten([batch[str(n)] for n in range(len(batch))], structure)
-        result, after = filled(function, tensors, nested)
+        is_mapped = torch._C._functorch.maybe_current_level() is not None
+        with _PairedTargets() if is_mapped else nullcontext():
+            result, after = filled(function, tensors, nested)
         return result, {name: after[name] for name in state}
 
     def loss(ops: Any, params: Any, state: Any, batch: Any, noise: Any) -> tuple[Any, Any, Any]:

@@ -55,7 +55,8 @@ class MethodResult:
             half of the runs failed, and None without final runs.
         seeds: number of final runs, without those that were interrupted.
         failed: number of final runs that diverged or raised an error.
-        reason: message of a failure, if every final run failed, or tuning left no setting to run.
+        reason: message of a failure, if every final run failed, or tuning left no setting to run; or why the
+            method cannot run on the backends of the study.
         target: best median of the other methods; None if no other method has a finite median.
         reached: number of final runs that reached the target.
         steps, gradients, seconds: medians over seeds of the cost to the target, including the basis. A run
@@ -217,7 +218,8 @@ def _results(
         to_target = {unit: complete_interval(cost) for unit, cost in costs.items()}
         peak = peaks.get(method, {})
         settings, lost = list(settings_of(runs, names)), runs.filter(failed())
-        reasons = problem.runs.filter(method=method)["reason"].drop_nulls()
+        unable = study.unable.get(Method.of(method).optimizer)
+        reasons = [unable] if unable else problem.runs.filter(method=method)["reason"].drop_nulls()
         yield MethodResult(
             method=method,
             settings=dict(zip(names, settings[0], strict=True)) if settings else {},

@@ -51,10 +51,11 @@ def varied(workloads: Sequence[WorkloadPlan]) -> tuple[str, dict[str, float]] | 
     """Return the name of the only setting in which workloads differ, and its number by workload.
 
     The numbers are in increasing order. The result is None if the workloads have different sources, settings
-    or metrics, if they differ in several settings, or if the setting is not a number.
+    or metrics, if they differ in several settings, or if the setting is not a number. It is also None for a
+    sweep, which has a figure of its own (`curvebench.reports.figures.sweeps`).
     """
     kinds = {(workload.source, *sorted(workload.settings), "", *workload.metrics) for workload in workloads}
-    if len(workloads) < 2 or len(kinds) > 1:
+    if len(workloads) < 2 or len(kinds) > 1 or workloads[0].sweep:
         return None
     names = workloads[0].settings
     differing = [name for name in names if len({str(workload.settings[name]) for workload in workloads}) > 1]

@@ -16,6 +16,7 @@ from curvebench.reports.figures.drawing import PDF, Drawn, list_figures
 from curvebench.reports.figures.forest import draw_forests
 from curvebench.reports.figures.series import draw_series
 from curvebench.reports.figures.study_figures import cells, draw_curves, draw_sensitivities, source_figures_at
+from curvebench.reports.figures.sweeps import draw_sweeps
 from curvebench.reports.plan import CLAIM_FIGURES
 from curvebench.reports.statistics.ranks import mean_ranks
 from curvebench.reports.tables import Tables, tables_of
@@ -77,6 +78,7 @@ def draw_figures(study: StudyPlan, tables: Tables, out: Path) -> list[Drawn]:
     drawn_study = drawn_part(study, tables)
     drawers = (draw_curves, draw_sensitivities, draw_across, draw_targets, draw_front)
     figures = [figure for cell in cells(*drawn_study, out) for draw in drawers for figure in draw(cell)]
+    figures += draw_sweeps(*drawn_study, out)
     figures += draw_forests(study, tables, out)
     figures = [with_source_figures(study, figure) for figure in figures]
     list_figures(figures, out)

@@ -57,9 +57,9 @@ class Drawn:
 
     Args:
         name: file name without its extension.
-        kind: curve, wall_clock, target, sensitivity, front, across, claim, series or anytime.
-        workload: label of the workload. For the kinds claim and series it is the id of the claim, and for
-            anytime the name of the board.
+        kind: curve, wall_clock, target, sensitivity, front, across, sweep, claim, series or anytime.
+        workload: label of the workload. For the kind sweep it is the name of the sweep, for the kinds claim
+            and series the id of the claim, and for anytime the name of the board.
         backend: backend of the runs.
         metric: metric that the figure shows.
         title: heading on the page.

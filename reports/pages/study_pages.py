@@ -17,9 +17,11 @@ from curvebench.reports import measures, wall_clock
 from curvebench.reports.boards.leaderboard import Board
 from curvebench.reports.boards.model_comparison import comparison_of
 from curvebench.reports.boards.submission import submissions
+from curvebench.reports.boards.sweeps import sweeps_of
 from curvebench.reports.claims.censoring import effect_by_seed
 from curvebench.reports.claims.comparison import OutcomeLookup, outcome_lookup
 from curvebench.reports.failures import faults_of
+from curvebench.reports.figures.sweeps import titles_of
 from curvebench.reports.measures import StudyProblem, complete_interval, reached_share, study_values
 from curvebench.reports.pages.comparing import head_to_head
 from curvebench.reports.pages.overview import Answer, heat_map
@@ -49,6 +51,7 @@ def study_page(
             and no claim has a heat map, whose methods are in the order of this board.
     """
     parts, outcome_of = [], outcome_lookup(study, tables)
+    drawn = {figure["workload"]: figure for figure in figures if figure["kind"] == "sweep"}
     for workload in study.workloads:
         problems = (StudyProblem(study, workload, backend, tables) for backend in study.backends)
         backends = [_backend(problem, figures, outcome_of) for problem in problems]
@@ -63,6 +66,8 @@ def study_page(
     ranked = model.methods if model else board.rows if board else ()
     return {
         "parts": parts,
+        "sweeps": [(sweep, drawn.get(sweep.name)) for sweep in sweeps_of(study, tables)],
+        "quantities": titles_of(study),
         "answers": answers,
         "board": board,
         "heat": heat if heat and heat.rows else None,

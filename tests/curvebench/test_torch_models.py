@@ -47,6 +47,7 @@ CASES = (
         False,
         {"encoder.0.weight": "weight"},
     ),
+    Case("Line", {"loss": "squared_loss", "train": "sums(20)"}, True, {"linear.weight": "weight"}),
     Case("Normalized", {"loss": "label_loss", "train": "labelled(20)"}, False, {"layers.1.weight": "norm"}),
     Case("Shared", {"loss": "label_loss", "train": "labelled(20)"}, False, {"first.weight": "weight"}),
     Case("Scaled", {"loss": "label_loss", "train": "labelled(20)"}, False, {}),
@@ -192,6 +193,19 @@ def test_draws_differ_by_step_and_agree_between_settings(file: Path):
         ("Normalized", {"loss": "label_loss", "train": "undetermined(20)"}, "gives other data at each call"),
         ("Normalized", {"loss": "label_loss", "train": "labelled(2 * 10)"}, "neither a name"),
         ("Normalized", {"loss": "label_loss", "train": "labelled(20)", "depth": 3}, "depth"),
+        ("Normalized", {"loss": "label_loss", "train": "noisy(20)"}, "gives other data at each call"),
+        ("Normalized", {"loss": "label_loss", "train": "labelled(0)"}, "has no examples"),
+        ("Normalized", {"loss": "label_loss", "train": "swapped(20)"}, "number 3, that is nested in another"),
+        (
+            "Normalized",
+            {"loss": "label_loss", "train": "labelled(20)", "validation": "graphs(20)"},
+            "validation: graphs.20. is nested in another way than labelled",
+        ),
+        (
+            "Normalized",
+            {"loss": "label_loss", "train": "labelled(20)", "metrics": "plain_metrics", "maximize": ["loss"]},
+            "loss is the name of the loss",
+        ),
         (
             "GraphNetwork",
             {"loss": "graph_loss", "train": "graphs(20)", "metrics": "graph_metrics", "maximize": ["f1"]},
@@ -229,6 +243,16 @@ def test_arguments_of_the_model_are_settings(file: Path):
     assert workload.settings["hidden"].default == 5
     settings = workload.complete({"loss": "sum_loss", "train": "Adding(20)", "batch_size": 4, "hidden": 7})
     assert workload.shapes_at(settings)["recurrent.weight_hh_l0"] == (21, 7)
+
+
+@pytest.mark.parametrize("train", ["pairs(20)", "doubled(20)"])
+def test_items_of_lists_and_data_sets_are_examples(train: str, file: Path):
+    workload = find_workload(f"torch:{file}:Normalized")
+    settings = workload.complete({"loss": "label_loss", "train": train, "batch_size": 5})
+    inputs, labels = workload.problem(settings, WorkloadRandom("any", 0)).splits["train"].values()
+    expected, expected_labels = (tensor.numpy() for tensor in vars(load_file(file))["labelled"](20))
+    np.testing.assert_array_equal(inputs, expected * (2 if train == "doubled(20)" else 1))
+    np.testing.assert_array_equal(labels, expected_labels)
 
 
 def test_arrays_in_a_file_are_data(file: Path):

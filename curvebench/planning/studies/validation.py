@@ -18,6 +18,7 @@ from curvebench.basis_estimation.transformed_inputs import check_inputs
 from curvebench.engine.bundle import check_accumulation
 from curvebench.engine.loading import cast_rule
 from curvebench.engine.schedules import EXPONENTIAL, SHAPES, scheduled
+from curvebench.interop import FLOATS
 from curvebench.interop.foreign import is_foreign
 from curvebench.optimizers import HyperparameterError
 from curvebench.optimizers.bases import bases
@@ -422,6 +423,11 @@ class _Reader:
         for spec in specs:
             workload = find_workload(spec.locator)
             policy = POLICIES[self.file.precision or workload.dtype]
+            if workload.backend is not None and policy.products not in FLOATS:
+                message = (
+                    f"{spec.name} is a model of {workload.backend}, which computes in {' or '.join(FLOATS)}"
+                )
+                self.problems.add(f"precision: {message}")
             for optimizer in self.optimizers:
                 with self.problems.caught(f"optimizers.{optimizer.label}: {spec.name}: "):
                     rule_of(optimizer).check_dtype(policy.parameters)

@@ -64,6 +64,30 @@ def test_the_study_of_a_comparison_is_valid_and_fair(file: Path, tmp_path: Path)
     assert study.backends == ("torch",)
 
 
+@pytest.mark.parametrize(
+    ("precision", "backend", "message"),
+    [
+        (
+            "tf32",
+            "torch",
+            "precision: graphnetwork is a model of torch, which computes in float32 or float64",
+        ),
+        ("mixed", "torch", "computes in float32 or float64"),
+        ("bfloat16", "torch", "computes in float32 or float64"),
+        ("float64", "jax", "graphnetwork is a model of torch, which does not run on jax"),
+    ],
+)
+def test_a_model_runs_on_its_library_in_full_precision(
+    precision: str, backend: str, message: str, file: Path, tmp_path: Path
+):
+    study = graph_plan(file, "adam").study | {"precision": precision}
+    study["scales"]["standard"]["backends"] = {backend: {}}
+    path = tmp_path / "own.yaml"
+    path.write_text(json.dumps(study))
+    with pytest.raises(InputError, match=message):
+        read_study(path)
+
+
 def test_optimizers_of_users_and_other_libraries_are_entries(file: Path, tmp_path: Path):
     (tmp_path / "lion.py").write_text(user_file("lion.py"))
     plan = graph_plan(

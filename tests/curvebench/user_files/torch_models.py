@@ -197,6 +197,26 @@ def label_loss(model, batch):
     return functional.cross_entropy(model(batch[0]), batch[1])
 
 
+class Line(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(6, 1)
+
+    def forward(self, x):
+        return self.linear(x)[:, 0]
+
+
+def sums(count):
+    inputs = drawn(count, 6)
+    return inputs, inputs.sum(1)
+
+
+def squared_loss(model, batch):
+    """Three losses that PyTorch maps only if outputs and targets are mapped alike."""
+    losses = functional.mse_loss, functional.smooth_l1_loss, functional.huber_loss
+    return sum(loss(model(batch[0]), batch[1]) for loss in losses)
+
+
 def undetermined(count):
     return torch.randn(count, 6), torch.zeros(count, dtype=torch.long)
 
@@ -274,3 +294,27 @@ class Sparse(nn.Module):
 
 def plain_metrics(model, batch):
     return {"accuracy": (model(batch[0]).argmax(-1) == batch[1]).float().mean().item()}
+
+
+def noisy(count):
+    inputs, labels = labelled(count)
+    labels[-1] = torch.randint(1000, ())
+    return inputs, labels
+
+
+def pairs(count):
+    return list(zip(*labelled(count), strict=True))
+
+
+def swapped(count):
+    return [{"x": x, "y": y} if y else {"y": y, "x": x} for x, y in pairs(count)]
+
+
+class Doubled(torch.utils.data.TensorDataset):
+    def __getitem__(self, number):
+        inputs, label = super().__getitem__(number)
+        return 2 * inputs, label
+
+
+def doubled(count):
+    return Doubled(*labelled(count))

@@ -147,8 +147,16 @@ def test_a_method_that_failed_is_listed_last_and_nobody_reaches_what_only_one_ca
     assert found.outcome == "leads"
     text = as_text(found)
     assert "lost: every final run failed: no rule" in text
-    assert "absent: no setting could be tuned" in text
+    assert text.endswith("absent: no final run")
     assert as_json(found)["methods"][1]["steps"]["median"] is None
     nothing = of_methods(compared, ["lost"], lost)
     assert (nothing.leader, nothing.outcome, nothing.leads) == (None, "none", ())
     assert "No method has a final training loss" in as_text(nothing)
+
+
+def test_a_method_of_another_backend_has_its_reason(compared: Compared):
+    study, tables = compared
+    other = OptimizerSpec("torch-nadam", locator="torch:torch.optim.NAdam")
+    with_other = study.model_copy(update={"optimizers": (*study.optimizers, other)})
+    text = as_text(comparison_of(with_other, tables))
+    assert "torch-nadam: no final run: it runs on torch only; the backends of this run: jax" in text

@@ -1,0 +1,215 @@
+"""Sweeps: what each method needs and reaches at the values of a swept setting, and slopes over these values.
+
+The workloads of a sweep differ in one setting only, such as the batch size. A method is an optimizer in a
+basis, which is an orthogonal change of coordinates of the parameters. Final runs use the learning rate that
+tuning chose for the method at their value of the setting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from curvebench.reports.measures import (
+    StudyProblem,
+    complete_interval,
+    problems_of,
+    steps_to_target,
+    study_tuning_outcome,
+    tuning_runs,
+)
+from curvebench.reports.statistics.medians import quartile_bands
+from curvebench.reports.tables import Tables
+from curvebench.results.intervals import LEVEL, MedianInterval
+from curvebench.results.tuning import shares_of_choices
+from curvebench.spec.method import Method
+from curvebench.spec.plan import StudyPlan
+from curvebench.spec.values import is_number
+
+DIGITS = 9  # Decimals of slopes; beyond them are rounding errors of logarithms
+STEPS, EXAMPLES, VALUE, RATE = "steps", "examples", "value", "learning_rate"
+
+
+@dataclass(frozen=True)
+class StudySweep:
+    """A sweep of a study on one backend, and the results of all methods.
+
+    Args:
+        study: plan of the study.
+        name: name of the sweep.
+        setting: name of the swept setting.
+        values: values of the setting: numbers in increasing order, or other values in the order of the study.
+        places: position of each value on an axis: the number itself, or from 1 on for other values.
+        bands: columns quantity, method, place, lower_quartile, median, upper_quartile and count (number of
+            seeds). The quantities are `STEPS` and `EXAMPLES` until the first target of the workload (infinite
+            if a run missed it; absent if there are no targets), `VALUE` (the headline metric), and `RATE`.
+        slopes: by quantity and method, the exponent p for which the quantity is proportional to setting^p;
+            None if a value is infinite or not positive on some seed. Empty if the values of the setting are
+            not positive numbers.
+    """
+
+    study: StudyPlan
+    name: str
+    setting: str
+    values: tuple[Any, ...]
+    places: tuple[float, ...]
+    bands: pl.DataFrame
+    slopes: dict[tuple[str, str], MedianInterval | None]
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether the values are numbers, so that places are these numbers."""
+        return all(map(is_number, self.values))
+
+    @property
+    def is_positive(self) -> bool:
+        """Whether the values are positive numbers, so that their axis is logarithmic."""
+        return self.has_numbers and min(self.places) > 0
+
+    @property
+    def labels(self) -> list[tuple[float, Any]]:
+        """Pairs of a place and its value."""
+        return list(zip(self.places, self.values, strict=True))
+
+    @property
+    def quantities(self) -> list[str]:
+        """The quantities of which there are values."""
+        measured = set(self.bands["quantity"])
+        return [name for name in (STEPS, EXAMPLES, VALUE, RATE) if name in measured]
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each method and quantity: its medians by value (None without runs) and its slope."""
+        columns = self.bands.select("quantity", "method", "place", "median").rows()
+        medians = {tuple(key): median for *key, median in columns}
+        return [
+            {
+                "method": method,
+                "quantity": quantity,
+                "medians": [medians.get((quantity, method, place)) for place in self.places],
+                "slope": self.slopes.get((quantity, method)),
+            }
+            for method in self.study.methods
+            if method in set(self.bands["method"])
+            for quantity in self.quantities
+        ]
+
+
+def sweeps_of(study: StudyPlan, tables: Tables) -> list[StudySweep]:
+    """Return the sweeps of a study on its first backend; sweeps without final runs are left out."""
+    by_name: dict[str, list[StudyProblem]] = {}
+    for problem in problems_of(study, tables):
+        if problem.workload.sweep and len(problem.values):
+            by_name.setdefault(problem.workload.problem, []).append(problem)
+    return [_sweep(problems) for problems in by_name.values()]
+
+
+def _sweep(problems: Sequence[StudyProblem]) -> StudySweep:
+    """Return a sweep from the problems that belong to it, one for each value."""
+    sweep = problems[0].workload.sweep
+    assert sweep is not None
+    values = {problem.workload.name: problem.workload.settings[sweep.setting] for problem in problems}
+    if all(map(is_number, values.values())):
+        problems = sorted(problems, key=lambda problem: values[problem.workload.name])
+        places = tuple(float(values[problem.workload.name]) for problem in problems)
+    else:
+        places = tuple(range(1, len(problems) + 1))
+    measured = [_measured(problem, place) for problem, place in zip(problems, places, strict=True)]
+    names = [VALUE, RATE]
+    if all(problem.target for problem in problems):
+        names = [STEPS, EXAMPLES, *names]
+    index = ["method", "seed", "place"]
+    rows = pl.concat(measured).unpivot(names, index=index, variable_name="quantity", value_name="measured")
+    result = StudySweep(
+        study=problems[0].study,
+        name=sweep.name,
+        setting=sweep.setting,
+        values=tuple(values[problem.workload.name] for problem in problems),
+        places=places,
+        bands=quartile_bands(rows, ["quantity", "method", "place"], "measured"),
+        slopes={},
+    )
+    if not result.is_positive:
+        return result
+    slopes = _slopes(rows, len(places))
+    for method in rows["method"].unique():
+        slopes[RATE, method] = _rate_slope(problems, places, method, slopes[RATE, method])
+    return replace(result, slopes=slopes)
+
+
+def _measured(problem: StudyProblem, place: float) -> pl.DataFrame:
+    """Return the quantities of each final run of a problem.
+
+    Returns:
+        Columns method, seed, place and a column of each quantity.
+    """
+    # If there is no target, the empty name of a metric leads to steps that are infinite.
+    reached = steps_to_target(problem.final, problem.target[0] if problem.target else "")
+    most = reached.select("run", reached="most")
+    steps = pl.col("reached")
+    each = pl.col("examples") / pl.col("steps")
+    return problem.values.join(most, on="run", how="left", maintain_order="left").select(
+        "method",
+        "seed",
+        pl.lit(place, pl.Float64).alias("place"),
+        steps.alias(STEPS),
+        pl.when(steps.is_finite()).then(steps * each).otherwise(steps).alias(EXAMPLES),
+        pl.col("value").cast(pl.Float64).alias(VALUE),
+        pl.col("learning_rate").alias(RATE),
+    )
+
+
+def _slopes(rows: pl.DataFrame, count: int) -> dict[tuple[str, str], MedianInterval | None]:
+    """Fit a line to the logarithms of each quantity, method and seed; return medians over seeds.
+
+    Args:
+        rows: columns quantity, method, seed, place and measured.
+        count: number of values of the setting. A seed on which some values lack a run has no slope.
+    """
+    x, y = pl.col("place").log(), pl.col("measured").log()
+    slope = pl.when(pl.len() == count, y.is_finite().all()).then((pl.cov(x, y) / x.var()).round(DIGITS))
+    by_seed = rows.group_by("quantity", "method", "seed", maintain_order=True).agg(slope.alias("slope"))
+    return {
+        (str(quantity), str(method)): complete_interval(group["slope"])
+        for (quantity, method), group in by_seed.group_by("quantity", "method", maintain_order=True)
+    }
+
+
+def _rate_slope(
+    problems: Sequence[StudyProblem],
+    places: Sequence[float],
+    method: str,
+    estimate: MedianInterval | None,
+) -> MedianInterval | None:
+    """Return the slope of the chosen learning rate, with an interval over resamples of the tuning seeds.
+
+    The final seeds all have the chosen rate, so that they say nothing about how it depends on chance. Tuning
+    chooses again in each resample of the tuning seeds, which are the same for all values of the setting
+    (`curvebench.results.tuning.shares_of_choices`). The interval consists of percentiles of the slopes, and
+    is extended to contain the estimate.
+
+    Args:
+        estimate: slope of the chosen rates; None if it is not known.
+    """
+    chosen_by = [tuning_runs(problem).filter(method=method) for problem in problems]
+    optimizer = Method.of(method).optimizer
+    outcomes = [
+        study_tuning_outcome(problem.study, optimizer, runs)
+        for problem, runs in zip(problems, chosen_by, strict=True)
+    ]
+    known = [outcome for outcome in outcomes if outcome]
+    if estimate is None or len(known) < len(problems):
+        return estimate
+    choices = shares_of_choices(known)
+    rates = np.array([[rate for rate, *_ in settings] for settings in choices])
+    slopes = np.polyfit(np.log(places), np.log(rates).T, 1)[0].round(DIGITS)
+    order = np.argsort(slopes)
+    cumulative = np.cumsum(np.array(list(choices.values()))[order])
+    ends = np.searchsorted(cumulative, ((1 - LEVEL) / 2, (1 + LEVEL) / 2)).clip(max=len(order) - 1)
+    low, high = slopes[order][ends]
+    middle = estimate.median
+    return MedianInterval(middle, min(low, middle), max(high, middle), LEVEL, min(o.seeds for o in known))
