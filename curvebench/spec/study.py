@@ -40,7 +40,7 @@ MAX_OFFERED = 4
 # Keys whose values `converted` leaves unchanged, since they are mappings by names of options or metrics
 DEFINITIONS = ("optimizers", "workloads", "workload", "bases", "settings", "space", "targets")
 LETTERS = re.compile(r"[a-z0-9_-]+")
-LONGEST_VALUE = 24  # Maximum number of letters of a swept value in a label, since files are named after it
+LONGEST_VALUE = 12  # Maximum number of letters of a swept value in a label, since files are named after it
 
 
 def in_letters(value: str) -> str:

@@ -14,6 +14,7 @@ from curvebench.spec.method import Method
 from curvebench.spec.plan import StudyPlan
 
 COLUMNS = 2  # Number of panels side by side
+DECADES = 2.0  # A vertical axis with fewer decades has ticks between powers of ten
 BETWEEN = 0.35  # Distance between panels, as a share of a panel's width; their vertical axes differ
 
 
@@ -52,6 +53,8 @@ def _draw(sweep: StudySweep, out: Path) -> drawing.Drawn:
         grid.draw_key([*drawing.optimizer_keys(keys), *drawing.dashed(bases)])
         grid.label(words(sweep.setting), "")
         for panel in grid.panels.values():
+            drawing.plain_ticks(panel, DECADES)
+            panel.tick_params(labelbottom=True)
             panel.set_xticks(sweep.places, [plain(place) for place in sweep.places])
         about = {"workload": sweep.name, "backend": study.backends[0], "metric": study.metric}
         facts = {"sweep": sweep, "lines": lines, "bands": sweep.bands}
