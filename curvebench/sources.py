@@ -69,12 +69,14 @@ class SourceTree:
         return self._sources(tuple(sorted(set(modules))), followed)
 
     def data_files(self, specs: Iterable[WorkloadSpec]) -> dict[str, str]:
-        """Return the SHA-256 of data files of workloads (`Workload.files`), by `data:` and file name."""
-        return {
-            f"{DATA}{path.name}": self._hash(path)
-            for spec in specs
-            for path in find_workload(spec.locator).files(spec.settings)
-        }
+        """Return the SHA-256 of data of workloads, by `data:` and the name of the file or of the data."""
+        hashes = {}
+        for spec in specs:
+            workload = find_workload(spec.locator)
+            hashes |= {f"{DATA}{path.name}": self._hash(path) for path in workload.files(spec.settings)}
+            own = workload.data_hashes(spec.settings)
+            hashes |= {f"{DATA}{spec.name}: {name}": digest for name, digest in own.items()}
+        return hashes
 
     def decisive(
         self,

@@ -241,6 +241,8 @@ class Workload:
         separate_jobs: whether each run is a separate job. Set it for runs that take hours.
         files: `files(settings) -> paths` of the data files of the problem; their content is part of a job's
             hash. A very large data set names a single file, which lists the checksums of all other files.
+        data_hashes: `data_hashes(settings)` returns the SHA-256 of data that are no such files, by name;
+            it is part of a job's hash too.
         missing: `missing(settings)` returns which data is missing and how to get it, or None if no data are
             missing.
         check: `check(settings)` raises a ValueError if completed settings contradict each other; `complete`
@@ -304,6 +306,7 @@ class Workload:
     shapes: Callable[[Settings], Mapping[str, tuple[int, ...]]] | None = None
     missing: Callable[[Settings], str | None] = lambda settings: None
     files: Callable[[Settings], tuple[Path, ...]] = lambda settings: ()
+    data_hashes: Callable[[Settings], Mapping[str, str]] = lambda settings: {}
     check: Callable[[Settings], None] = lambda settings: None
     streams: str = ""
     backend: str | None = None

@@ -11,6 +11,7 @@ backend only (`Workload.backend`).
 from __future__ import annotations
 
 import ast
+import hashlib
 import inspect
 import json
 import random as python_random
@@ -445,6 +446,17 @@ def _examples(locator: str, text: str, split: str) -> Examples:
     return first
 
 
+@cache
+def _data_hash(locator: str, text: str, split: str) -> str:
+    """Return the SHA-256 of the examples of a split; of the first ones and their number for a data source."""
+    examples = _examples(locator, text, split).split
+    digest = hashlib.sha256(str(examples_in(examples)).encode())
+    for array in _compared(examples):
+        digest.update(f"{array.dtype} {array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
 def store(data: Any, path: Path) -> None:
     """Store the data of a split in a file that the setting `train` may name.
 
@@ -679,9 +691,9 @@ def model_workload(locator: str) -> Workload:
         loss=_unbound,
         evaluate=_unbound,
         check=check,
-        files=lambda settings: tuple(
-            file.path.parent / settings[split] for split in SPLITS if settings[split].endswith(STORED_DATA)
-        ),
+        data_hashes=lambda settings: {
+            split: _data_hash(locator, settings[split], split) for split in SPLITS if settings[split]
+        },
         backend=MODELS[location(locator).library],
         bind=lambda settings: bound(json.dumps(dict(settings))),
     )

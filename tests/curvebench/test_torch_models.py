@@ -265,4 +265,6 @@ def test_arrays_in_a_file_are_data(file: Path):
     stored, made = (problem.splits["train"] for problem in problems)
     for name, array in made.items():
         np.testing.assert_array_equal(stored[name], array)
-    assert [path.name for path in workload.files(both[0])] == ["data.npz"]
+    assert workload.data_hashes(both[0]) == workload.data_hashes(both[1])
+    others = workload.complete({**given, "train": "labelled(20, seed=1)"})
+    assert workload.data_hashes(both[0]) != workload.data_hashes(others)

@@ -26,6 +26,7 @@ from curvebench.planning.model_comparison import (
     add_seeds,
     locator_of,
 )
+from curvebench.planning.plan import make_plan
 from curvebench.planning.studies.validation import read_study
 from curvebench.spec.errors import InputError
 from curvebench.stages import estimating
@@ -160,6 +161,14 @@ def test_a_file_without_a_model_is_refused(text: str | None, message: str, tmp_p
         path.write_text(text)
     with pytest.raises(InputError, match=message):
         locator_of(str(path), "Net")
+
+
+def test_the_data_are_part_of_the_hash_of_each_job(file: Path, tmp_path: Path):
+    plan = graph_plan(file, "adam")
+    plan.write(tmp_path)
+    (planned,) = make_plan(plan.config(tmp_path)).studies
+    for job in planned.jobs:
+        assert {"data:graphnetwork: train", "data:graphnetwork: validation"} <= job.spec.sources.keys()
 
 
 # --- the budget ----------------------------------------------------------------------------------
