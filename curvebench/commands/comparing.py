@@ -9,7 +9,7 @@ import re
 import sys
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -181,7 +181,7 @@ def compare(
         InputError: if something is not defined in a file, or is refused by `curvebench check`.
     """
     file, name = (model, "") if isinstance(model, str) else _defined_in(model)
-    label = label or name.lower()
+    label = label or Path(name or model.rpartition(":")[2]).stem.lower()
     data = {
         split: value if isinstance(value, str) else str(_stored(value, results, label, split))
         for split, value in (("train", train), ("validation", validation))
@@ -210,6 +210,7 @@ class ComparedModel:
         comparison: results of the methods, and which of them leads.
         tables: the tables of all runs.
         page: the page of the study.
+        refused: the methods that were left out because they do not run on the model, each with the reason.
     """
 
     status: int
@@ -218,11 +219,13 @@ class ComparedModel:
     comparison: ModelResults
     tables: LoadedResults
     page: Path
+    refused: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         from curvebench.reports.boards.model_comparison import as_text
 
-        return as_text(self.comparison)
+        left_out = [f"{method} was left out: {reason}" for method, reason in self.refused.items()]
+        return "\n".join([as_text(self.comparison), *left_out])
 
     @property
     def ranking(self) -> DataFrame:
@@ -300,7 +303,7 @@ def plan_of(
     chosen = {
         key: list(value) if isinstance(value, tuple) else value
         for key, value in settings.items()
-        if value or key == "batch_size"
+        if value not in ("", (), [])
     }
     workload = find_workload(locator)
     try:
@@ -313,15 +316,59 @@ def plan_of(
 
 def run_plan(plan: ComparisonPlan, results: Path, cores: str, budget: float | None) -> ComparedModel:
     """Check a comparison, reduce it to its budget, and run it. What it does is printed on standard error."""
+    from curvebench.planning.model_comparison import study_file
+
+    plan, refused = runnable(plan)
+    path = study_file(plan.label, results)
+    before = path.read_text() if path.exists() else ""
+    plan.write(results)
+    after = affordable(plan, results, budget, cores).write(results).read_text()
+    if before not in ("", after):
+        print(f"replaces the earlier comparison {plan.label}; runs with equal settings stay", file=sys.stderr)
+    return replace(result_of("curvebench compare", plan.label, results, cores), refused=refused)
+
+
+def runnable(plan: ComparisonPlan) -> tuple[ComparisonPlan, dict[str, str]]:
+    """Check a comparison and take steps of its methods. Its model and notes are printed on standard error.
+
+    Returns:
+        The comparison with the methods that run on the model; and for each other method its label and the
+        reason.
+
+    Raises:
+        InputError: if no method runs, or the same is wrong with all of them.
+    """
+    from tempfile import TemporaryDirectory
+
     from curvebench.commands.studies import check_methods
+    from curvebench.planning.model_comparison import SCALE
     from curvebench.planning.studies.validation import read_study
 
-    study = read_study(plan.write(results))
-    print(model_as_text(study), file=sys.stderr)
-    for note in check_methods([study]):
-        print(f"note: {note}", file=sys.stderr)
-    affordable(plan, results, budget, cores).write(results)
-    return result_of("curvebench compare", plan.label, results, cores)
+    kept, refused = dict[str, Any](), dict[str, str]()
+    with TemporaryDirectory() as folder:
+        for entry in plan.optimizers:
+            name = entry if isinstance(entry, str) else next(iter(entry))
+            written = replace(plan, optimizers=(entry,)).write(Path(folder))
+            try:
+                study = read_study(written)
+                (optimizer,), (backend,) = study.optimizers, study.scales[SCALE].backends
+                name = optimizer.label
+                if name in kept:
+                    raise InputError("another method has this name")
+                if not optimizer.runs_on(backend):
+                    raise InputError(f"it runs on {optimizer.only_backend} only, and the model on {backend}")
+                notes = check_methods([study])
+            except InputError as error:
+                refused[name] = str(error).replace(f"{written}: ", "").removeprefix(f"optimizers.{name}: ")
+                continue
+            if not kept:
+                print(model_as_text(study), file=sys.stderr)
+            for note in notes:
+                print(f"note: {note.removeprefix(f'{written}: ')}", file=sys.stderr)
+            kept[name] = entry
+        if not kept:
+            raise InputError("\n".join(dict.fromkeys(refused.values())))
+    return replace(plan, optimizers=tuple(kept.values())), refused
 
 
 def model_as_text(study: Study) -> str:
@@ -431,7 +478,7 @@ def shown(result: ComparedModel, args: Namespace) -> int:
     from curvebench.reports.boards.model_comparison import as_json
 
     if args.json:
-        print_json({**as_json(result.comparison), "page": str(result.page)})
+        print_json({**as_json(result.comparison), "refused": result.refused, "page": str(result.page)})
     else:
         print(f"{result}\n\nPage: {result.page}")
     if args.open:

@@ -88,6 +88,28 @@ def test_a_model_runs_on_its_library_in_full_precision(
         read_study(path)
 
 
+def test_methods_that_cannot_run_on_the_model_are_listed_with_the_reason(file: Path):
+    plan, refused = comparing.runnable(graph_plan(file, "kfac", "adam", "optax:optax.adam", "adam"))
+    assert plan.optimizers == ("adam",)
+    assert refused.keys() == {"kfac", "optax-adam", "adam"}
+    assert "give its likelihood" in refused["kfac"]
+    assert refused["optax-adam"] == "it runs on jax only, and the model on torch"
+    assert refused["adam"] == "another method has this name"
+
+
+def test_a_comparison_without_any_method_that_runs_is_refused(file: Path):
+    with pytest.raises(InputError, match=r"\Agraphnetwork: kfac: .*give its likelihood"):
+        comparing.runnable(graph_plan(file, "kfac"))
+    with pytest.raises(InputError, match=r"has no metric 'validation_f1'"):
+        comparing.runnable(graph_plan(file, "adam", "sgd", judge="validation_f1"))
+
+
+def test_settings_may_be_zero(file: Path):
+    given = {"loss": "label_loss", "train": "labelled(60)", "metrics": "", "maximize": (), "rate": 0.0}
+    plan = comparing.plan_of(str(file), "Normalized", given, ("adam",), 9, **DETAILS)
+    assert plan.settings == {"loss": "label_loss", "train": "labelled(60)", "rate": 0.0}
+
+
 def test_optimizers_of_users_and_other_libraries_are_entries(file: Path, tmp_path: Path):
     (tmp_path / "lion.py").write_text(user_file("lion.py"))
     plan = graph_plan(
