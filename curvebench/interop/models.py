@@ -257,7 +257,7 @@ class Functions(NamedTuple):
 
 
 class Library(Protocol):
-    """What differs between PyTorch and JAX; `torch_model` and `jax_model` are the implementations."""
+    """Functions that differ between PyTorch and JAX; implemented by `torch_model` and `jax_model`."""
 
     def constructor(self, file: ModelFile, name: str) -> tuple[Callable[..., Any], Collection[str]]:
         """Return the class or function that constructs a model, and the names of those of its arguments that

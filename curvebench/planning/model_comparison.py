@@ -51,7 +51,7 @@ SPACE = {
 
 @dataclass(frozen=True)
 class ComparisonPlan:
-    """What `curvebench compare` runs.
+    """A comparison that `curvebench compare` runs.
 
     Args:
         model: locator of the model, such as `torch:/home/me/my_gru.py:GRU`.

@@ -147,7 +147,7 @@ class ModelResults:
 
     @property
     def outcome(self) -> Outcome:
-        """What is recommended: "leads" if the leader is better than every other method."""
+        """The recommendation: "leads" if the leader is better than every other method."""
         if self.leader is None:
             return "none"
         return "only one" if not self.leads else "undecided" if self.undecided else "leads"

@@ -148,17 +148,16 @@ def _measured(problem: StudyProblem, place: float) -> pl.DataFrame:
         Columns method, seed, place and a column of each quantity.
     """
     # If there is no target, the empty name of a metric leads to steps that are infinite.
-    reached = steps_to_target(problem.final, problem.target[0] if problem.target else "")
-    most = reached.select("run", reached="most")
-    steps = pl.col("reached")
-    each = pl.col("examples") / pl.col("steps")
-    return problem.values.join(most, on="run", how="left", maintain_order="left").select(
+    metric = problem.target[0] if problem.target else ""
+    reached = steps_to_target(problem.values.rename({"value": "headline"}), metric)
+    most, each = pl.col("most"), pl.col("examples") / pl.col("steps")
+    return reached.select(
         "method",
         "seed",
         pl.lit(place, pl.Float64).alias("place"),
-        steps.alias(STEPS),
-        pl.when(steps.is_finite()).then(steps * each).otherwise(steps).alias(EXAMPLES),
-        pl.col("value").cast(pl.Float64).alias(VALUE),
+        most.alias(STEPS),
+        pl.when(most.is_finite()).then(most * each).otherwise(most).alias(EXAMPLES),
+        pl.col("headline").cast(pl.Float64).alias(VALUE),
         pl.col("learning_rate").alias(RATE),
     )
 
@@ -195,13 +194,9 @@ def _rate_slope(
     Args:
         estimate: slope of the chosen rates; None if it is not known.
     """
+    optimizer, study = Method.of(method).optimizer, problems[0].study
     chosen_by = [tuning_runs(problem).filter(method=method) for problem in problems]
-    optimizer = Method.of(method).optimizer
-    outcomes = [
-        study_tuning_outcome(problem.study, optimizer, runs)
-        for problem, runs in zip(problems, chosen_by, strict=True)
-    ]
-    known = [outcome for outcome in outcomes if outcome]
+    known = [outcome for runs in chosen_by if (outcome := study_tuning_outcome(study, optimizer, runs))]
     if estimate is None or len(known) < len(problems):
         return estimate
     choices = shares_of_choices(known)

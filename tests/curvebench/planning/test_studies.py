@@ -15,6 +15,7 @@ from curvebench.planning.studies.reading import read_studies
 from curvebench.planning.studies.seeds import FirstSeeds
 from curvebench.planning.studies.study import Study
 from curvebench.planning.studies.validation import read_study
+from curvebench.planning.submission import _written
 from curvebench.registry import missing_of
 from curvebench.seeding import WorkloadRandom
 from curvebench.spec.errors import InputError
@@ -144,6 +145,12 @@ def test_labels_of_swept_values_are_in_the_letters_of_labels(values: list[object
     entry = NamedWorkload.model_validate({"gru": {"label": "w", "sweep": {"train": values}}})
     assert [part.label for part, _ in entry.entries("gru")] == labels
     assert [part.options for part, _ in entry.entries("gru")] == [{"train": value} for value in values]
+
+
+def test_a_submission_keeps_the_sweep_of_a_problem():
+    written = {"digits_mlp": {"label": "w", "source": "full", "sweep": {"batch_size": [16, 32]}}}
+    assert _written(NamedWorkload.model_validate(written)) == written
+    assert _written(NamedWorkload.model_validate("digits_mlp")) == {"digits_mlp": {}}
 
 
 def test_final_seeds_have_not_tuned(tmp_path):

@@ -8,17 +8,18 @@ from typing import Any
 import polars as pl
 import pytest
 
+from curvebench.__main__ import main
 from curvebench.reports.boards.sweeps import EXAMPLES, RATE, STEPS, VALUE, StudySweep, sweeps_of
 from curvebench.reports.figures.drawing import Drawn
 from curvebench.reports.figures.sweeps import draw_sweeps
-from curvebench.reports.pages.study_pages import study_page
 from curvebench.reports.tables import Tables, read_tables
 from curvebench.results.reading import with_method
 from curvebench.spec.plan import StudyPlan
 from curvebench.spec.study import Sweep
 from tests.reports.changing import replace
+from tests.reports.conftest import changed_plan, site_of
 from tests.reports.figures.test_across import made_up
-from tests.reports.synthetic import Shape
+from tests.reports.synthetic import Shape, write_plan
 from tests.results.rows import rows, target
 
 SIZES = (64, 16, 32)
@@ -141,10 +142,16 @@ def test_a_figure_has_a_panel_for_each_quantity(swept: tuple[StudyPlan, Tables],
         assert f">{text}</text>" in svg
 
 
-def test_a_page_has_the_sweep_with_its_figure(swept: tuple[StudyPlan, Tables], tmp_path: Path):
-    study, tables = swept
-    figure = vars(drawn(study, tables, tmp_path))
-    ((sweep, of_page),) = study_page(study, tables, [figure], [], None)["sweeps"]
-    assert (sweep.name, of_page) == ("net", figure)
-    assert sweep.bands["count"].unique().to_list() == [len(SEEDS)]
-    assert sweep.bands.filter(pl.col("median").is_infinite()).is_empty()
+def test_a_page_has_the_sweep_with_its_figure_and_slopes(tmp_path: Path):
+    def change(raw: dict[str, Any]) -> None:
+        for workload, size in zip(raw["studies"][0]["workloads"], SIZES, strict=True):
+            workload |= {"settings": {"width": size}, "sweep": {"name": "net", "setting": "width"}}
+
+    plan = write_plan(tmp_path, [SHAPE])
+    plan.write_text(changed_plan(plan, tmp_path, change).read_text())
+    assert main(["figures", "--plan", str(plan)]) == 0
+    page = (site_of(plan, tmp_path) / "study_sizes.html").read_text()
+    assert '<h2 id="sweep-net">net by width</h2>' in page
+    assert 'src="figures/sizes/sizes.jax.sweep.net.svg"' in page
+    assert "proportional to the width to the power p" in page
+    assert page.count("<td>Examples to target</td>") == len(SHAPE.optimizers)
