@@ -70,7 +70,7 @@ class SourceTree:
 
     def data_files(self, specs: Iterable[WorkloadSpec]) -> dict[str, str]:
         """Return the SHA-256 of data of workloads, by `data:` and the name of the file or of the data."""
-        hashes = {}
+        hashes = dict[str, str]()
         for spec in specs:
             workload = find_workload(spec.locator)
             hashes |= {f"{DATA}{path.name}": self._hash(path) for path in workload.files(spec.settings)}
