@@ -16,8 +16,8 @@ def numbers(*shape: int) -> Any:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
 
 
-class Perceptron(nn.Sequential):  # type: ignore[misc]  # torch has no types here
-    """A multilayer perceptron, whose runs are computed together."""
+class DenseNetwork(nn.Sequential):  # type: ignore[misc]  # torch has no types here
+    """A network of three dense layers, whose runs are computed together."""
 
     def __init__(self) -> None:
         super().__init__(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))

@@ -22,8 +22,8 @@ from .peers import Contest
 from .steps import LEARNING_RATE, end_to_end
 
 # Loss and training data of each model, by the name of the model
-MODELS = {"Perceptron": ("classification", "labelled"), "Recurrent": ("regression", "sequences")}
-LANES = {"Perceptron": (1, 16), "Recurrent": (1,)}
+MODELS = {"DenseNetwork": ("classification", "labelled"), "Recurrent": ("regression", "sequences")}
+LANES = {"DenseNetwork": (1, 16), "Recurrent": (1,)}
 STEPS_A_CALL = 20
 BATCH = 32
 DTYPE = "float32"

@@ -192,7 +192,7 @@ def test_curvlinops_takes_the_same_steps_of_k_fac():
     np.testing.assert_allclose(ours.result(), theirs.result(), atol=1e-12)
 
 
-@pytest.mark.parametrize(("model", "lanes"), [("Perceptron", 3), ("Recurrent", 1)])
+@pytest.mark.parametrize(("model", "lanes"), [("DenseNetwork", 3), ("Recurrent", 1)])
 def test_a_loop_takes_the_same_steps_of_a_users_model(model: str, lanes: int):
     ours, loop = steps_as_workload(model, lanes), steps_in_a_loop(model, lanes)
     before = ours.result()
