@@ -69,10 +69,16 @@ def flatten(data: Any) -> tuple[list[Any], Any]:
 
 
 @contextmanager
-def _seed(seed: int) -> Iterator[None]:
-    """Return a context in which all global generators are seeded; it restores them."""
+def _seed(seed: int, on_host: bool = True) -> Iterator[None]:
+    """Return a context in which the global generators of PyTorch are seeded; it restores them.
+
+    Args:
+        seed: the seed.
+        on_host: whether those of Python and NumPy are seeded too, which takes longer than a small layer.
+    """
     gpus = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
-    with torch.random.fork_rng(devices=gpus), global_seed(seed):
+    with torch.random.fork_rng(devices=gpus), global_seed(seed) if on_host else nullcontext():
+        torch.default_generator.manual_seed(seed)
         if gpus:
             torch.cuda.manual_seed(seed)
         yield
@@ -228,7 +234,7 @@ def functions(model: UserModel) -> Functions:
         further = model.metrics(network, batch) if model.metrics else {}
         values = {**further, "loss": value(network, batch)}
         values = {
-            name: torch.tensor(number, dtype=torch.float64) if isinstance(number, int | float) else number
+            name: number if isinstance(number, torch.Tensor) else torch.tensor(number, dtype=torch.float64)
             for name, number in values.items()
         }
         require_metrics(model, values)
@@ -245,11 +251,12 @@ def functions(model: UserModel) -> Functions:
         return result, {name: after[name] for name in state}
 
     def loss(ops: Any, params: Any, state: Any, batch: Any, noise: Any) -> tuple[Any, Any, Any]:
-        with _seed(int(noise[SEEDS].flatten()[0])) if SEEDS in noise else nullcontext():
+        drawn = SEEDS in noise
+        with _seed(int(noise[SEEDS].flatten()[0]), trial.draws_on_host) if drawn else nullcontext():
             return (*call(in_training, value, params, state, batch), {})
 
     def evaluate(ops: Any, params: Any, state: Any, split: Any) -> dict[str, Any]:
-        with _seed(0) if draws else nullcontext():
+        with _seed(0, trial.draws_on_host) if draws else nullcontext():
             return call(in_evaluation, measured, params, state, split)[0]
 
     draws = False
