@@ -137,9 +137,12 @@ def _unmapped(sampling: GradientSampling, engine: Engine) -> bool:
     """Return whether gradients are computed one after the other.
 
     This is faster for convolutions, which become grouped convolutions if they are mapped. It is necessary for
-    workloads of which a single run may fill the memory of a GPU.
+    workloads of which a single run may fill the memory of a GPU, and for models of PyTorch, whose batch
+    normalization cannot write a state that all samples share.
     """
-    return not sampling.workload.mapped or (sampling.workload.separate_jobs and engine.device != "cpu")
+    workload = sampling.workload
+    fills_gpu = workload.separate_jobs and engine.device != "cpu"
+    return not workload.mapped or fills_gpu or workload.backend == "torch"
 
 
 def _chunks(

@@ -53,11 +53,12 @@ def estimate_bases(job: job_parts.Job) -> None:
 def _engine_of(job: job_parts.Job, workload: Workload) -> tuple[Engine, Decomposition]:
     """Return the engine that computes gradients, and the function that decomposes their outer product.
 
-    By default, gradients are computed by JAX on the CPU and decomposed by NumPy, both in float64. If the spec
-    names the backend and device of the runs, these compute and decompose the gradients.
+    By default, gradients are computed on the CPU by JAX, or by the only backend of the workload, and
+    decomposed by NumPy, both in float64. If the spec names backend and device of the runs, these compute and
+    decompose the gradients.
     """
     if job.spec.backend == HOST:
-        return job.engine("float64", backend="jax", device="cpu"), by_numpy
+        return job.engine("float64", backend=workload.backend or "jax", device="cpu"), by_numpy
     assert isinstance(job.spec, BasesSpec)
     engine = job.engine(job_parts.precision_of(job.spec, workload))
     return engine, decomposition_on(engine)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,12 +12,15 @@ import torch
 
 from curvebench import as_torch
 from curvebench.backends.engine import engine
+from curvebench.basis_estimation.gradients import GradientSampling, sampler
 from curvebench.engine.bundle import Bundle
 from curvebench.engine.execution import execute
 from curvebench.interop.files import load_file
 from curvebench.interop.models import SEEDS
 from curvebench.registry import find_rule, find_workload
 from curvebench.seeding import WorkloadRandom, batch_order
+from curvebench.spec.job import HOST
+from curvebench.stages.basis_jobs import _engine_of
 from tests.curvebench.user_files import user_file
 
 STEPS, BATCH = 20, 6
@@ -181,6 +185,29 @@ def test_draws_differ_by_step_and_agree_between_settings(file: Path):
         for n in range(2)
     ]
     np.testing.assert_array_equal(*losses)
+
+
+def test_a_basis_is_estimated_from_gradients_of_the_module(file: Path):
+    settings = {"loss": "label_loss", "train": "labelled(20)", "rate": 0.0}
+    bundle = bundle_of(f"torch:{file}:Normalized", settings, "sgd", learning_rate=[0.01])
+    workload, random, problem = bundle.workload, WorkloadRandom("any", 0), bundle.problems[0]
+    job: Any = SimpleNamespace(
+        spec=SimpleNamespace(backend=HOST),
+        engine=lambda precision, backend, device: engine(backend, precision),
+    )
+    used, _ = _engine_of(job, workload)
+    sampling = GradientSampling(workload, bundle.settings, 3)
+    gradients = list(sampler(sampling, used, problem, random)(problem, random))
+    rng, order = random("egop sampling"), batch_order(random, 20, BATCH, 3, purpose="egop batches")
+    users = vars(load_file(file))
+    inputs, labels = users["labelled"](20)
+    for number, sampled in enumerate(gradients):
+        module = users["Normalized"](rate=0.0).double()
+        drawn = workload.sample_parameters(bundle.settings, rng)
+        module.load_state_dict({name: torch.tensor(value) for name, value in drawn.items()}, strict=False)
+        users["label_loss"](module, (inputs[order[number]].double(), labels[order[number]])).backward()
+        for name, parameter in module.named_parameters():
+            np.testing.assert_allclose(sampled[name][0], parameter.grad, rtol=1e-10, atol=1e-14)
 
 
 @pytest.mark.parametrize(
