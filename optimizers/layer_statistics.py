@@ -36,7 +36,13 @@ def draw_targets(
 
 
 def sampled_residuals(ops: Ops, likelihood: TargetLikelihood, outputs: Array, draws: Array) -> Array:
-    """Return the gradients of the negative log-likelihood of sampled targets by outputs (..., C)."""
+    """Return the gradients, with respect to the outputs, of the negative log-likelihood of sampled targets.
+
+    Args:
+        likelihood: distribution of the targets.
+        outputs: outputs of the model, (..., C).
+        draws: random numbers for the samples, as `draw_targets` returns them, (..., C).
+    """
     if likelihood.family == "gaussian":
         return draws
     target = ops.argmax(outputs + draws, -1)

@@ -303,8 +303,9 @@ FINDINGS = _schema(
     # The finding is null for a claim that repeats another claim, since it decides nothing.
     finding=pl.Enum(("supported", "refuted", "inconclusive")),
     deciding=pl.Boolean,  # whether the claim's estimate is the estimate of this comparison
-    # Number of final seeds that would decide an inconclusive comparison, otherwise null; number of tuning
-    # seeds that would decide it if the finding depends on the choice of settings, otherwise null
+    # `seeds_needed` is about how many final seeds would decide an inconclusive comparison. If it is
+    # inconclusive because its finding depends on the choice of settings, `tuning_seeds_needed` is about how
+    # many tuning seeds would decide it. At least one of the two is null.
     **_each(pl.Int64, "seeds_needed", "tuning_seeds_needed"),
     # For a claim that repeats another claim: whether the effect has the same direction; otherwise null
     same_direction=pl.Boolean,

@@ -1,5 +1,7 @@
-"""Smooth convex objectives of the EGOP claims, with exact expectations on spheres and sums of smoothness
-constants.
+"""Smooth convex objectives on balls, on which claims about EGOP are checked.
+
+Expectations over the surface of a ball are computed by quadrature instead of sampling. The smallest sum of
+smoothness constants is bounded from below and above.
 
 In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
 Reparameterization" (docs/sources.md).

@@ -280,9 +280,9 @@ def _norm_factor(random: Random) -> Iterator[Measure]:
 
 
 def _diagonal_factor(random: Random) -> Iterator[Measure]:
-    """Compare the bound of diagonal AdaGrad (eq. 39) with the best diagonal in hindsight (eq. 38).
+    """Compare the bound of diagonal AdaGrad (eq. 39) with that of the best diagonal in hindsight (eq. 38).
 
-    The bound is sum_i delta_i (sqrt(s_i) / 2 + sum_t g_ti^2 / sqrt(s_ti) / 2), where s_ti is the sum of
+    The first bound is sum_i delta_i (sqrt(s_i) / 2 + sum_t g_ti^2 / sqrt(s_ti) / 2), where s_ti is the sum of
     squared gradients up to step t, and s_i the sum over all steps.
     """
     gradients = _draw(random)
@@ -294,9 +294,9 @@ def _diagonal_factor(random: Random) -> Iterator[Measure]:
 
 
 def _full_factor(random: Random) -> Iterator[Measure]:
-    """Compare the bound of full AdaGrad (eq. 43) with the best matrix in hindsight (eq. 41).
+    """Compare the bound of full AdaGrad (eq. 43) with that of the best matrix in hindsight (eq. 41).
 
-    The bound is D (tr(O_T^(1/2)) + sum_t g_t^T O_t^(-1/2) g_t) / 2.
+    The first bound is D (tr(O_T^(1/2)) + sum_t g_t^T O_t^(-1/2) g_t) / 2.
     """
     gradients = _draw(random)
     trace = _trace_of_root(gradients)

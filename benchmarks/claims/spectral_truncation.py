@@ -333,7 +333,7 @@ def _draw_damped(random: Random) -> tuple[float, float, float]:
 
 
 def _positive_values(random: Random) -> Iterator[Measure]:
-    """Check that after each step, d is at least (1 - gamma beta_2) d + beta_2 lambda for the old d."""
+    """Check that each step replaces d by at least (1 - gamma beta_2) d + beta_2 lambda, entry by entry."""
     spectrum, (rate, gamma, damping) = draw_spectrum(random, int(random.integers(1, 6))), _draw_damped(random)
     least, ratios = [], []
     for gradient in _wild(random, spectrum.values.shape):

@@ -20,7 +20,7 @@ import numpy as np
 from curvebench.arrays.common_names import guarded, like_numpy, named, symmetric_part
 from curvebench.arrays.ops import Array, Ops, separate_copies
 
-# Number of columns of the right factor that a matrix product on the CPU computes at once.
+# A matrix product on the CPU processes the right factor in blocks of this number of columns.
 BLOCK_COLUMNS = 8
 # Functions that use LAPACK on the CPU.
 DECOMPOSITIONS = ("eigh", "qr", "svd", "solve", "cholesky", "triangular_inverse")

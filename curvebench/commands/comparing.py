@@ -253,7 +253,7 @@ def _defined_in(item: Any) -> tuple[str, str]:
         )
     try:
         file = inspect.getsourcefile(item)
-    except TypeError:
+    except (TypeError, OSError):
         file = None
     if file is None or not Path(file).is_file() or not name.isidentifier():
         raise InputError(

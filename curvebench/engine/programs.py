@@ -76,7 +76,7 @@ class Programs:
         return list(itertools.product(seeds, settings))
 
     def extend(self, steps: int, room: int) -> None:
-        """Extend the programs to runs of `steps` steps with segments of `room` steps, if these are longer."""
+        """Increase the attributes `steps` and `room` to these numbers; larger attributes stay as they are."""
         self.steps, self.room = max(self.steps, steps), max(self.room, room)
 
     def get(self, key: Hashable, make: Callable[[], Result]) -> Result:

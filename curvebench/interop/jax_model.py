@@ -298,8 +298,8 @@ class _Use(NamedTuple):
     outputs: int = 1
 
 
-# Name of the parameter that a variable contains, and the parameter's axis for each of its axes; None if it
-# has been reshaped.
+# Name of the parameter that a variable contains, and for each axis of the variable the corresponding axis of
+# the parameter. The axes are None if they no longer correspond, for example after a reshape.
 _Origin = tuple[str, tuple[int, ...] | None]
 
 

@@ -105,9 +105,10 @@ class SnakemakeInputs(Document):
         report_path: path of the file with the plan for the report.
         site_inputs: files that the site shows: merged tables and figures of all studies, kernel times,
             parity, and property checks with their figures.
-        jobs: jobs, and gathered runs, by their hashes.
+        jobs: jobs, and gathered runs, by their hashes. Gathered runs are an empty file that stands for the
+            runs of a round, so that a job that reads these runs needs only one input.
         input_files: input files of a job, of gathered runs, of merged tables, or of figures, by the hash in
-            the path of its output.
+            the path of the output.
     """
 
     summary: str
@@ -214,5 +215,5 @@ class SnakemakeInputs(Document):
 
     @property
     def readme_option(self) -> list[str]:
-        """Option `--readme` of `curvebench sets publish`; empty if no page's leaderboard is replaced."""
+        """Option `--readme` of `curvebench sets publish`: the page to update; empty if no page is updated."""
         return ["--readme", str(self.config.readme)] if self.config.readme else []

@@ -46,10 +46,10 @@ class Parity:
 
     Args:
         optimizer, problem, workload, basis: names of the rule, the problem, its workload and its basis.
-        comparison: `torch against jax`, each with its own gradients; `numpy against torch`, with the
-            gradients of PyTorch; `float32 against float64 on jax`, or on torch.
-        unit: unit of the differences: `relative` to the largest entry of an array, or `ulps`, the distance of
-            adjacent float32 numbers at that entry.
+        comparison: `torch against jax`, each with its own gradients; `numpy against torch`, where both use
+            the gradients of PyTorch; `float32 against float64 on jax`, or `... on torch`.
+        unit: what the differences of an array are divided by. For `relative`, it is the largest absolute
+            entry of the array; for `ulps`, the distance of adjacent float32 numbers at this entry.
         first_step: largest difference of all parameters after one step.
         difference: largest difference of all parameters after any step.
         judged: whether the difference must be within the tolerance.

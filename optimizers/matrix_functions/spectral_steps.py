@@ -212,7 +212,9 @@ def rotated_basis(
 
 
 def rotation_generator(ops: Any, values: Any, inside: Any, tie_tolerance: float = 0.0) -> Any:
-    """Return N = Skew(Tril(U)) with U_ij = -[B^T H B]_ij / (d_i - d_j), and 0 at ties (003 App. E, G, K).
+    """Return N = Tril(U) - Tril(U)^T, where Tril is the lower triangle (003 App. E, G, K).
+
+    U_ij is -[B^T H B]_ij / (d_i - d_j), or 0 if d_i and d_j are tied.
 
     Args:
         values: d, (..., n).

@@ -273,7 +273,8 @@ def score_file(path: Path, name: str) -> Scores:
 def as_json(scores: Scores) -> str:
     """Format the scores as a JSON object for programs.
 
-    A ratio is null if the target was missed, or if the rules make the time void.
+    The field `ratio` is a submission's time to the target of a workload, divided by the fastest time. It is
+    null if the submission missed the target, or if the time does not count (`time_ratios`).
     """
     rules = RULES[scores.rules]
     rows = scores.table.to_dicts()

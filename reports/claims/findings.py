@@ -176,14 +176,15 @@ def _agreeing(comparison: ClaimComparison, finding: Finding, relations: int) -> 
 
 
 def _seeds(comparison: ClaimComparison, relations: int) -> int | None:
-    """Return about how many pairs would decide an inconclusive comparison at all settings that may be chosen.
+    """Return about how many pairs of runs would decide an inconclusive comparison (`_is_decided`).
 
-    Studies are simulated by drawing pairs with replacement, the same pairs at all settings. The result is the
-    smallest size in `SEEDS` with which at least the share `POWER` of the simulated studies is decided.
+    Studies with more pairs are simulated by drawing from the pairs with replacement. At all settings that
+    tuning may have chosen, the same pairs are drawn. The result is the smallest number of pairs in `SEEDS`
+    with which at least the share `POWER` of the simulated studies is decided.
 
     Returns:
-        The number of pairs; None if no size in `SEEDS` suffices, or if some settings have more pairs than
-        others.
+        The number of pairs; None if no number in `SEEDS` suffices, if censoring would leave the comparison
+        undecided with any number, or if some settings have more pairs than others.
     """
     run_choices = [choice.gain_bounds for choice in comparison.alternatives if choice.gain_bounds is not None]
     if not run_choices:  # simulate the chosen settings alone, since no other setting was run

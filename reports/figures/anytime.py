@@ -124,10 +124,10 @@ def anytime_of(boards: Sequence[Board], studies: Studies, out: Path) -> list[Any
 
 
 def draw_board(times: Runtimes, backend: str, name: str, out: Path) -> list[Drawn]:
-    """Draw the two figures of a board.
+    """Draw the figures of a board: the shares of targets that methods have reached, and profiles.
 
-    The figure of profiles is left out if there is a single method, or if no method reaches the target of the
-    profiles.
+    The profiles are about one of the targets. They are left out if there is a single method, or if no method
+    reaches this target.
 
     Args:
         times: times to the targets.

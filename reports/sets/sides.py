@@ -21,7 +21,7 @@ SITE_PLAN = Path("reports/site/plan.json")  # plan of a checkout's site, relativ
 
 @dataclass(frozen=True)
 class Side:
-    """A set or a report, with the tables of its studies and the verdicts on its claims.
+    """One of two results to compare: a set or a report, with the tables of its studies and its verdicts.
 
     Args:
         name: name of the side for readers.

@@ -191,7 +191,7 @@ def _half_width(variances: np.ndarray, sizes: np.ndarray, level: float) -> float
     from scipy.special import stdtrit  # equals scipy.stats.t.ppf, which is slow because it checks arguments
 
     parts = variances / sizes
-    if not parts.any():  # a single method always has rank 1
+    if not parts.any():  # All variances are 0 only for a single method, which always has rank 1.
         return 0.0
     freedom = parts.sum() ** 2 / (parts**2 / (sizes - 1)).sum()
     return float(stdtrit(freedom, (1 + level) / 2) * np.sqrt(parts.sum()) / len(sizes))

@@ -100,7 +100,7 @@ class HieraViT(Transformer):
 
     @property
     def parameters(self) -> dict[str, Parameter]:
-        """Parameters of all transformers, and normal position embeddings with the role of an embedding."""
+        """Parameters of every `Transformer`, and position embeddings, drawn from a normal distribution."""
         shape = self.grid**2, self.width
 
         def draw(generator: np.random.Generator) -> np.ndarray:
