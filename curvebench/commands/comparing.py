@@ -247,7 +247,9 @@ def _defined_in(item: Any) -> tuple[str, str]:
     """
     from curvebench.interop.files import MODULE_PREFIX
 
-    name = item.__qualname__
+    name = getattr(item, "__qualname__", None)
+    if name is None:
+        raise InputError(f"model: an object of class {type(item).__name__}; give the class itself")
     if item.__module__.startswith(MODULE_PREFIX):
         raise InputError(
             f"{name}: call compare below `if __name__ == '__main__':`, since its file is imported"
@@ -406,7 +408,11 @@ def model_as_text(study: Study) -> str:
         f"  {name:<{width}}  {roles[name].kind:<12} {' x '.join(map(str, shape)) or 'scalar'}"
         for name, shape in shapes.items()
     ]
-    how = "together" if workload.mapped else "one after another, since an operation of it cannot be batched"
+    how = (
+        "together"
+        if workload.mapped
+        else "one after another: the loss draws random numbers, or an operation cannot be batched"
+    )
     count = sum(map(math.prod, shapes.values()))
     head = f"{spec.name}: {count:,} parameters, whose kinds --settings '{{roles: {{NAME: KIND}}}}' corrects"
     return "\n".join([head, *lines, f"Runs of a method are computed {how}."])
@@ -447,7 +453,7 @@ def affordable(comparison: ComparisonPlan, results: Path, budget: float | None, 
     chosen = next(fitting, None)
     if chosen is None:
         shortest = seconds(*choices[-1]) if choices else 0.0
-        raise InputError(f"--budget: two methods alone take about {shortest / 60:.0f} min; give more")
+        raise InputError(f"--budget: two methods alone take about {shortest:.0f} s; give more")
     trials, left_out = chosen
     print(f"about {seconds(trials, left_out) / 60:.1f} min on {count} cores", file=sys.stderr)
     if trials < full:

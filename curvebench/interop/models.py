@@ -23,6 +23,7 @@ from fnmatch import fnmatchcase
 from functools import cache, cached_property
 from importlib import import_module
 from pathlib import Path
+from types import FunctionType, ModuleType
 from typing import Any, Literal, NamedTuple, Protocol, cast
 
 import numpy as np
@@ -132,8 +133,8 @@ class ModelFile:
             InputError: if the file does not define the name.
         """
         if name not in self.objects:
-            own = [key for key, item in self.objects.items() if _is_defined_here(item, self.objects)]
-            raise InputError(unknown(str(self.path), kind, name, own or self.objects))
+            own = [key for key, item in self.objects.items() if _is_defined_here(key, item, self.objects)]
+            raise InputError(unknown(str(self.path), kind, name, own))
         return self.objects[name]
 
     def evaluated(self, text: str, key: str) -> Any:
@@ -175,8 +176,11 @@ def _parsed(text: str) -> tuple[str, list[Any], dict[str, Any]]:
     return node.func.id, [ast.literal_eval(arg) for arg in node.args], keywords
 
 
-def _is_defined_here(item: Any, objects: Mapping[str, Any]) -> bool:
-    return getattr(item, "__module__", None) == objects.get("__name__")
+def _is_defined_here(name: str, item: Any, objects: Mapping[str, Any]) -> bool:
+    """Return whether a file defines a global name, rather than importing it from another module."""
+    module = getattr(item, "__module__", None)
+    is_own = module in (None, objects.get("__name__")) or not isinstance(item, type | FunctionType)
+    return is_own and not name.startswith("_") and not isinstance(item, ModuleType)
 
 
 @contextmanager

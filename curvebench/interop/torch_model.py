@@ -56,7 +56,9 @@ KINDS_OF_LAYERS: tuple[tuple[tuple[type, ...], str], ...] = (
 def constructor(file: ModelFile, name: str) -> tuple[Callable[..., Any], Collection[str]]:
     """Return a class of modules, or a function that returns a module; all its arguments are settings."""
     if not name:
-        raise InputError(f"{file.locator}: add the name of the model: {file.locator}:NAME")
+        raise InputError(
+            f"{file.locator}: add the name of the model: {file.locator}:NAME (compare: --model NAME)"
+        )
     made = file.named(name, "model")
     if not callable(made):
         raise InputError(f"{file.path}: {name} is neither a class of modules nor a function that returns one")

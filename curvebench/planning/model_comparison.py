@@ -40,7 +40,7 @@ OPTIMIZERS: Mapping[str, Any] = {
     "rmsprop": "rmsprop",
 }
 TRIALS = (16, 12, 8, 6)  # numbers of settings that each method tries; smaller ones if time is short
-EVALUATIONS = 10
+EVALUATIONS = 10  # largest number of evaluations of a run after its first
 WARMUP = 0.05  # share of the steps in which the learning rate rises
 SPACE = {
     "learning_rate": {"low": 1e-5, "high": 10.0, "scale": "log"},
@@ -105,13 +105,18 @@ class ComparisonPlan:
             "scales": {
                 SCALE: {
                     "steps": self.steps,
-                    "evaluations": min(EVALUATIONS, self.steps),
+                    "evaluations": self.evaluations,
                     "evaluated_splits": [self.metric.partition("_")[0]],
                     "seeds": {"tuning": self.tuning_seeds, "final": self.final_seeds},
                     "backends": {backend: {}},
                 }
             },
         }
+
+    @property
+    def evaluations(self) -> int:
+        """Number of evaluations of a run, which divides the number of steps."""
+        return max(count for count in range(1, EVALUATIONS + 1) if self.steps % count == 0)
 
     def config(self, results: Path) -> Config:
         """Return the configuration that runs the comparison, with a site in its own folder."""
