@@ -403,7 +403,7 @@ REFUSED = {
         "loss: returns an array of shape (4,)",
     ),
     "a mistake": ("jax.random.split(key, 3)", "jax.random.splits(key)", "init: fails (AttributeError"),
-    "a pair": ("** 2)\n", "** 2), params\n", "loss: returns tuple; return one number"),
+    "a pair": ("** 2)\n", "** 2), params\n", "loss: returns tuple, which is no array; return one number"),
     "NumPy": ("return jnp.tanh(", "return np.tanh(", "loss: fails (TracerArrayConversionError"),
     "three arguments": (
         "def loss(params, batch):",
