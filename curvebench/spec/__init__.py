@@ -1,7 +1,8 @@
 """Typed documents that planning, jobs and reports share: study, plan, job, claim, tuning protocol.
 
-Each module defines one kind of document, which is read from YAML or JSON with strict types; a mistake is an
-`InputError` that names the file and the key. This package imports no other package of the project.
+Each module defines one kind of document, which is read from YAML or JSON with strict types. A mistake in a
+file raises an `InputError` that names the file and the key. This package imports no other package of the
+project.
 
 The words of this package:
 
@@ -13,10 +14,12 @@ The words of this package:
 - A *setting* is a value for each tuned hyperparameter. Tuning tries settings in one or several *rounds*; the
   *final* round runs the setting that tuning chose, on other seeds.
 - A *cell* is a method on one workload in one round of a job.
-- A *claim* is a sentence of a paper. *Conditions*, that is comparisons of methods, or property checks decide
-  it. Property checks may divide a claim into *subclaims*, each with a verdict of its own.
+- A *claim* is a sentence of a paper. It is decided either by *conditions*, which compare runs of methods, or
+  by *property checks*, which test a property of an optimizer on random instances. Property checks may divide
+  a claim into *subclaims*, each with a verdict of its own.
 - The *arms* of a comparison are the treated method, about which the claim says something, and the control.
 - A *job* is a process that Snakemake starts; a *job spec* is the file that says what it computes.
-- A *published set* is a folder with the results of a report, which never changes again. A *submission* is a
-  study that adds one method to a study of a published set.
+- A *report* is a site with the results of several studies. A *published set* is a folder with the results of
+  a report; the folder never changes again. A *submission* is a study that adds one method to a study of a
+  published set.
 """

@@ -35,7 +35,7 @@ class CostToStop(CostOfRuns):
     undecided = "neither stopped"
 
     def misfits(self, stop: float | None, has_target: bool, direction: Direction | None) -> Iterator[str]:
-        """Yield a reason if runs of the study do not stop at a value of the metric."""
+        """Yield a reason if the study has no value of the metric at which runs stop."""
         if stop is None:
             yield f"quantity: runs do not stop at a {self.metric}; give it in stop"
 
@@ -62,8 +62,10 @@ class StepsToTarget(CostOfRuns):
 
     @property
     def of_curves(self) -> bool:
-        """Whether the values at every evaluation are needed: runs record when they met the study's targets,
-        but not when they met a threshold that only the condition gives.
+        """Whether the quantity is computed from the values of the metric at every evaluation.
+
+        Runs record the step at which they first met a target of the study. For a threshold that only the
+        condition gives, the step has to be found in the values at every evaluation.
         """
         return not self.meets_targets
 
@@ -81,7 +83,7 @@ class SecondsToNearlyBest(CostOfRuns):
 
     @property
     def charges_bases(self) -> bool:
-        """Whether the seconds of estimating the basis are included."""
+        """Whether the quantity includes the seconds in which the basis was estimated."""
         return self.quantity == "seconds_to_nearly_best"
 
 
