@@ -19,8 +19,9 @@ from curvebench.spec.method import BasisSpec, WorkloadSpec
 from curvebench.workloads import workloads
 
 STEPS = 20
-# Largest accepted difference between the parameters on two backends, relative to the largest parameter. The
-# limit applies if `ParityProblem.judges` returns true. Other differences are reported without a judgement.
+# Largest accepted difference of a parameter array between two backends, divided by the largest absolute entry
+# of the array. The limit applies if `ParityProblem.judges` returns true. Other differences are reported
+# without a judgement.
 TOLERANCE = 1e-10
 LEARNING_RATE = 0.01
 # Damping of rules for layers, such as K-FAC. Such rules divide by numbers as small as the damping. Therefore
