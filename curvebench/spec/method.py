@@ -79,8 +79,9 @@ class OptimizerSpec:
 
     @property
     def chosen(self) -> dict[str, Any]:
-        """Everything that a study decides about the optimizer, for hashes: locator, options, fixed
-        hyperparameters and search space.
+        """Everything that a study decides about the optimizer; hashes are computed from this mapping.
+
+        It contains locator, options, fixed hyperparameters and search space.
         """
         return {
             **({} if self.label == self.locator else {"rule": self.locator}),
@@ -108,7 +109,10 @@ class BasisSpec:
 
     @property
     def chosen(self) -> dict[str, Any]:
-        """Everything that a study decides about the basis, for hashes: name, options and optimizers."""
+        """Everything that a study decides about the basis; hashes are computed from this mapping.
+
+        It contains name, options, and the labels of the optimizers that run in the basis.
+        """
         optimizers = {"optimizers": list(self.optimizers)} if self.optimizers else {}
         return {"name": self.name, **self.options, **optimizers}
 

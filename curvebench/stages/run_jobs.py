@@ -327,6 +327,7 @@ class _CellRun:
 
     def _with_failure(self, lanes: Lanes, failure: Failure) -> list[RunTables]:
         """Record a failure for the unfinished lanes in a range, and return the rows of the whole range.
+
         Finished lanes have their stored rows. All other lanes have rows with the failure.
         """
         table = self._store_failed(lanes, failure)
@@ -432,6 +433,7 @@ class _CellRun:
 
     def _reporter(self, lanes: Lanes, steps: int) -> Callable[[int], None]:
         """Return a function that reports the steps that lanes have taken to the journal and the progress bar.
+
         Args:
             lanes: the lanes.
             steps: number of steps of a whole run.
