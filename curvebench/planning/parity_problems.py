@@ -3,8 +3,8 @@
 The properties of a problem's gradients decide whether backends must take equal steps on the problem.
 
 A parity job compares the steps of an optimizer on PyTorch, JAX and NumPy. An EGOP basis consists of
-eigenvectors of the expected gradient outer product; it is one of the bases (changes of coordinates of the
-parameters) in which optimizers can run.
+eigenvectors of the expected gradient outer product. Such a basis is one of the bases (changes of coordinates
+of the parameters) in which optimizers can run.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class ParityProblem:
         settings: settings that differ from the workload's defaults.
         basis: options of an EGOP basis; None for the identity basis.
         full_rank: whether GGᵀ and GᵀG have full rank and distinct eigenvalues for the gradient G of every
-            parameter at every step. It is false if a parameter is a vector, because the gradient is then a
-            vector g, and ggᵀ has rank 1. In a null space the eigenvectors are arbitrary, so that methods
-            which use eigenvectors may differ between backends.
+            parameter at every step. The property is false if a parameter is a vector, because the gradient is
+            then a vector g, and ggᵀ has rank 1. In a null space the eigenvectors are arbitrary, so that
+            methods which use eigenvectors may differ between backends.
         free_of_noise: whether every coordinate of a gradient in the basis is either 0 or much larger than
             rounding errors. A coordinate that consists of rounding errors has other digits on each backend,
             and methods that divide by the size of coordinates amplify the difference.

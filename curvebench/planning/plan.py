@@ -99,8 +99,8 @@ def _select(
         config: the configuration, whose key `studies` has the names that the user requests.
 
     Raises:
-        InputError: if a requested study cannot be used, there is no study or claim of a requested name, or no
-            study has the scale.
+        InputError: if a requested study cannot be used, if no study or claim has a requested name, or if no
+            study has the scale of the configuration.
     """
     if reasons := [reason for name, reason in broken.items() if name in (config.studies or broken)]:
         raise InputError("\n".join(reasons))
@@ -129,9 +129,9 @@ def _select(
 
 
 def _with_seeds(studies: tuple[Study, ...], config: Config) -> tuple[Study, ...]:
-    """Return the studies, those in the published set `config.seeds_of` with the seeds that they have in it.
+    """Return the studies with the seeds of a published set, if the configuration names one (`seeds_of`).
 
-    Studies that are not in the set keep their own seeds. Without a set, all studies are returned unchanged.
+    A study in the set gets the seeds that the study has in the set. All other studies are returned unchanged.
     """
     if config.seeds_of is None:
         return studies
@@ -666,12 +666,12 @@ class Plan:
 
     @property
     def report_path(self) -> Path:
-        """Path of the file with the report plan. The name of the file contains the hash of its content."""
+        """Path of the file with the report plan. The name of the file has the hash of the content."""
         return self.config.results / "specs" / f"plan.{_digest(self.report.to_json())}.json"
 
     @property
     def snakemake_path(self) -> Path:
-        """Path of the file with the inputs for Snakemake. Its name contains the hash of its content."""
+        """Path of the file with the inputs for Snakemake. The file name has the hash of the content."""
         return self.config.results / "specs" / f"snakemake.{_digest(self.snakemake.to_json())}.json"
 
     @cached_property

@@ -6,8 +6,8 @@ project.
 
 The words of this package:
 
-- A *study* is a YAML file that compares methods on workloads; it has a *scale* for each size in which it can
-  be run, such as `quick` and `paper`.
+- A *study* is a YAML file that compares methods on workloads. A study has a *scale* for each size in which
+  the study can be run, such as `quick` and `paper`.
 - A *workload* is a loss function with its data and initial parameters.
 - A *basis* is a change of coordinates of the parameters, in which an optimizer makes its steps. A *method* is
   an optimizer in a basis.
@@ -18,7 +18,7 @@ The words of this package:
   by *property checks*, which test a property of an optimizer on random instances. Property checks may divide
   a claim into *subclaims*, each with a verdict of its own.
 - The *arms* of a comparison are the treated method, about which the claim says something, and the control.
-- A *job* is a process that Snakemake starts; a *job spec* is the file that says what it computes.
+- A *job* is a process that Snakemake starts; a *job spec* is the file that says what the job computes.
 - A *report* is a site with the results of several studies. A *published set* is a folder with the results of
   a report; the folder never changes again. A *submission* is a study that adds one method to a study of a
   published set.

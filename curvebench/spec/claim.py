@@ -1,7 +1,7 @@
 """Claims of sources. A claim is a sentence of a paper, with the conditions under which runs support it.
 
-A condition is a comparison of methods, such as: the final loss of one method is lower than that of another. A
-method is an optimizer in a basis, that is a change of coordinates of the parameters.
+A condition is a comparison of methods, such as: the final loss of one method is lower than the final loss of
+another. A method is an optimizer in a basis, that is a change of coordinates of the parameters.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ class Kind:
         package: package of this project whose modules define objects of this kind.
         constant: name of the tuple or list in which a module lists its objects of this kind.
         type: class of the objects; it has an attribute `name`.
-        otherwise: end of the error message about a module that lacks the constant; it says which other names
-            users can give. Empty if there are no other names.
+        otherwise: end of the error message about a module that lacks the constant. The text says which other
+            names users can give; empty if there are no other names.
     """
 
     noun: str
@@ -51,15 +51,15 @@ class Kind:
         """Return the objects that a module defines, by name, in the order of the module.
 
         Args:
-            load: imports and returns the module. Any exception that it raises is an error of the module's
-                author.
+            load: function that imports and returns the module. An exception that the function raises is
+                reported as an error in the module.
             where: name of the module in messages.
             without: list of objects that is assumed for a module that lacks the constant, such as an empty
                 tuple; None to raise an error for such a module.
 
         Raises:
-            InputError: when the module cannot be loaded, the constant is missing, or it contains objects of
-                another class.
+            InputError: when the module cannot be loaded, when the constant is missing, or when the constant
+                contains objects of another class.
         """
         try:
             defined = getattr(load(), self.constant, without)

@@ -1,6 +1,6 @@
 """Base class of all typed documents, error messages that name the key, and metrics as studies write them.
 
-A document is a study file, a plan or a job specification, or a mapping inside of one.
+A document is a study file, a plan or a job specification, or a mapping inside such a document.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class Document(BaseModel):
         """Create a document from the attributes of another object.
 
         Args:
-            source: object with attributes of the same names as fields; fields that it lacks keep their
-                defaults.
+            source: object whose attributes have the same names as fields of the document. Fields that
+                `source` lacks keep their defaults.
             values: values of fields that are not taken from `source`.
         """
         shared = {name for name in cls.model_fields if name not in values and hasattr(source, name)}

@@ -109,8 +109,8 @@ MIN_PREFIX_LENGTH = 4
 def unknown(owner: str, kind: str, name: object, valid: Iterable[str]) -> str:
     """Return the message for an unknown name.
 
-    The message suggests the most similar valid name. It lists all valid names if there are at most
-    `MAX_LISTED` of them, or if no valid name is similar.
+    The message suggests the most similar valid name. The message also lists all valid names if there are at
+    most `MAX_LISTED` of them, or if no valid name is similar.
 
     Args:
         owner, kind: as in "<owner> has no <kind> 'name'".

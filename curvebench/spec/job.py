@@ -64,7 +64,7 @@ class JobSpec(Document):
 
     @model_validator(mode="after")
     def _hashed(self) -> Self:
-        """Compute the hash of the job; it replaces any value of the key `hash` in the file."""
+        """Compute the hash of the job. The computed hash replaces any value of the key `hash` in the file."""
         keys = under_first_names(self.model_dump(mode="json", exclude=NOT_HASHED))
         decisive = json.dumps(keys, sort_keys=True)
         digest = hashlib.sha256(decisive.encode()).hexdigest()[:16]
@@ -100,7 +100,7 @@ class JobSpec(Document):
 
 
 class BasesSpec(JobSpec):
-    """A basis-estimation job. Its result depends on neither the training protocol nor the length of runs.
+    """A basis-estimation job. The bases depend on neither the training protocol nor the length of runs.
 
     On the backend `HOST`, gradients are computed in float64; on any other backend in the precision of the
     runs.
@@ -197,7 +197,7 @@ class RunsSpec(TrainingSpec):
     def tries(self, number: int) -> int:
         """Return the number of settings with which a round runs each combination of workload, basis and seed.
 
-        It is 1 in the final round, and in a job with a single run.
+        The number is 1 in the final round, and in a job with a single run.
 
         Args:
             number: number of the round, from 0.

@@ -20,7 +20,7 @@ MODELS = {"torch": "torch", "jax": "jax"}
 
 
 class Method(NamedTuple):
-    """Labels of an optimizer and of the basis in which it makes its steps."""
+    """Labels of an optimizer and of the basis in which the optimizer makes its steps."""
 
     optimizer: str
     basis: str

@@ -110,7 +110,7 @@ class SkippedStudy(StudyClaims):
 
     Args:
         reason: why the study is left out.
-        cost: cost of the study in words; empty if the study file does not give it.
+        cost: cost of the study in words; empty if the study file gives no cost.
     """
 
     reason: str
@@ -226,9 +226,9 @@ class StudyPlan(StudyQuestion, StudyClaims):
         return tuple(study for submissions in self.joined.values() for study in submissions)
 
     def targets_on(self, workload: WorkloadPlan) -> dict[str, float]:
-        """Return the target of each metric of a workload that has one, by metric.
+        """Return the targets for the metrics of a workload, by metric; metrics without a target are left out.
 
-        A target is a threshold; runs record the first step at which the metric meets the threshold.
+        A target is a threshold. Runs record the first step at which the metric meets the threshold.
         """
         targets = self.training.targets_on(workload.name)
         return {name: at for name, at in targets.items() if name in workload.metrics}
@@ -406,8 +406,8 @@ class ReportPlan(Document):
         parity: the parity jobs, which compare backends; None if all runs are on one backend.
         checks: the property checks; None if the report has none.
         kernels: folder in which asv stores the speed of kernels; None if asv has stored nothing.
-        code: hash of the code that renders the report; the report is rendered again when it changes.
-        jobs: number of jobs; 0 if it is unknown.
+        code: hash of the code that renders the report. The report is rendered again when the hash changes.
+        jobs: number of jobs; 0 if the number is unknown.
         folders: folders of the configuration that differ from their defaults, by key of the configuration. If
             the user gives a folder of data, it is included.
         published: name of the published set that the plan belongs to; empty for local runs.

@@ -264,7 +264,7 @@ class Scale(ScaleTraining):
             program computes together; this memory limits the number of lanes. The default lets two jobs run
             at the same time within 6 GiB.
         alternatives: whether final runs are also made at settings that other tuning seeds would choose, so
-            that a claim shows whether it depends on tuning.
+            that pages show whether the verdict on a claim depends on tuning.
         jobs: division of an optimizer's runs into jobs: `optimizer` for one job with all runs, `workload` for
             a job for each workload, `basis` for a job for the final runs in each basis, `seed` for a job for
             the final runs in each basis with each seed.
@@ -401,7 +401,8 @@ class StudyFile(StudyQuestion, StudyTraining):
 
 DocumentT = TypeVar("DocumentT", bound=documents.Document)
 
-# The only keys that the file of a submission may have; it takes all other keys from the study that it joins.
+# The only keys that the file of a submission may have. All other keys are taken from the study that the
+# submission joins.
 SUBMISSION_KEYS = {"joins", "contributed", "optimizers", "workloads", "question"}
 
 
@@ -409,7 +410,7 @@ SUBMISSION_KEYS = {"joins", "contributed", "optimizers", "workloads", "question"
 
 
 def read_study_file(path: Path) -> StudyFile:
-    """Read a study file, add the keys that it takes from other files, and check keys and types.
+    """Read a study file, add the keys that are taken from other study files, and check keys and types.
 
     Raises:
         InputError: with a line for each problem.
@@ -528,7 +529,8 @@ def read_yaml(path: Path, kind: str, document: type[documents.Document]) -> dict
     Args:
         path: the file.
         kind: kind of file in messages, such as "a study".
-        document: class of the document. The error message for a file that is no mapping lists its keys.
+        document: class of the document. If the file is no mapping, the error message lists the keys of the
+            class.
 
     Raises:
         InputError: when the file cannot be read, or is no mapping.

@@ -28,7 +28,7 @@ MULTIPLES = (2, 4, 8)
 
 
 class Outcome(typing.Protocol):
-    """Interface of the results of tuning rounds. `curvebench.results.tuning.TuningOutcome` implements it."""
+    """Interface of the results of tuning rounds. `curvebench.results.tuning.TuningOutcome` is one."""
 
     @property
     def ranked(self) -> tuple[tuple[float, ...], ...]:
@@ -121,7 +121,7 @@ class Protocol(Document):
 
         Args:
             sizes: new values of keys of the protocol, except the keys by which the best setting is chosen
-                (`CRITERION`). If `sizes` changes the key `protocol`, it must contain all keys that the new
+                (`CRITERION`). A mapping that changes the key `protocol` must contain all keys that the new
                 protocol requires.
 
         Raises:
@@ -179,7 +179,7 @@ class Protocol(Document):
             evaluations: the number of evaluations of a final run.
 
         Raises:
-            ValueError: when one of these numbers is not whole.
+            ValueError: when a number of epochs, steps or evaluations is not whole.
         """
         for share in self.shares:
             for unit, count in {**budget, "evaluations": evaluations}.items():
@@ -196,7 +196,7 @@ class Protocol(Document):
     def tuning_basis(self, basis: str) -> str:
         """Return the label of the basis whose tuning runs choose the setting for `basis`.
 
-        It is the identity basis if all bases share a setting (`shared_across`), otherwise `basis` itself.
+        The result is the identity basis if all bases share a setting (`shared_across`), else `basis` itself.
         """
         return IDENTITY if self.shared_across == "bases" else basis
 
@@ -406,8 +406,8 @@ class SuccessiveHalving(SpaceSearch):
     def settings(self, number: int, random: Generator, outcome: Outcome | None) -> tuple[Setting, ...]:
         """Return settings that fill the space in round 0, and the better half of the round before afterwards.
 
-        If the round before had too few distinct settings, its best settings are returned several times, so
-        that every method gets the same number of runs.
+        If the round before had too few distinct settings, the best settings of that round are returned
+        several times, so that every method gets the same number of runs.
 
         Args:
             number: number of the round, from 0.
@@ -479,8 +479,8 @@ class ParzenSearch(SpaceSearch):
         return tuple({name: params[name] for name in self.names} for params in sampled)
 
 
-# Keys of a protocol that decide how the best setting is chosen. They are the same at all scales of a study;
-# the other keys of a protocol may differ between scales.
+# Keys of a protocol that decide how the best setting is chosen. These keys have the same values at all scales
+# of a study. All other keys of a protocol may differ between scales.
 CRITERION = tuple(name for name in Protocol.model_fields if name != "length")
 PROTOCOLS = (TwoStageSweep, Search, SuccessiveHalving, ParzenSearch)
 Tuning = Annotated[TwoStageSweep | Search | SuccessiveHalving | ParzenSearch, Field(discriminator="protocol")]

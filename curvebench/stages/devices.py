@@ -40,8 +40,8 @@ def visible_gpus(variables: Mapping[str, str]) -> tuple[str, ...]:
     """Return the names by which CUDA knows the GPUs that this process may use.
 
     Args:
-        variables: environment variables. If `CUDA_VISIBLE_DEVICES` is set, by the user or by Slurm, it lists
-            the GPUs. Otherwise the process may use all GPUs that `nvidia-smi` lists.
+        variables: environment variables. If `CUDA_VISIBLE_DEVICES` is set, by the user or by Slurm, this
+            variable lists the GPUs. Otherwise the process may use all GPUs that `nvidia-smi` lists.
     """
     if VISIBLE in variables:
         names = [name.strip() for name in variables[VISIBLE].split(",")]

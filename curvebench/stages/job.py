@@ -1,9 +1,9 @@
 """Objects that the stages of jobs share: the job, its problems, bases, cells and bundles.
 
 A cell is a method (an optimizer in a basis) on a workload in one round: a tuning round or the final round.
-The runs of a cell have S seeds and several settings of the hyperparameters. They are computed together, as
-one or several bundles. A basis is a change of coordinates, given by a matrix V of shape (n, r) for each block
-of parameters and each seed.
+The runs of a cell have S seeds and several settings of the hyperparameters. All runs of a cell are computed
+together, as one or several bundles. A basis is a change of coordinates, given by a matrix V of shape (n, r)
+for each block of parameters and each seed.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Job:
         self.failures.append({"what": name, "outcome": failure.outcome, "reason": failure.reason})
 
     def attempt(self, name: str, compute: Callable[[], object], failure: Failure | None = None) -> bool:
-        """Call a function, and record its exception as a failure of the job.
+        """Call a function. If the function raises an exception, record the exception as a failure of the job.
 
         Args:
             name: name of the computation, for the failure.
@@ -362,7 +362,7 @@ def basis_name(basis: BasisSpec, workload: str) -> str:
 
 
 def _failure_before(folders: Sequence[Path], name: str) -> Failure | None:
-    """Return the recorded failure of an upstream job that explains why its result is missing.
+    """Return the recorded failure of an upstream job that explains why a result of the job is missing.
 
     Args:
         folders: the folders of the upstream jobs.
@@ -405,7 +405,7 @@ def sampling_of(basis: BasisSpec, instance: Instance) -> GradientSampling:
 
 
 def reestimation_of(basis: BasisSpec, instance: Instance, steps: int) -> RenewalPlan | None:
-    """Return when and how a run estimates its basis again; None if it never does.
+    """Return when and how a run estimates its basis again; None if the run never does.
 
     Args:
         basis: the basis with its options.

@@ -184,7 +184,8 @@ def _interruptible(once: bool) -> Iterator[None]:
     """Raise `Interrupted` in this context when SIGTERM arrives, and ignore all further signals.
 
     Args:
-        once: whether to raise `Interrupted` at the first SIGTERM. If it is false, every SIGTERM is ignored.
+        once: whether to raise `Interrupted` at the first SIGTERM. If `once` is false, every SIGTERM is
+            ignored.
     """
 
     def interrupt(number: int, frame: FrameType | None) -> None:

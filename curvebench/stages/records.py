@@ -252,7 +252,7 @@ def _row(
 
 
 def _curves(runs: Sequence[str], lanes: Sequence[Lane], bundle: Bundle) -> pl.DataFrame:
-    """Return the rows of the table `curves` for all runs of a bundle. Making them all at once saves time.
+    """Return the rows of the table `curves` for all runs of a bundle. To save time, all are made at once.
 
     Args:
         runs: name of each run.

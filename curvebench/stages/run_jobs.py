@@ -272,7 +272,7 @@ class _CellRun:
         if failure is None and not partly_done:
             supervision.journal.begin(lanes)
             checkpoints = self._checkpoints(lanes)
-            # If SIGTERM arrives after the first step, it is deferred until the rows are written.
+            # If SIGTERM arrives after the first step, the signal is deferred until the rows are written.
             with checkpoints.termination:
                 try:
                     table = self._execute(lanes, checkpoints, programs)

@@ -90,7 +90,7 @@ class Failure(NamedTuple):
     Args:
         outcome: the outcome of the failed runs, as named in `curvebench.results.outcomes`.
         reason: a sentence for tables and the log.
-        step: number of steps that were taken before the failure; None if it is unknown.
+        step: number of steps that were taken before the failure; None if the number is unknown.
     """
 
     outcome: str
@@ -115,7 +115,7 @@ def failure_of(error: BaseException, step: int | None = None) -> Failure:
 
     Args:
         error: the exception.
-        step: number of steps that were taken before the exception; None if it is unknown.
+        step: number of steps that were taken before the exception; None if the number is unknown.
     """
     if isinstance(error, FailedBefore):
         return error.failure
@@ -164,8 +164,8 @@ class Journal:
     def read(self) -> tuple[Lanes, int | None, float]:
         """Return the lanes that the job is computing, their last step, and their start time.
 
-        The last step is None if it is unknown. The start time is the time at which the job began the cell of
-        the lanes, in seconds on the monotonic clock.
+        The last step is None if the job has noted no step. The start time is the time at which the job began
+        the cell of the lanes, in seconds on the monotonic clock.
         """
         *lanes, step, since = self.FORM.unpack(self._memory)
         return Lanes(*lanes), step or None, since

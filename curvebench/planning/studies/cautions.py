@@ -79,8 +79,9 @@ def _slow_means(study: StudyPlan, optimizer: OptimizerSpec) -> Iterator[tuple[st
 def _pairs(study: StudyPlan, condition: Condition, backend: str) -> int:
     """Return the number of pairs of runs with which a condition of a claim compares two methods on a backend.
 
-    For a condition on final runs, it is the number of final seeds. For a condition on tuning runs, it is the
-    number of tuning seeds, or 0 if the hyperparameters of the backend were tuned on another backend.
+    For a condition on final runs, the result is the number of final seeds. For a condition on tuning runs,
+    the result is the number of tuning seeds, or 0 if the hyperparameters of the backend were tuned on another
+    backend.
     """
     if not condition.of_tuning:
         return study.runs_on[backend].final_seeds

@@ -138,7 +138,7 @@ class _Reader:
 
     @cached_property
     def workloads(self) -> dict[str, StudyWorkload]:
-        """Workloads of the study by label. The label of an entry without one is the workload's name."""
+        """Workloads of the study by label. If the study file gives no label, the workload's name is used."""
         names: list[str] = []
         workloads: dict[str, StudyWorkload] = {}
         for entry in self.file.workloads:

@@ -159,7 +159,7 @@ class Condition(Document):
         Each text begins with the key of the condition that has to change.
 
         Args:
-            stop: value of the metric at which runs of the study stop; None if they run for their full length.
+            stop: value of the metric at which runs of the study stop; None if runs have their full length.
             has_target: whether the study has a target (a threshold whose first step is recorded) for the
                 metric.
             direction: whether less or more of the metric is better; None for an unknown metric.
@@ -223,7 +223,7 @@ class Condition(Document):
 
     @property
     def number(self) -> float | None:
-        """The number with which treated methods are compared; None if they are compared with methods."""
+        """The number with which treated methods are compared; None if there are control methods instead."""
         return None if isinstance(self.compared_to, tuple) else self.compared_to
 
     @property
@@ -233,7 +233,7 @@ class Condition(Document):
 
     @property
     def compared_pairs(self) -> tuple[tuple[str, str | None], ...]:
-        """Pairs of labels, treated method and control method, one pair for each comparison on a workload.
+        """Labels of the treated method and the control method in each comparison on a workload.
 
         The label of the control is None if the treated methods are compared with a number.
         """

@@ -26,8 +26,8 @@ class CostOfRuns(Condition):
 class CostToStop(CostOfRuns):
     """Steps or gradient evaluations until a run stopped at a threshold.
 
-    The cost of a run that did not stop is censored: it is known only to be at least the length of the run.
-    Gradient evaluations include the evaluations from which the basis was estimated.
+    The cost of a run that did not stop is censored: only a lower bound of the cost is known, the length of
+    the run. Gradient evaluations include the evaluations from which the basis was estimated.
     """
 
     quantity: Literal["steps_to_stop", "gradients_to_stop"]
@@ -43,8 +43,8 @@ class CostToStop(CostOfRuns):
 class StepsToTarget(CostOfRuns):
     """Steps until an evaluation first met a target, a threshold of the metric.
 
-    For a run that never met the target, the number of steps is censored: it is known only to be at least the
-    length of the run.
+    For a run that never met the target, the number of steps is censored: only a lower bound of the number is
+    known, the length of the run.
 
     Args:
         target: the threshold; None to use the target that the study gives for the metric.

@@ -25,8 +25,8 @@ class ShareOfGain(Condition):
         reference: for each treated method, the label of the method with the whole gain.
         gain_metric: whether the gain is an improvement of the metric's value or of the number of steps until
             the metric met its target.
-        floor: value below which a metric consists of rounding errors. A smaller value counts as censored: it
-            is known only to be at most the floor. None if there is no such value.
+        floor: value below which a metric consists of rounding errors; None if there is no such value. A value
+            of a run below the floor counts as censored: it is only known to be at most the floor.
     """
 
     quantity: Literal["share_of_gain"]

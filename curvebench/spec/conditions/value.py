@@ -19,8 +19,8 @@ class Value(Condition):
     Args:
         effect: `difference` to compare by difference even if the metric is minimized; None for the usual
             comparison.
-        floor: value below which a metric consists of rounding errors. A smaller value counts as censored: it
-            is known only to be at most the floor. None if there is no such value.
+        floor: value below which a metric consists of rounding errors; None if there is no such value. A value
+            of a run below the floor counts as censored: it is only known to be at most the floor.
     """
 
     quantity: Literal["value"] = "value"
@@ -47,8 +47,7 @@ class Value(Condition):
 
 
 class ValueAtEqualCost(Value):
-    """The value of a metric at the point where each run has cost as much as the cheaper of the two whole
-    runs.
+    """The value of a metric when each of two runs has cost as much as the cheaper run costs as a whole.
 
     The cost is counted in gradient evaluations or in seconds, and includes the cost of estimating bases.
     """
