@@ -20,7 +20,7 @@ from typing import Any
 
 from curvebench.paths import RESULTS, SITE, STUDY_FOLDER
 
-# The positional and the keyword arguments of a call of `ArgumentParser.add_argument`
+# Definition of a command's argument: positional and keyword arguments of `ArgumentParser.add_argument`
 Argument = tuple[tuple[str, ...], dict[str, Any]]
 
 

@@ -51,15 +51,16 @@ ALLOWED_SPREADS = 5.0
 # The second term is a share of the value itself. The share depends on the precision of the run.
 VALUE_SHARE = {"float64": 1e-9, "float32": 1e-4, "tf32": 1e-3, "mixed": 1e-2, "bfloat16": 1e-2}
 # The third term is a share of the largest absolute value on the curve, for small values on a noisy curve.
-# This share depends on the precision, too.
+# The share depends on the precision of the run.
 CURVE_SHARE = {"float64": 1e-12, "float32": 1e-6, "tf32": 1e-4, "mixed": 1e-3, "bfloat16": 1e-3}
 CONFIDENCE = 0.95  # Probability with which a sample must contain an invented run (`detectable_share`)
 MAX_BUNDLE_BYTES = 2**31  # Memory limit of the bundle of a run and its twins
 SUMMARIES = ("final", "best")
-# Columns of the table of runs that must be equal in the repetition, since rounding cannot change them
+# Columns of the table of runs in which the repetition must have the published value, since rounding changes
+# none
 EXACT_COLUMNS = ("hyperparameters", "dtype", "basis_gradient_evaluations")
-# Columns of the table of runs whose values must equal the value of the repetition or of a twin, or be between
-# two of these values, since rounding may change the step at which a run stops
+# Columns of the table of runs in which a published value must equal the value of the repetition or of a twin,
+# or be between two such values, since rounding may change the step at which a run stops
 COUNT_COLUMNS = ("outcome", "outcome_step", "steps", "gradient_evaluations", "examples")
 
 

@@ -289,8 +289,8 @@ def estimate(args: Namespace) -> None:
         return
     costs: list[Cost] = []
     for planned, cost in estimates(studies):
-        # The head of the table is printed only now, since the progress of the first study would otherwise
-        # stand between the head and the first line.
+        # Print the head of the table after the measurements of the first study. Otherwise the progress bar of
+        # these measurements would be between the head and the first line.
         if not costs:
             print(HEAD)
         costs.append(cost)

@@ -48,7 +48,7 @@ def _backends(names: tuple[str, ...]) -> tuple[str, ...]:
 
 FolderPath = Annotated[Path, Field(strict=False), BeforeValidator(_path)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
-# A flag may be the text "true" or "false", because Snakemake's command line passes text.
+# A flag: true or false, or the text "true" or "false", because Snakemake's command line passes text.
 Flag = Annotated[bool, Field(strict=False)]
 
 

@@ -63,12 +63,12 @@ class ParityProblem:
 
     @property
     def workload_spec(self) -> WorkloadSpec:
-        """The workload with all its settings."""
+        """Specification of the problem's workload, with the values of all settings."""
         return WorkloadSpec(self.workload, workloads()[self.workload].complete(self.settings))
 
     @property
     def basis_spec(self) -> BasisSpec:
-        """The basis with all its options."""
+        """Specification of the problem's basis, with the values of all options."""
         if self.basis is None:
             return BasisSpec("identity", "identity")
         return BasisSpec("egop", "egop", bases()["egop"].complete(self.basis))

@@ -58,7 +58,7 @@ CLAIMS = "claims"
 ARCHIVE = "archive"
 # The only module in `curvebench.spec` that influences the results of parity checks and property checks
 VALUES = "curvebench.spec.values"
-# Distributions whose versions are part of a job's hash, by backend.
+# Names of Python packages whose versions are part of a job's hash, by backend of the job.
 PACKAGES = {
     "jax": ("jax", "jaxlib", "numpy"),
     "torch": ("numpy", "torch"),
@@ -276,12 +276,15 @@ class Planner:
 
     @property
     def tuning_seeds(self) -> tuple[int, ...]:
-        """Seeds of the tuning runs, in which settings are compared."""
+        """Seeds of the tuning runs. Tuning runs compare settings of a method."""
         first = self.study.first_tuning_seed
         return tuple(range(first, first + self.study.seeds.tuning))
 
     def final_seeds(self, backend: str) -> tuple[int, ...]:
-        """Return the seeds of the final runs, in which methods are compared; none is a tuning seed."""
+        """Return the seeds of the final runs on a backend, in which methods are compared.
+
+        No seed of a final run is also a tuning seed.
+        """
         first = self.study.first_final_seed
         return tuple(range(first, first + self.size.final_seeds(backend)))
 
@@ -291,7 +294,8 @@ class Planner:
         tuned = tuple(basis for basis in self.study.bases if self.study.tuning.tries(basis.label))
         bases = self._bases(self.tuning_seeds, tuned)
         final_bases = self._bases(final_seeds, self.study.bases)
-        # Runs jobs by the backend that tunes the optimizer, and the label of the optimizer
+        # Runs jobs that have been planned so far. The key is the backend of the jobs and the optimizer's
+        # label.
         planned: dict[tuple[str, str], tuple[PlannedJob, ...]] = {}
         finals: dict[str, list[PlannedJob]] = {backend: [] for backend in self.study.backends}
         for backend in self.study.backends:
@@ -307,8 +311,8 @@ class Planner:
                     jobs = self._of_method(backend, optimizer, upstream, False, self.final_seeds(backend))
                     planned[backend, optimizer.label] = jobs
                 finals[backend] += (job for job in jobs if job.spec.seeds)
-        # A submission has no timing jobs: it runs on another machine than the study, so that step times
-        # cannot be compared.
+        # A submission has no timing jobs. The submission runs on another machine than the study that it
+        # joins, so that step times cannot be compared.
         timed = self.size.timing and not self.study.joins
         timings = [self._timing(backend, (*jobs, *final_bases)) for backend, jobs in finals.items() if timed]
         return (*bases, *final_bases, *(job for jobs in planned.values() for job in jobs), *timings)
@@ -676,7 +680,7 @@ class Plan:
 
     @cached_property
     def snakemake(self) -> inputs.SnakemakeInputs:
-        """Paths, inputs and resources of all rules of the Snakefile."""
+        """Paths, input files and resources for all rules of the Snakefile."""
         site_inputs = (
             *_merged(self.report.studies),
             *map(str, self.kernels),
@@ -746,7 +750,10 @@ def _jobs(jobs: Sequence[PlannedJob]) -> str:
 
 
 def _remarks(jobs: Iterable[PlannedJob]) -> Iterator[str]:
-    """Yield remarks on a study's jobs: workloads with a job for each run, and the number of jobs on GPUs."""
+    """Yield remarks about the jobs of a study for the printed plan.
+
+    One remark names the workloads each of whose runs is a job. The other has the number of jobs on GPUs.
+    """
     specs = [job.spec for job in jobs]
     runs = [spec for spec in specs if isinstance(spec, job_specs.RunsSpec)]
     separate = {spec.workloads[0].name: None for spec in runs if spec.single_run}
@@ -772,7 +779,7 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
         InputError: if a study is invalid, or the configuration names something that does not exist.
     """
     names, config = config.studies, config.with_tour()
-    names = names and config.studies  # names that the user gave; empty for the tour and for `all`
+    names = names and config.studies  # the names that the user gave, or nothing for the tour and for `all`
     planned, skipped = [], []
     scale, results = config.scale, config.results
     tree = SourceTree(root)

@@ -126,7 +126,7 @@ class SnakemakeInputs(Document):
     input_files: dict[str, tuple[str, ...]]
 
     def to_json(self) -> str:
-        """Return the text of the file that job processes read."""
+        """Return the text of the file from which the processes of jobs read these inputs."""
         return self.model_dump_json(indent=1) + "\n"
 
     @property

@@ -43,7 +43,7 @@ from curvebench.workloads.workload import Metric, Problem, Role, Workload, examp
 
 STEPS = 3
 EXAMPLES = 8  # largest number of examples in a minibatch of a trial
-# Workloads with more parameters are not evaluated before a run, because that would take minutes.
+# A workload with more parameters is not evaluated in a trial, because the evaluation would take minutes.
 MAX_EVALUATED_PARAMETERS = 10_000_000
 # In a trial on a squared distance, the loss of each step is the squared distance of the parameters from one
 # of these numbers. The numbers are larger than usual parameters, so that no gradient is 0. Their signs

@@ -21,8 +21,8 @@ Which = Literal["final", "best"]
 Targets = dict[str, float | dict[str, float]]
 Positive = Annotated[int, Field(ge=1)]
 Names = Annotated[tuple[str, ...], Field(strict=False, min_length=1)]
-# Keys of a study file whose value selects the class of the mapping that contains the key: the class of a
-# tuning protocol, or of a condition of a claim
+# Keys of a mapping in a study file whose value selects the class of the mapping. The mapping is a tuning
+# protocol or a condition of a claim.
 TAGS = ("protocol", "quantity", "at_equal")
 
 # Current name of each renamed key, by its earlier name. An earlier name in a file is an error, which

@@ -30,7 +30,8 @@ class Problems:
 
     def __init__(self, where: str = "") -> None:
         self.where = where
-        # The keys of the dictionary are the lines: a problem found twice is reported once, and order is kept.
+        # The dictionary's keys are the lines. They keep their order, and a problem found twice is reported
+        # once.
         self.lines: dict[str, None] = {}
 
     def __bool__(self) -> bool:

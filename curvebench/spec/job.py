@@ -74,7 +74,7 @@ class JobSpec(Document):
 
     @property
     def combinations(self) -> int:
-        """Number of combinations of a workload, a basis and a seed of the job."""
+        """Number of workloads times number of bases times number of seeds of the job."""
         return len(self.workloads) * len(self.bases) * len(self.seeds)
 
     def changed(self, **changes: Any) -> Self:
@@ -191,7 +191,7 @@ class RunsSpec(TrainingSpec):
 
     @property
     def lanes(self) -> tuple[int, ...]:
-        """Number of runs in each round of the job; in the final round, of runs with chosen settings only."""
+        """Number of runs in each round of the job. Final runs count only if they have the chosen setting."""
         return tuple(self.in_round(number).combinations * self.tries(number) for number in self.rounds)
 
     def tries(self, number: int) -> int:
@@ -234,7 +234,7 @@ class RunsSpec(TrainingSpec):
 
     @property
     def _seed(self) -> int:
-        """The seed of a job that makes a single run."""
+        """Seed of the run, for a job that makes a single run."""
         return (*self.seeds, *self.tuning_seeds)[0]
 
 

@@ -178,7 +178,7 @@ class StudyPlan(StudyQuestion, StudyClaims):
 
     @property
     def backends(self) -> tuple[str, ...]:
-        """Names of the backends, in the study's order."""
+        """Names of the backends, in the order of the study file."""
         return tuple(self.runs_on)
 
     @property
@@ -193,7 +193,7 @@ class StudyPlan(StudyQuestion, StudyClaims):
 
     @property
     def tuned_on(self) -> dict[str, str]:
-        """For each backend of the plan, the backend whose tuning runs chose the hyperparameters, by name."""
+        """Name of the backend whose tuning runs chose the hyperparameters, for each backend of the plan."""
         return {name: used.tuned_on for name, used in self.runs_on.items()}
 
     @property
@@ -234,11 +234,11 @@ class StudyPlan(StudyQuestion, StudyClaims):
         return {name: at for name, at in targets.items() if name in workload.metrics}
 
     def optimizer(self, label: str) -> OptimizerSpec:
-        """Return the optimizer with a label."""
+        """Return the optimizer of the study that has a label."""
         return next(spec for spec in self.optimizers if spec.label == label)
 
     def direction_of(self, metric: str) -> Direction:
-        """Return whether less or more of a metric is better; all workloads of a study agree on this."""
+        """Return whether less or more of a metric is better. All workloads of a study agree on the answer."""
         metrics = [workload.metrics[metric] for workload in self.workloads if metric in workload.metrics]
         return metrics[0].direction if metrics else "minimize"
 

@@ -34,10 +34,11 @@ from curvebench.spec.method import Method
 from curvebench.spec.training import ScaleTraining, StudyTraining, TrainingProtocol
 from curvebench.spec.tuning import Axis, Tuning
 
-# Tuning seeds lie below the final seeds, so that no method is judged on a seed that tuned it.
+# Tuning seeds lie below the final seeds, so that no method is judged on a seed on which the method was tuned.
 FIRST_FINAL_SEED = 1000
 NULL = "null"
-# If a number of evaluations is invalid, the message suggests at most this many valid numbers.
+# If the number of evaluations in a study file is invalid, the message suggests at most this many valid
+# numbers.
 MAX_OFFERED = 4
 
 # Keys whose values `converted` leaves unchanged: the inner keys are names of options or metrics, which may
@@ -315,7 +316,7 @@ class Scale(ScaleTraining):
 
 
 class Contribution(documents.Document):
-    """Author, paper and code of a submission, as they are cited."""
+    """Author, paper and code of the method in a submission, as texts for pages."""
 
     author: str
     paper: str = ""

@@ -28,7 +28,10 @@ MULTIPLES = (2, 4, 8)
 
 
 class Outcome(typing.Protocol):
-    """Interface of the results of tuning rounds. `curvebench.results.tuning.TuningOutcome` is one."""
+    """Interface of the results of tuning rounds.
+
+    The implementation is `curvebench.results.tuning.TuningOutcome`.
+    """
 
     @property
     def ranked(self) -> tuple[tuple[float, ...], ...]:
@@ -190,7 +193,7 @@ class Protocol(Document):
                     )
 
     def tries(self, basis: str) -> bool:
-        """Return whether settings are tried in a basis."""
+        """Return whether tuning tries settings in a basis, given by its label."""
         return self.tuned_bases is None or basis in self.tuned_bases
 
     def tuning_basis(self, basis: str) -> str:
@@ -222,7 +225,7 @@ class TwoStageSweep(Protocol):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The tuned hyperparameters."""
+        """Names of the tuned hyperparameters."""
         return (self.of,)
 
     @property
@@ -287,7 +290,7 @@ class Axis(Document):
             values = np.exp(np.log(self.low) + unit * (np.log(self.high) - np.log(self.low)))
         else:
             values = self.low + unit * (self.high - self.low)
-        # exp(log(high)) may be slightly larger than `high`, by rounding.
+        # Because of rounding, exp(log(high)) may be slightly larger than `high`.
         return np.clip(values, self.low, self.high)
 
 
@@ -312,7 +315,7 @@ class SpaceSearch(Protocol):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The tuned hyperparameters, the learning rate first."""
+        """Names of the tuned hyperparameters, the learning rate first."""
         return tuple(sorted(self.space, key=lambda name: name != "learning_rate"))
 
     @property

@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 
 from curvebench.spec.errors import unknown
 
-# Precision policies of a run, defined in curvebench/precision.py
+# Names of the precisions in which runs can be computed; curvebench/precision.py defines them
 Precision = Literal["float64", "float32", "tf32", "mixed", "bfloat16"]
 # A reader: a function that checks a value and returns it, as described at `Option.read`
 Read = Callable[[Any], Any]

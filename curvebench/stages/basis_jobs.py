@@ -68,7 +68,14 @@ def _engine_of(job: job_parts.Job, workload: Workload) -> tuple[Engine, Decompos
 def _estimate_seeds(
     job: job_parts.Job, workload: WorkloadSpec, basis: BasisSpec, files: Mapping[int, Path]
 ) -> None:
-    """Estimate or draw a basis for each seed, and write it to its file in the precision of the runs."""
+    """Estimate or draw a basis for each seed, and write each basis to a file in the precision of the runs.
+
+    Args:
+        job: the job.
+        workload: the workload.
+        basis: the basis with its options.
+        files: path of the file to write, by seed.
+    """
     assert isinstance(job.spec, BasesSpec)
     loaded = job_parts.workload_of(workload)
     dtype = job_parts.dtype_of(job.spec, loaded)

@@ -173,7 +173,7 @@ class _Meter:
         settings = spec.tuning.settings(0, generator(spec.study, spec.tuning.protocol), None)
         clock = self.measured(spec, workload, basis, count, settings[:1] * lanes)
         step = (clock.seconds["step"] + clock.parts[WAITING]) / (count * lanes)
-        evaluation = clock.seconds["evaluation"] / (2 * lanes)  # before the first and after the last step
+        evaluation = clock.seconds["evaluation"] / (2 * lanes)  # a measured run has two evaluations
         seconds = clock.seconds["compile"]
         for in_round, runs in zip(rounds, counts, strict=True):
             steps = steps_of(in_round, self.instance(workload))
@@ -202,7 +202,7 @@ class _Meter:
             seeds=(SEED,),
             settings=settings,
             budget={"steps": steps},
-            # A warm-up in epochs might be longer than this short run, which would be an error.
+            # A warm-up in epochs might be longer than this short run. Such a warm-up is refused as an error.
             schedule=schedule.model_copy(update={"warmup_epochs": None}),
             evaluations=1,
             upstream={"bases": bases_jobs},
@@ -233,7 +233,7 @@ class _Meter:
         if spec.hash not in self.jobs:
             job = Job(spec, self.folder)
             job.folder.mkdir(parents=True, exist_ok=True)
-            with redirect_stderr(StringIO()):  # the progress of a job of seconds is of no interest
+            with redirect_stderr(StringIO()):  # hide the progress bar, since the job takes only seconds
                 stage(job)
             for failure in job.failures:
                 raise InputError(f"{failure['what']}: {failure['reason']}; nothing can be estimated with it")

@@ -357,7 +357,7 @@ def _read_basis(job: Job, basis: BasisSpec, instance: Instance) -> dict[str, np.
 
 
 def basis_name(basis: BasisSpec, workload: str) -> str:
-    """Return the name by which failures mention a basis on a workload."""
+    """Return the name that a basis on a workload has in records of failures."""
     return f"basis {basis.label} on {workload}"
 
 

@@ -54,7 +54,7 @@ def run_lanes(job: job_parts.Job) -> None:
     - If the problem or the basis of a cell cannot be made, all runs of the cell have failed.
     """
     spec = job.runs
-    # The study of a submission (a single added method) has the name of its method: show the name once.
+    # A submission (a study with a single added method) has the name of its method: show the name once.
     title = " ".join(dict.fromkeys((spec.study, spec.description)))
     progress = Progress(f"{title} on {spec.backend}", sum(spec.lanes))
     engine_of, numbers = cache(job.engine), itertools.count()
@@ -383,7 +383,12 @@ class _CellRun:
         return sorted(set(lanes.pairs).difference(*(stored.pairs for stored in (*self.done, *failed))))
 
     def _record_failure(self, lanes: Lanes, runs: pl.DataFrame) -> None:
-        """Record a failure of some lanes in the job, given the rows of these lanes."""
+        """Record the failure of some lanes as a failure of the job.
+
+        Args:
+            lanes: the range that contains the failed lanes.
+            runs: rows of the failed lanes in the table `runs`.
+        """
         self.progress.advance(len(runs), f"({self._name})")
         spec = self.job.runs
         (number,) = spec.rounds

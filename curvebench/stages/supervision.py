@@ -284,7 +284,7 @@ class _Supervisor:
                 if lanes != DONE and self.ended is None and self.late is None:
                     continue
                 status = -signal.SIGKILL
-            if lanes == DONE:  # the process died after it had written all tables
+            if lanes == DONE:  # the process of the job died after it had written all tables
                 return 0
             if ending or lanes in self.lost:  # the process died although it had nothing to compute
                 return status if status > 0 else 128 - status

@@ -43,9 +43,9 @@ def folder_of_workers(spec: Path, threads: str) -> Path | None:
     folder = Path(os.environ.get(WORKERS) or os.devnull)
     if not folder.is_dir():
         return None
-    # Machines and Slurm jobs cannot share workers, but may share a folder for temporary files.
-    # Therefore the folder of workers has a hash of machine and Slurm job in its name.
-    # The hash is short, since the path of a socket has at most 103 bytes on some systems.
+    # Machines and Slurm jobs cannot share workers, but may share a folder for temporary files. Therefore the
+    # name of the folder of workers contains a hash of machine and Slurm job. The hash is short, since the
+    # path of a socket has at most 103 bytes on some systems.
     place = f"{socket.gethostname()} {os.environ.get('SLURM_JOB_ID')}"
     try:
         content = json.loads(spec.read_text())
@@ -93,7 +93,7 @@ class Worker:
         for path in folder.glob("*.idle"):
             claimed = path.with_suffix(".taken")
             with suppress(OSError):
-                path.rename(claimed)  # succeeds for only one of several supervisors
+                path.rename(claimed)  # if several supervisors try this, only one of them succeeds
                 connection = socket.socket(socket.AF_UNIX)
                 connection.connect(str(claimed))
                 return cls(connection, int(path.stem))
@@ -171,7 +171,7 @@ def work(connection: socket.socket, folder: Path, main: Callable[[list[str]], in
     """
     from curvebench.timing.clocks import process_seconds
 
-    seconds_before = process_seconds()  # the start of this process counts as a part of its first job
+    seconds_before = process_seconds()  # the time to start this process counts as time of its first job
     started = time.time() - seconds_before
     following: socket.socket | None = connection
     while following is not None and not _has_old_sources(started):
@@ -223,7 +223,8 @@ def _compute(connection: socket.socket, main: Callable[[list[str]], int], second
     sys.stdout.flush()
     sys.stderr.flush()
     os.close(journal)
-    with Path(os.devnull).open("wb") as nothing:  # close the job's output, so that its reader finds its end
+    # Close the output of the job, so that a process that reads the output finds the end.
+    with Path(os.devnull).open("wb") as nothing:
         for number in (1, 2):
             os.dup2(nothing.fileno(), number)
     gc.collect()

@@ -245,7 +245,7 @@ class _Reader:
 
     @property
     def _criteria(self) -> dict[str, Criterion]:
-        """Criteria of tuning, by their key in the study file."""
+        """Criteria by which tuning compares settings, by the key of the criterion in the study file."""
         tuning = self.file.tuning
         criteria = {"tuning.choose": tuning.choose, "tuning.tie_break": tuning.tie_break}
         return {key: criterion for key, criterion in criteria.items() if criterion is not None}
@@ -310,8 +310,8 @@ class _Reader:
         file = self.file
         check_known = partial(self.problems.known, owner="the study", kind="workload", valid=self.workloads)
         for metric, values in file.targets.items():
-            # A submission takes the targets of all workloads from the study that it joins, although it may
-            # leave out workloads.
+            # Targets of a submission are not checked. The submission takes them from the study that it joins,
+            # and may leave out workloads of that study.
             if isinstance(values, dict) and not file.joins:
                 check_known(f"targets.{metric}", names=sorted(values))
         for key, condition in _conditions(claim for claim in file.claims if not claim.repeats):
@@ -351,7 +351,8 @@ class _Reader:
         problems.known(f"{key}.backends", "curvebench", "backend", scale.backends, BACKENDS)
         for name, use in scale.backends.items():
             entry = f"{key}.backends.{name}"
-            # A misspelt backend is missing in `tuners` too, but one message about it is enough.
+            # A misspelt backend is missing in `tuners` too, but one message about the misspelt name is
+            # enough.
             if use.tuned_on is not None and not misspelt:
                 kind = "backend with its own tuning"
                 problems.known(f"{entry}.tuned_on", "this scale", kind, [use.tuned_on], tuners)

@@ -183,7 +183,7 @@ class Condition(Document):
 
     @property
     def of_curves(self) -> bool:
-        """Whether the quantity is computed from the metric at every evaluation of the final runs."""
+        """Whether the quantity is computed from the values of the metric at every evaluation of final runs."""
         return False
 
     def effect_on(self, direction: Direction) -> Effect:
@@ -203,7 +203,7 @@ class Condition(Document):
 
     @property
     def which(self) -> Which:
-        """Whether the metric's final or best value counts."""
+        """Whether the final or the best value of the metric counts."""
         return self.judged.which
 
     @property

@@ -35,7 +35,7 @@ class CostToStop(CostOfRuns):
     undecided = "neither stopped"
 
     def misfits(self, stop: float | None, has_target: bool, direction: Direction | None) -> Iterator[str]:
-        """Yield a reason if the study has no value of the metric at which runs stop."""
+        """Yield the reason why the study cannot decide the condition if runs do not stop at a threshold."""
         if stop is None:
             yield f"quantity: runs do not stop at a {self.metric}; give it in stop"
 
@@ -57,7 +57,7 @@ class StepsToTarget(CostOfRuns):
 
     @property
     def meets_targets(self) -> bool:
-        """Whether the threshold is the study's target."""
+        """Whether the threshold is the target that the study gives for the metric."""
         return self.target is None
 
     @property

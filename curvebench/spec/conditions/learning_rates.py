@@ -31,7 +31,7 @@ class OverRates(Condition):
 
 
 class BestLearningRate(OverRates):
-    """The learning rate at which a method has its best value."""
+    """The learning rate at which a method reaches the best value of the metric."""
 
     quantity: Literal["best_learning_rate"]
 

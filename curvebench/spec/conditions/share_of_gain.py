@@ -68,12 +68,12 @@ class ShareOfGain(Condition):
 
     @property
     def meets_targets(self) -> bool:
-        """Whether the gain is in steps to a target of the study."""
+        """Whether the gain is an improvement of the number of steps until a target of the study is met."""
         return self.gain_metric == "steps_to_target"
 
     @property
     def named(self) -> tuple[str, ...]:
-        """Labels of all methods in the condition, with baselines and references."""
+        """Labels of all methods in the condition: treated methods, baseline methods and reference methods."""
         return (*self.methods, *self.baseline, *self.reference)
 
     def arms(self, key: ComparisonKey) -> tuple[tuple[str, str], ...]:

@@ -35,7 +35,10 @@ class Value(Condition):
         return self
 
     def misfits(self, stop: float | None, has_target: bool, direction: Direction | None) -> Iterator[str]:
-        """Yield a reason if values are compared with a number by ratio and the number is not above 0."""
+        """Yield the reason why the study cannot decide the condition if a ratio to its number is undefined.
+
+        That is the case if values are compared with the number by ratio and the number is not above 0.
+        """
         ratio = direction is not None and self.effect_on(direction) == "ratio"
         if ratio and self.number is not None and self.number <= 0:
             remedy = "give a positive number, or effect: difference"
