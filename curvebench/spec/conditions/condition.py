@@ -183,7 +183,7 @@ class Condition(Document):
 
     @property
     def of_curves(self) -> bool:
-        """Whether the quantity is computed from the values of the metric at every evaluation of final runs."""
+        """Whether the quantity is computed from the metric values at every evaluation of the final runs."""
         return False
 
     def effect_on(self, direction: Direction) -> Effect:
