@@ -45,12 +45,12 @@ def list_names(args: Namespace) -> None:
 
 
 def _selected(content: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Return the sections and entries of the catalogue that some names select.
+    """Return the sections and entries of the catalogue that the user selects.
 
     Args:
         content: the catalogue: sections by name.
-        names: beginnings of names, or numbers of source documents such as 004; if there are none, the whole
-            catalogue is returned.
+        names: beginnings of names of entries, or numbers of source documents such as 004. If `names` is
+            empty, the whole catalogue is returned.
 
     Raises:
         InputError: when a name selects no entry of any section.
@@ -65,12 +65,15 @@ def _selected(content: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
 
 
 def _matching(entries: Any, names: Sequence[str]) -> Any:
-    """Keep the entries whose name starts with one of `names`, or whose source is cited by that number.
+    """Return the entries of a section that the user selects.
+
+    An entry is selected if its name starts with one of `names`, or if its source contains one of the numbers
+    in `names`.
 
     Args:
         entries: a section of the catalogue, which is a list of names, or a mapping from names to
             descriptions.
-        names: beginnings of names, or numbers of source documents such as 004.
+        names: beginnings of names of entries, or numbers of source documents such as 004.
     """
     if not isinstance(entries, Mapping):
         return [entry for entry in entries if entry.startswith(tuple(names))]
@@ -87,12 +90,12 @@ def catalogue(study_folder: Path, broken: dict[str, str]) -> dict[str, Any]:
 
     Args:
         study_folder: folder of the study files.
-        broken: a dictionary to which the reason is added for each study, entry point and file of property
-            claims that cannot be used; it is left out.
+        broken: a dictionary for the studies, entry points and files of property claims that cannot be used.
+            They are left out of the result, and the reason is added to the dictionary by their name.
 
     Returns:
         The sections of the catalogue, such as `workloads`, `optimizers` and `bases`, by name. A section is a
-        list of names, or a mapping from names to descriptions, settings and options.
+        list of names, or a mapping from the name of an entry to a description with settings and options.
     """
     from curvebench.backends import BACKENDS
     from curvebench.optimizers.bases import bases

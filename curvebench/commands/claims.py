@@ -65,14 +65,15 @@ def _matches(name: str, claim: str, source: str) -> bool:
 
 
 def _how_decided(broken: dict[str, str]) -> dict[str, tuple[str, str]]:
-    """Return, by claim id, the source of the claim and a sentence with the command that decides it.
-
-    The mapping is empty if ids of claims are used twice, because the command can print verdicts without this
-    advice.
+    """Return advice for each claim: a sentence with the command that decides the claim.
 
     Args:
-        broken: a dictionary to which the reason is added for each study and file of property claims that
-            cannot be used.
+        broken: a dictionary for the studies and files of property claims that cannot be used. The reason why
+            each of them cannot be used is added to the dictionary, by name of the study or file.
+
+    Returns:
+        A mapping from the id of a claim to a pair: the source of the claim, and the sentence. The mapping is
+        empty if ids of claims are used twice, because the command can print verdicts without advice.
     """
     from curvebench.planning.studies.reading import read_studies
     from curvebench.property_checks.checks import claims_by_id, file_of
@@ -98,10 +99,10 @@ def _how_decided(broken: dict[str, str]) -> dict[str, tuple[str, str]]:
 
 
 def _at_scale(study: Study, claim: Claim) -> str:
-    """Return the words that follow a claim in the advice how to decide it.
+    """Return the words that follow the id of a claim in the advice how to decide the claim.
 
-    They are the argument `scale=` of the command, unless the scale is `quick`, and the cost of the study, if
-    its file gives one.
+    The words are the argument `scale=` of the command, unless the scale is `quick`, and the cost of the
+    study, if the study file gives a cost.
     """
     scale = study.scale_deciding(claim, "quick")
     cost = study.scales[scale].cost if scale in study.scales else ""
@@ -156,8 +157,8 @@ def _listing(path: Path | None) -> list[ClaimVerdict]:
     """Return the verdicts of a report: first verdicts from its own runs, then verdicts from published sets.
 
     Args:
-        path: file of the report plan. None means the plan of the local site; the published sets then add the
-            claims that this plan does not decide.
+        path: file of the report plan. None for the plan of the local site; then verdicts of the published
+            sets in this checkout are added for all claims that the plan of the local site does not decide.
 
     Raises:
         InputError: when a plan or a table is missing or damaged.

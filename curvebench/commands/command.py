@@ -20,7 +20,7 @@ from typing import Any
 
 from curvebench.paths import RESULTS, SITE, STUDY_FOLDER
 
-# The positional and the keyword arguments of a call of `ArgumentParser.add_argument`
+# Definition of a command's argument: positional and keyword arguments of `ArgumentParser.add_argument`
 Argument = tuple[tuple[str, ...], dict[str, Any]]
 
 
@@ -29,12 +29,12 @@ class Command:
     """A command of the terminal.
 
     Args:
-        name: the words after `curvebench`: one word, as in `list`, or two words, as in `sets check`, of which
-            the first is the name of a group of commands.
+        name: the words after `curvebench`: one word, as in `list`, or two words, as in `sets check`. The
+            first of two words is the name of a group of commands.
         arguments: arguments of the command, as the function `argument` defines them.
-        run: the function that executes the command. It takes the parsed arguments and returns the exit
-            status, or None for status 0. Its docstring is the help text of the command; the section `Args` of
-            the docstring has the help texts of the arguments, by their first names.
+        run: the function that executes the command. It takes the parsed arguments, and returns the exit
+            status, or None for status 0. The docstring of the function is the help text of the command. The
+            section `Args` of the docstring has the help text of each argument, by first name of the argument.
     """
 
     name: str
@@ -48,11 +48,10 @@ class Command:
 
     @property
     def explained(self) -> list[Argument]:
-        """The arguments with their help texts.
+        """The arguments of the command with their help texts.
 
         Raises:
-            KeyError: when an argument has no help text, neither in its definition nor in the docstring of
-                `run`.
+            KeyError: when neither the definition of an argument nor the docstring of `run` has its help text.
         """
         text = inspect.getdoc(self.run) or ""
         texts = dict(re.findall(r"^    (\S+): (.*(?:\n {8}.*)*)", text, re.MULTILINE))
@@ -63,13 +62,17 @@ class Command:
 
     @property
     def about(self) -> str:
-        """First line of the help, with a small first letter and no final dot, for lists of commands."""
+        """First line of the help, for lists of commands. It has a small first letter and no final dot."""
         line = self.help.partition("\n")[0].rstrip(".")
         return line[0].lower() + line[1:]
 
 
 def argument(*names: str, **options: Any) -> Argument:
-    """Define an argument of a command; the parameters are those of `ArgumentParser.add_argument`."""
+    """Define an argument of a command.
+
+    Args:
+        names, options: positional and keyword arguments of `ArgumentParser.add_argument`.
+    """
     return names, options
 
 
@@ -110,7 +113,13 @@ def positive_number(text: str) -> float:
 
 
 def folder(name: str, default: Path, text: str) -> Argument:
-    """Define an option that names a folder; `text` is its help, which also prints the default."""
+    """Define an option whose value is the path of a folder.
+
+    Args:
+        name: name of the option, such as `--results`.
+        default: default value of the option.
+        text: help text of the option; the default value is added to the text.
+    """
     return argument(name, type=Path, default=default, metavar="FOLDER", help=f"{text} (default: %(default)s)")
 
 
@@ -147,5 +156,9 @@ def print_json(content: Any) -> None:
 
 
 def print_left_out(broken: Mapping[str, str]) -> None:
-    """Print on standard error the reasons why studies, packages or files cannot be used."""
+    """Print on standard error why studies, packages or files cannot be used.
+
+    Args:
+        broken: the reasons, by name of the study, package or file.
+    """
     print("".join(f"left out: {reason}\n" for reason in broken.values()), end="", file=sys.stderr)

@@ -31,10 +31,10 @@ SECONDS = {"s": 1, "min": 60, "h": 3600}
 
 
 def duration(text: str) -> float:
-    """Parse a time such as `20min`, `90s` or `1.5h`, and return its seconds.
+    """Parse a time such as `20min`, `90s` or `1.5h`, and return the time in seconds.
 
     Raises:
-        ArgumentTypeError: when the text is no such time.
+        ArgumentTypeError: when the text is not a number followed by `s`, `min` or `h`.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(s|min|h)", text)
     if match is None:
@@ -155,30 +155,33 @@ def compare(
 ) -> ComparedModel:
     """Find the optimizer that trains a model best, as `curvebench compare` does.
 
-    The model and the functions must be defined in a Python file, since other processes import it.
+    The model and the functions must be defined in a Python file, since other processes import the file.
 
     Args:
-        model: a class of modules or a function that returns one; or text such as `my_gru.py:GRU`.
-        loss: the function `(model, batch) -> number`, or its name in the file of the model.
+        model: a class of modules, or a function that returns a module; or text such as `my_gru.py:GRU`.
+        loss: the function `(model, batch) -> number`, or the name of the function in the file of the model.
         train: training data: a data set of PyTorch, arrays, or text as for `curvebench compare --train`.
             Objects are stored as arrays in the folder of the comparison.
-        validation: validation data, like `train`; empty for none.
-        optimizers: names as for `curvebench compare --optimizers`; empty for ten.
-        steps: length of a run.
-        batch_size: examples in a minibatch; None for the full batch.
-        metrics: the function `(model, batch) -> {name: number}`, or its name; empty for none.
-        maximize, minimize: names of the metrics, by direction.
-        judge: metric that tunes and ranks; empty for the loss on the validation data, or else on the training
-            data.
-        settings: arguments of the model and further settings of its workload.
-        schedule: `cosine` or `constant`, after a warm-up of 5 % of the steps.
+        validation: validation data, in the same forms as `train`; empty for no validation data.
+        optimizers: names as for `curvebench compare --optimizers`; empty for the ten default optimizers.
+        steps: number of steps of a run.
+        batch_size: number of examples in a minibatch; None for the full batch.
+        metrics: the function `(model, batch) -> {name: number}`, or the name of the function in the file of
+            the model; empty for no further metrics.
+        maximize: names of the metrics in `metrics` of which more is better.
+        minimize: names of the metrics in `metrics` of which less is better.
+        judge: name of the metric by which methods are tuned and ranked. Empty for the loss on the validation
+            data, or, if there are no validation data, for the loss on the training data.
+        settings: arguments of the model, and further settings of the model's workload.
+        schedule: learning-rate schedule after a warm-up of 5 % of the steps: `cosine` or `constant`.
         budget: seconds that the comparison may take; None for no limit.
         label: name of the comparison; empty for the name of the model.
         results: folder of all results.
-        cores: CPU cores to use, or `all`.
+        cores: number of CPU cores to use, or `all`.
 
     Raises:
-        InputError: if something is not defined in a file, or is refused by `curvebench check`.
+        InputError: if the model or a function is not defined in a file, if a setting is invalid, or if no
+            optimizer runs on the model.
     """
     file, name = (model, "") if isinstance(model, str) else _defined_in(model)
     results = Path(results)
@@ -205,13 +208,14 @@ class ComparedModel:
     """Result of a comparison of optimizers on a model.
 
     Args:
-        status: exit status of Snakemake; it is not 0 if runs have failed.
-        label: name of the problem in tables.
-        metric: metric that judges the methods.
-        comparison: results of the methods, and which of them leads.
+        status: exit status of Snakemake, which is not 0 if runs have failed.
+        label: name of the model's workload in tables.
+        metric: name of the metric by which the methods are ranked.
+        comparison: results of all methods, with the best method.
         tables: the tables of all runs.
-        page: the page of the study.
-        refused: the methods that were left out because they do not run on the model, each with the reason.
+        page: path of the page that shows the comparison.
+        refused: reason why a method was left out because it does not run on the model, by label of the
+            method.
     """
 
     status: int
@@ -230,20 +234,21 @@ class ComparedModel:
 
     @property
     def ranking(self) -> DataFrame:
-        """The methods from the best to the worst, with median and interval of the metric."""
+        """Table of the methods, from the best to the worst, with median and interval of the metric."""
         direction = self.comparison.direction == "maximize"
         return self.tables.best(self.metric, maximize=direction)
 
     def plot(self) -> Figure:
-        """Draw the metric of each method against the step."""
+        """Draw the curve of each method: the metric against the step."""
         return self.tables.plot_curves(self.label, self.metric)
 
 
 def _defined_in(item: Any) -> tuple[str, str]:
-    """Return the file that defines a class or a function, and its name.
+    """Return the path of the file that defines a class or a function, and the name of the class or function.
 
     Raises:
-        InputError: if it is not defined in a file, or if its file is being imported by curvebench.
+        InputError: if the class or function is not defined at the top of a file, or if curvebench is just
+            importing the file.
     """
     from curvebench.interop.files import MODULE_PREFIX
 
@@ -310,11 +315,11 @@ def plan_of(
     """Return the plan of a comparison, after a check of its settings.
 
     Args:
-        file: file of the model, or its locator.
-        model: name of the model in the file; empty if `file` has it.
-        settings: settings of the model; empty ones are left out.
-        optimizers: names of the optimizers; empty for the default set.
-        steps, judge, schedule, label: as in `compare`.
+        file: file of the model, or locator of the model, such as `torch:my_gru.py:GRU`.
+        model: name of the model in the file; empty if `file` contains the name.
+        settings: settings of the model's workload. Settings with an empty value are left out.
+        optimizers: names of the optimizers; empty for the ten default optimizers.
+        steps, judge, schedule, label: as in the function `compare` of this module.
 
     Raises:
         InputError: when a setting is invalid.
@@ -339,7 +344,16 @@ def plan_of(
 
 
 def run_plan(plan: ComparisonPlan, results: Path, cores: str, budget: float | None) -> ComparedModel:
-    """Check a comparison, reduce it to its budget, and run it. What it does is printed on standard error."""
+    """Check a comparison, reduce it until it fits into a time budget, run it, and return the result.
+
+    Information on the checks, on the reduction and on failed runs is printed on standard error.
+
+    Args:
+        plan: the comparison.
+        results: the results folder.
+        cores: number of CPU cores to use, or `all`.
+        budget: seconds that the comparison may take; None for no limit.
+    """
     from curvebench.planning.model_comparison import study_file
 
     plan, refused = runnable(plan)
@@ -353,14 +367,16 @@ def run_plan(plan: ComparisonPlan, results: Path, cores: str, budget: float | No
 
 
 def runnable(plan: ComparisonPlan) -> tuple[ComparisonPlan, dict[str, str]]:
-    """Check a comparison and take steps of its methods. Its model and notes are printed on standard error.
+    """Check a comparison, and take a few steps of each method on the model.
+
+    A table of the model's parameters, and notes on the methods, are printed on standard error.
 
     Returns:
-        The comparison with the methods that run on the model; and for each other method its label and the
-        reason.
+        The comparison with only the methods that run on the model, and a dictionary of all other methods. The
+        dictionary has, by label of the method, the reason why the method does not run.
 
     Raises:
-        InputError: if no method runs, or the same is wrong with all of them.
+        InputError: if no method runs on the model.
     """
     from tempfile import TemporaryDirectory
 
@@ -396,7 +412,14 @@ def runnable(plan: ComparisonPlan) -> tuple[ComparisonPlan, dict[str, str]]:
 
 
 def model_as_text(study: Study) -> str:
-    """Return a table of the parameters of a model, with shape and role, and how its runs are computed."""
+    """Return a text about the model of a comparison.
+
+    The text is a table of the model's parameters, with the kind and the shape of each, and a sentence that
+    says whether the runs of a method are computed together.
+
+    Args:
+        study: the study of the comparison, whose only workload is the model.
+    """
     from curvebench.planning.model_comparison import SCALE
     from curvebench.registry import find_workload
 
@@ -421,17 +444,17 @@ def model_as_text(study: Study) -> str:
 def affordable(comparison: ComparisonPlan, results: Path, budget: float | None, cores: str) -> ComparisonPlan:
     """Return the comparison, reduced until its estimated time fits into the budget, and print the estimate.
 
-    The estimate is made from some measured steps of each method. Trials are reduced first, then methods are
-    left out; the number of steps stays.
+    The time is estimated from measured steps of each method. First the number of trials (settings that each
+    method tries) is reduced, then methods are left out. The number of steps of a run is not reduced.
 
     Args:
-        comparison: the comparison, whose study file is written.
+        comparison: the comparison, whose study file has been written.
         results: the results folder.
         budget: seconds that the comparison may take; None for no limit.
-        cores: the argument --cores.
+        cores: number of CPU cores to use, or `all`.
 
     Raises:
-        InputError: if not even two methods fit.
+        InputError: if two methods with the fewest trials do not fit into the budget.
     """
     from curvebench.planning.model_comparison import TRIALS
     from curvebench.planning.plan import make_plan
@@ -471,13 +494,13 @@ def available_cores() -> int:
 
 
 def result_of(name: str, label: str, results: Path, cores: str) -> ComparedModel:
-    """Run a comparison whose study file is written, and return its result.
+    """Run a comparison whose study file has been written, and return the result.
 
     Args:
         name: name of the command, for messages.
         label: label of the comparison.
         results: the results folder.
-        cores: the argument --cores.
+        cores: number of CPU cores to use, or `all`.
     """
     from curvebench.loading import LoadedResults
     from curvebench.planning.model_comparison import config
@@ -502,7 +525,12 @@ def result_of(name: str, label: str, results: Path, cores: str) -> ComparedModel
 
 
 def shown(result: ComparedModel, args: Namespace) -> int:
-    """Print the result of a comparison, and return the exit status of the command."""
+    """Print the result of a comparison, and return the exit status of the command.
+
+    Args:
+        result: the result.
+        args: arguments of the command: `json` to print JSON, `open` to open the page in a browser.
+    """
     from curvebench.reports.boards.model_comparison import as_json
 
     if args.json:

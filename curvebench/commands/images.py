@@ -1,4 +1,4 @@
-"""`curvebench images index` and `decode`: prepare a folder of images, once, for all runs on it."""
+"""`curvebench images index` and `decode`: prepare a folder of images once for all runs that use it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ IMAGES = argument(
     metavar="FOLDER",
     help="folder of images: train/CLASS/FILE, val/CLASS/FILE and test/CLASS/FILE",
 )
-MAX_NAMED = 20  # The command prints the names of at most this many damaged images, and the number of all.
+# `images index` prints the names of at most this many damaged images, and the number of all damaged images.
+MAX_NAMED = 20
 
 
 @command("images index", IMAGES, argument("--threads", type=positive, default=os.cpu_count(), metavar="N"))

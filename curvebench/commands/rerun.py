@@ -1,13 +1,13 @@
 """Recompute a random sample of the runs of a published set: `curvebench sets check --rerun`.
 
-Because of rounding, even a faithful repetition of a run differs from it, and a chaotic run may amplify the
-difference to percents. The tolerance is therefore measured: each run is recomputed together with its *twins*,
-runs whose learning rates differ from the learning rate of the run in the last digits. The differences between
-the twins show the effect of rounding on that run.
+Because of rounding, even a faithful repetition of a run differs from the published run, and a chaotic run may
+amplify the difference to percents. Therefore the tolerance is measured. Each run is repeated together with
+its *twins*, which are runs whose learning rates differ from the learning rate of the run in the last digits.
+The distances of the twins from the repetition show the effect of rounding on the run.
 
 A bundle is a group of runs that are computed together. A study compares methods (optimizers in a basis, that
-is a change of coordinates of the parameters); tuning runs choose the setting of a method, the values of its
-tuned hyperparameters.
+is a change of coordinates of the parameters). Tuning runs choose the setting of a method, which is a value
+for each tuned hyperparameter.
 """
 
 from __future__ import annotations
@@ -42,22 +42,25 @@ from curvebench.stages.job import Job
 from curvebench.stages.run_jobs import run_lanes
 
 # Differences between the learning rates of the twins and of the run, in units in the last place. The document
-# docs/decisions/0021-sets-are-checked-by-re-execution.md explains the choice of these and of the tolerances.
+# docs/decisions/0021-sets-are-checked-by-re-execution.md explains the choice of these differences and of the
+# tolerances below.
 TWIN_ULPS = (-256, -64, -16, -4, 4, 16, 64, 256)
-# The accepted difference of a value is the sum of three terms. The first term is this multiple of the largest
-# distance of a twin from the repetition (see `excess`).
+# The accepted difference between a published value and its repetition is the sum of three terms. The first
+# term is ALLOWED_SPREADS times the largest distance of a twin from the repetition (see `excess`).
 ALLOWED_SPREADS = 5.0
-# The second term is this share of the value itself, which depends on the precision of the run.
+# The second term is a share of the value itself. The share depends on the precision of the run.
 VALUE_SHARE = {"float64": 1e-9, "float32": 1e-4, "tf32": 1e-3, "mixed": 1e-2, "bfloat16": 1e-2}
-# The third term is this share of the largest value on the curve, for small values on a noisy curve.
+# The third term is a share of the largest absolute value on the curve, for small values on a noisy curve.
+# The share depends on the precision of the run.
 CURVE_SHARE = {"float64": 1e-12, "float32": 1e-6, "tf32": 1e-4, "mixed": 1e-3, "bfloat16": 1e-3}
 CONFIDENCE = 0.95  # Probability with which a sample must contain an invented run (`detectable_share`)
 MAX_BUNDLE_BYTES = 2**31  # Memory limit of the bundle of a run and its twins
 SUMMARIES = ("final", "best")
-# Columns of the table of runs that must be equal in the repetition, since rounding cannot change them
+# Columns of the table of runs in which the repetition must have the published value, since rounding changes
+# none
 EXACT_COLUMNS = ("hyperparameters", "dtype", "basis_gradient_evaluations")
-# Columns of the table of runs whose values must equal the value of the repetition or of a twin, or be between
-# two of these values, since rounding may change the step at which a run stops
+# Columns of the table of runs in which a published value must equal the value of the repetition or of a twin,
+# or be between two such values, since rounding may change the step at which a run stops
 COUNT_COLUMNS = ("outcome", "outcome_step", "steps", "gradient_evaluations", "examples")
 
 
@@ -67,8 +70,8 @@ class RunRecord:
 
     Args:
         row: row of the run in the table `runs`.
-        values: values of metrics, by name and step. The steps "final" and "best" stand for the final and the
-            best value in the row.
+        values: values of metrics, by name of the metric and step. The texts "final" and "best" in place of
+            the step stand for the final value and the best value in the row.
     """
 
     row: Mapping[str, Any]
@@ -94,10 +97,11 @@ class Reexecution:
     """The result of recomputing a run.
 
     Args:
-        name: study, workload, method, backend, stage and seed, in words.
-        differences: one sentence for each difference above its tolerance; empty if there is none.
-        missing: why the run could not be computed; empty if it was computed.
-        largest: the largest difference divided by its tolerance; at most 1 if all values agree.
+        name: study, workload, method, backend, stage and seed of the run, in words.
+        differences: a sentence for each value whose difference exceeds the tolerance, and for a wrong
+            setting; empty if the run agrees.
+        missing: why the run could not be computed; empty if the run was computed.
+        largest: largest ratio of a value's difference to its tolerance; at most 1 if all values agree.
     """
 
     name: str
@@ -109,8 +113,8 @@ class Reexecution:
 def detectable_share(count: int) -> float:
     """Return the smallest share of invented runs that a sample detects with the probability `CONFIDENCE`.
 
-    If a share p of all runs is invented, a sample of `count` independent draws contains none of them with
-    probability (1 - p)^count: 29 runs detect a share of 10 %.
+    If a share p of all runs is invented, a sample of `count` independent draws contains no invented run with
+    probability (1 - p)^count. For example, a sample of 29 runs detects a share of 10 %.
 
     Args:
         count: number of runs in the sample.
@@ -123,7 +127,8 @@ def rerun(folder: Path, count: int, seed: int, say: Callable[[str], None]) -> li
 
     Args:
         folder: folder of a set that `curvebench.reports.sets.checking.check` accepts.
-        count: number of runs, including tuning runs; if the set has fewer runs, all of them are recomputed.
+        count: number of runs in the sample, which may include tuning runs. If the set has fewer runs, all
+            runs are recomputed.
         seed: seed of the random sample.
         say: function that is called with a line of text after each run.
 
@@ -153,14 +158,14 @@ def sample(plan: ReportPlan, count: int, seed: int) -> list[tuple[StudyPlan, dic
 
     Args:
         plan: plan of the set.
-        count: number of runs; if the set has fewer, all of them are returned.
+        count: number of runs to draw. If the set has fewer runs, all runs are returned.
         seed: seed of the random sample.
 
     Returns:
-        Pairs of the study and the run's row in the table `runs`.
+        A pair for each run: the study of the run, and the row of the run in the table `runs`.
 
     Raises:
-        InputError: when the set has no run that ended or diverged.
+        InputError: when the set has no run that can be drawn.
     """
     ended = pl.col("outcome").is_in([*FINISHED, "diverged"])
     tables = [(study, read(study.tables, "runs").filter(ended)) for study in plan.studies]
@@ -172,10 +177,10 @@ def sample(plan: ReportPlan, count: int, seed: int) -> list[tuple[StudyPlan, dic
 
 
 def compute(study: StudyPlan, scale: str, row: Mapping[str, Any]) -> Reexecution:
-    """Recompute one run of a study together with its twins, and compare it with its row and its curve.
+    """Recompute one run of a study together with its twins, and compare it with the published run.
 
-    An exception becomes the result's `missing`: that a machine cannot compute the run does not show that the
-    published run is wrong.
+    If the computation raises an exception, the exception is stored in the field `missing` of the result. It
+    is not counted as a difference, because it does not show that the published run is wrong.
 
     Args:
         study: the study of the run.
@@ -200,8 +205,14 @@ def compute(study: StudyPlan, scale: str, row: Mapping[str, Any]) -> Reexecution
 
 
 def not_chosen(study: StudyPlan, row: Mapping[str, Any]) -> list[str]:
-    """Return a sentence if a final run has a setting that the tuning runs of the set do not choose; otherwise
-    an empty list.
+    """Return a list with a sentence if a final run does not have the setting that tuning chooses.
+
+    The setting is chosen from the tuning runs of the set. For a final run with this setting, and for a run of
+    another stage, the list is empty.
+
+    Args:
+        study: the study of the run.
+        row: the row of the run in the table `runs`.
     """
     runs = with_method(read(study.tables, "runs")).filter(workload=row["workload"])
     tuning, run = runs.filter(stage="tuning"), runs.filter(run=row["run"], stage="final")
@@ -217,7 +228,12 @@ def not_chosen(study: StudyPlan, row: Mapping[str, Any]) -> list[str]:
 def defaults_taken(study: StudyPlan, row: Mapping[str, Any]) -> list[str]:
     """Return a sentence for each option or workload setting of a run that is not in the plan of the set.
 
-    Most of them were added to the code after the set was published. Their defaults may explain a difference.
+    Most such options were added to the code after the set was published. The run is recomputed with their
+    present defaults, which may explain a difference.
+
+    Args:
+        study: the study of the run.
+        row: the row of the run in the table `runs`.
     """
     optimizer, basis, workload = _parts(study, row)
     kinds: dict[str, tuple[Mapping[str, Option], Mapping[str, Any]]] = {
@@ -234,7 +250,12 @@ def defaults_taken(study: StudyPlan, row: Mapping[str, Any]) -> list[str]:
 
 
 def _parts(study: StudyPlan, row: Mapping[str, Any]) -> tuple[OptimizerSpec, BasisSpec, WorkloadSpec]:
-    """Return the optimizer, the basis and the workload of a run, as the plan of the set has them."""
+    """Return the optimizer, the basis and the workload of a run, with the options in the plan of the set.
+
+    Args:
+        study: the study of the run, in the plan of the set.
+        row: the row of the run in the table `runs`.
+    """
     (basis,) = (basis for basis in study.bases if basis.label == row["basis"])
     (workload,) = (workload for workload in study.workloads if workload.name == row["workload"])
     return study.optimizer(row["optimizer"]), basis, workload.spec
@@ -244,10 +265,10 @@ def _parts(study: StudyPlan, row: Mapping[str, Any]) -> tuple[OptimizerSpec, Bas
 
 
 def run_cell(study: StudyPlan, scale: str, row: Mapping[str, Any], results: Path) -> list[RunRecord]:
-    """Recompute a run and its twins in one bundle, and return their records: the run first, then its twins.
+    """Recompute a run and its twins in one bundle, and return their records: first the run, then the twins.
 
-    Tuned hyperparameters are taken from the row, everything else from the plan. Therefore the repetition
-    differs from a run that was made with other fixed hyperparameters than the plan says.
+    Tuned hyperparameters are taken from the row, all other values from the plan. If the published run was
+    made with other fixed hyperparameters than the plan says, the repetition therefore differs from it.
 
     Args:
         study: the study of the run.
@@ -302,27 +323,28 @@ def run_cell(study: StudyPlan, scale: str, row: Mapping[str, Any], results: Path
 
 
 def moved(rate: float, ulps: int, dtype: str) -> float:
-    """Return a learning rate near another one.
+    """Return a learning rate that differs from `rate` in the last digits.
 
     Args:
-        rate: the other learning rate.
-        ulps: difference in units in the last place of a number in the run's precision.
-        dtype: the run's precision.
+        rate: learning rate of a run.
+        ulps: difference of the returned rate from `rate`, in units in the last place in the precision
+            `dtype`.
+        dtype: precision of the run.
     """
     return rate * (1.0 + ulps * float(np.finfo(POLICIES[dtype].computed).eps))
 
 
 def _run(spec: JobSpec, results: Path, stage: Callable[[Job], None]) -> Job:
-    """Execute a job, and return it.
+    """Execute a job, and return the job.
 
     Args:
         spec: specification of the job.
         results: results folder.
-        stage: function that computes the job's results.
+        stage: function that does the computation of the job.
 
     Raises:
-        RuntimeError: when a run or a basis of the job fails. The published run did not fail, so that the
-            cause is this machine, and the failure is not counted as a difference.
+        RuntimeError: when a run or a basis of the job fails. The published run did not fail. Therefore this
+            machine is taken for the cause, and the failure is not counted as a difference.
     """
     job = Job(spec, results, provenance(1)["machine"])
     job.folder.mkdir(parents=True, exist_ok=True)
@@ -343,8 +365,8 @@ def differences(published: RunRecord, recomputed: Sequence[RunRecord]) -> tuple[
         recomputed: the repetition first, then its twins.
 
     Returns:
-        A sentence for each difference above its tolerance, and the largest difference divided by its
-        tolerance.
+        A list with a sentence for each difference above its tolerance, and the largest ratio of a value's
+        difference to its tolerance.
     """
     lines = []
     for name in (*EXACT_COLUMNS, *COUNT_COLUMNS):
@@ -380,9 +402,10 @@ def _spreads(recomputed: Sequence[RunRecord]) -> tuple[dict[str, float], dict[tu
         recomputed: the repetition first, then its twins.
 
     Returns:
-        Two mappings: by metric, the largest absolute value on the curve; and by metric and step, the largest
-        relative distance between the repetition and a twin up to that step. The maximum over earlier steps is
-        used because the distance may be small by chance at a single step.
+        Two mappings. The first has, by metric, the largest absolute value on the repetition's curve. The
+        second has, by metric and step, the largest relative distance between the repetition and a twin at
+        this step or an earlier step. The maximum over earlier steps is used because the distance may be small
+        by chance at a single step.
     """
     scale: dict[str, float] = {}
     spreads: dict[tuple[str, int | str], float] = {}
@@ -399,17 +422,19 @@ def _spreads(recomputed: Sequence[RunRecord]) -> tuple[dict[str, float], dict[tu
 
 
 def excess(published: float, values: Sequence[float], scale: float, spread: float, dtype: str) -> float:
-    """Return the difference of a number from its repetition, divided by its tolerance; at most 1 is accepted.
+    """Return the difference of a published number from its repetition, divided by the tolerance.
 
-    The tolerance is `ALLOWED_SPREADS` times the largest distance of a twin from the repetition, plus
-    `VALUE_SHARE` times the value, plus `CURVE_SHARE` times `scale`. For a number that is not finite the
-    result is 0 if the repetition or a twin has the same number, otherwise infinity.
+    A result of at most 1 means that the numbers agree. The tolerance is `ALLOWED_SPREADS` times the largest
+    distance of a twin from the repetition, plus `VALUE_SHARE` times the number, plus `CURVE_SHARE` times
+    `scale`. If the published number is not finite, the result is 0 if the repetition or a twin has the same
+    number, and otherwise infinite.
 
     Args:
         published: the number in the set.
-        values: the number of the repetition, followed by the numbers of its twins.
-        scale: the largest absolute value on the curve of the run.
-        spread: the largest relative distance of a twin from the repetition up to this step.
+        values: the number of the repetition, followed by the numbers of the twins.
+        scale: the largest absolute value on the curve of the repetition.
+        spread: the largest relative distance of a twin from the repetition, at the step of the number and at
+            earlier steps.
         dtype: the precision of the run.
     """
     if not math.isfinite(published):

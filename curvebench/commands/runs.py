@@ -35,7 +35,7 @@ def run(args: Namespace) -> None:
     from curvebench.stages.supervision import supervision_of
 
     supervision = supervision_of(args.supervision) if args.supervision else None
-    # If the supervisor has ended the job, this process only records the failure, and needs no device.
+    # If the supervisor has ended the job, this process only records the failures, and needs no device.
     if supervision is None or supervision.ended is None:
         restrict_devices(read_spec(args.spec).device)
     options = {"keep_failed": args.keep_failed, "checkpoint_minutes": args.checkpoint_minutes}

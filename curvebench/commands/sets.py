@@ -47,7 +47,11 @@ def check(args: Namespace) -> int:
 
 
 def _rerun(args: Namespace) -> int:
-    """Recompute a random sample of runs, print the comparison, and return the exit status."""
+    """Recompute a random sample of the runs of a set, print how many agree, and return the exit status.
+
+    Args:
+        args: arguments of the command `sets check`.
+    """
     from curvebench.commands.rerun import CONFIDENCE, detectable_share, rerun
 
     seed = secrets.randbelow(2**32) if args.seed is None else args.seed
@@ -108,7 +112,7 @@ def renew(args: Namespace) -> None:
     from curvebench.results.provenance import PROJECT, commit
     from curvebench.spec.sets import set_folders
 
-    # Read the commit before any set is written, because a changed set makes the checkout differ from its
+    # Read the commit before any set is written, because afterwards the files of the checkout differ from the
     # commit.
     code = commit(PROJECT)
     for folder in args.folders or set_folders(PUBLISHED):

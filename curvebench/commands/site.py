@@ -52,7 +52,12 @@ def site(args: Namespace) -> None:
 
 
 def _say(command: str, progress: str) -> None:
-    """Print a line on the progress of a command to standard error."""
+    """Print a line on the progress of a command to standard error.
+
+    Args:
+        command: name of the command, such as `site`.
+        progress: text of the line.
+    """
     print(f"{command}: {progress}", file=sys.stderr, flush=True)
 
 
@@ -161,8 +166,8 @@ def _parity_value(row: Mapping[str, Any]) -> str:
     """Return the result of a comparison of backends as text.
 
     Args:
-        row: row of the table `parity`. Its difference is in units in the last place (ulps), or relative with
-            a tolerance.
+        row: row of the table `parity`. The difference in the row is either in units in the last place (ulps),
+            or relative to the largest entry.
     """
     if row["unit"] == "ulps":
         return f"{row['first_step']:.2g} to {row['difference']:.2g} ulps"

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from curvebench.planning.plan import Plan
     from curvebench.planning.studies.study import Study
 
-# Arguments of the commands, by the key that a message about an error in the configuration names
+# Arguments of the commands in this module, by the words that messages about the configuration of Snakemake
+# have instead of the argument
 ARGUMENTS = {"--config studies": "STUDY", "--config scale": "--scale", "--config backends": "--backend"}
 
 
@@ -67,10 +68,10 @@ def check(args: Namespace) -> None:
 
 
 def check_methods(studies: Sequence[Study]) -> list[str]:
-    """Take steps of the methods of studies, so that mistakes are reported before a run.
+    """Take a few steps of all methods of some studies, so that mistakes are reported before a run.
 
-    Rules in files are checked on NumPy. Then all methods are tried on the problems of their study
-    (`curvebench.planning.trials`).
+    Update rules that are defined in files are checked on NumPy. Then all methods are tried on the problems of
+    their study (`curvebench.planning.trials`).
 
     Returns:
         Cautions: sentences on choices that are valid but likely to disappoint.
@@ -98,15 +99,17 @@ def check_methods(studies: Sequence[Study]) -> list[str]:
 
 
 def _check_rules(rules: Mapping[str, Any], problems: Problems) -> set[str]:
-    """Take steps of update rules on NumPy, so that errors in them are reported before a run.
+    """Take a few steps of update rules on NumPy, so that errors in the rules are reported before a run.
+
+    A rule is refused if a step fails, or if the rule makes a run depend on another run that is computed
+    together with the run.
 
     Args:
-        rules: the rules by the names under which the registry finds them.
-        problems: receives one line for each rule that fails in a step, or with which a run depends on another
-            run that is computed together with it.
+        rules: the rules, by the names under which the registry finds the rules.
+        problems: collection to which a line is added for each refused rule.
 
     Returns:
-        The names of these rules.
+        The names of the refused rules.
     """
     from curvebench.engine.lanes import check_lanes
     from curvebench.registry import RULES, origin
@@ -129,8 +132,8 @@ def _check_rules(rules: Mapping[str, Any], problems: Problems) -> set[str]:
 def _check_workloads(studies: Sequence[Study]) -> None:
     """Evaluate the loss and the metrics of each workload once on NumPy.
 
-    Of the settings that studies give a workload, those with the fewest parameters are used. A workload whose
-    data is missing on this machine is left out.
+    If studies use a workload with several settings, the settings with the fewest parameters are used. A
+    workload is left out if its data is missing on this machine, or if it has very many parameters.
 
     Raises:
         InputError: with one line for each workload whose loss or metrics fail.
@@ -148,7 +151,8 @@ def _check_workloads(studies: Sequence[Study]) -> None:
             continue
         evaluated.add(spec.locator)
         workload = find_workload(spec.locator).evaluated_on(study.scales[scale].evaluated_splits)
-        if workload.backend is not None:  # its functions were tried when the study was read
+        # A workload with a backend is a user's model, whose functions were tried when the study was read.
+        if workload.backend is not None:
             continue
         with problems.caught(f"{study.path}: workload {spec.locator}: "):
             check_evaluation(workload, spec.settings)
@@ -167,7 +171,13 @@ def _rules_of_files(studies: Iterable[Study]) -> dict[str, Any]:
 
 
 def _print_plan(plan: Plan, studies: Iterable[Study], scale: str) -> None:
-    """Print a plan, and below it a warning about each choice that is valid but likely to disappoint."""
+    """Print a plan, and below the plan a warning about each choice that is valid but likely to disappoint.
+
+    Args:
+        plan: the plan.
+        studies: the studies whose choices are examined.
+        scale: name of the scale.
+    """
     from curvebench.planning.studies.cautions import cautions
 
     print(plan.summary())
@@ -180,7 +190,7 @@ def _plan_of(args: Namespace, scale: str, backends: Sequence[str] = ()) -> Plan:
     Args:
         args: arguments of the command.
         scale: name of the scale, a size of the studies.
-        backends: names of the backends; empty for all that the studies use.
+        backends: names of the backends; empty for all backends that the studies use.
 
     Raises:
         InputError: when the studies cannot be planned; the message names arguments of the command
@@ -279,8 +289,8 @@ def estimate(args: Namespace) -> None:
         return
     costs: list[Cost] = []
     for planned, cost in estimates(studies):
-        # The head of the table is printed only now, since the progress of the first study would otherwise
-        # stand between the head and the first line.
+        # Print the head of the table after the measurements of the first study. Otherwise the progress bar of
+        # these measurements would be between the head and the first line.
         if not costs:
             print(HEAD)
         costs.append(cost)

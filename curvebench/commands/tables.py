@@ -1,5 +1,6 @@
-"""`curvebench clean`, which removes outdated tables, and `curvebench tables`: merge tables of jobs, export
-tables as CSV, and print how jobs spent their time.
+"""`curvebench clean`, which removes outdated results, and the group of commands `curvebench tables`.
+
+The commands of the group merge tables of jobs, export tables as CSV, and print how jobs spent their time.
 """
 
 from __future__ import annotations
@@ -43,9 +44,12 @@ def clean(args: Namespace) -> None:
 def older_results(results: Path, runs: bool) -> list[Path]:
     """Return the folders in the results folder that belong to older definitions of studies.
 
+    The newest definition of a study at a scale is the definition that Snakemake planned last. Its folders are
+    not returned, nor are the newest tables of the study that contain runs.
+
     Args:
         results: the results folder.
-        runs: whether to include the folders of jobs.
+        runs: whether to include the folders of jobs, which contain the tables of single jobs.
 
     Raises:
         InputError: when the plan of a study is damaged.
@@ -139,5 +143,9 @@ def seconds(args: Namespace) -> None:
 
 
 def _folders(path: Path) -> list[Path]:
-    """Return the path itself if it is a folder, otherwise the folders that the file lists, one per line."""
+    """Return the folders of jobs that a path stands for.
+
+    Args:
+        path: a folder, which stands for itself, or a file with the path of a folder in each line.
+    """
     return list(map(Path, path.read_text().splitlines())) if path.is_file() else [path]

@@ -1,7 +1,8 @@
-"""`curvebench try`: run one new method, and compare it with a published field whose runs are not repeated.
+"""`curvebench try`: run one new method, and compare the method with the published field.
 
-The field is a study with a published set, which contains the results of several methods. The new method runs
-as a submission: a study with one method, under the protocol of the field.
+The field is a study with a published set, which contains the results of several methods. The runs of the
+field are not repeated. The new method runs as a submission: a study with one method, under the protocol of
+the field.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from curvebench.spec.plan import ReportPlan, StudyPlan
 
 FIELD = "field"  # Name of the study with which the new method is compared
-ROUNDS = 3  # Number of rounds of a job of this study: two tuning rounds and the final round
+ROUNDS = 3  # Number of rounds of a runs job of the field's study: two tuning rounds and the final round
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -87,7 +88,10 @@ def try_method(args: Namespace) -> int:
 
 
 def submission_of(args: Namespace) -> Submission:
-    """Write the study that runs the new method.
+    """Write the study file of the submission that runs the new method, and return the submission.
+
+    Args:
+        args: arguments of the command `try`.
 
     Raises:
         InputError: when an argument is invalid, or the study of the field is missing.
@@ -118,7 +122,8 @@ def checked(args: Namespace, submission: Submission) -> Config:
         submission: the study that runs the new method.
 
     Raises:
-        InputError: when the method fails in a step, its study is invalid, or its runs cannot be published.
+        InputError: when a step of the method fails, when the study file of the method is invalid, or when the
+            runs of the method cannot be published.
     """
     from curvebench.commands.studies import check_methods
     from curvebench.planning.plan import make_plan
@@ -141,12 +146,14 @@ def checked(args: Namespace, submission: Submission) -> Config:
 def print_standing(
     args: Namespace, submission: Submission, plan: ReportPlan, study: StudyPlan, tables: Tables
 ) -> None:
-    """Print the rank of the new method among the methods of the field, and its failed runs.
+    """Print the rank of the new method among the methods of the field, and the failed runs of the new method.
 
     Args:
+        args: arguments of the command `try`.
+        submission: the study that runs the new method.
         plan: plan of the site that shows the new method.
         study: the study of the field.
-        tables: the tables of the field.
+        tables: the tables of the field, with the runs of the new method.
 
     Raises:
         InputError: when no final run of the new method has a result.
@@ -176,7 +183,7 @@ def print_standing(
 
 
 def in_words_of_the_command(text: str, method: str, submission: Submission) -> str:
-    """Replace keys of the submission's study file in a message by arguments of this command.
+    """Replace keys of the submission's study file in a message by arguments of the command `try`.
 
     The user gave the method, `--label` and `--options`, and has not seen the study file.
 
@@ -198,8 +205,8 @@ def check_new_set(args: Namespace) -> None:
     """Check, before anything is run, that the results may be published as a set.
 
     Raises:
-        InputError: when the name of the set is invalid or taken, problems are left out, or the code of the
-            method is not committed.
+        InputError: when the name of the set is invalid or taken, when problems are left out, or when the code
+            of the method is not committed.
     """
     from curvebench.interop.files import FILE, with_neighbours
     from curvebench.interop.foreign import is_foreign
@@ -215,11 +222,11 @@ def check_new_set(args: Namespace) -> None:
 
 
 def check_runs(planned: Plan, folder: Path) -> None:
-    """Check that runs of the new method that earlier calls of the command made can be published.
+    """Check that the existing runs of the new method, which earlier calls have made, can be published.
 
     Args:
         planned: the plan of the new method's study.
-        folder: the folder of its runs, which the message names.
+        folder: the folder with the runs of the study, which the message names.
 
     Raises:
         InputError: when a run was made by code that was not committed.

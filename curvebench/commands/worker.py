@@ -1,4 +1,7 @@
-"""The process of a worker, `python -m curvebench.commands.worker`, which supervisors start."""
+"""Main module of a worker process, which computes jobs. Supervisors of jobs start it.
+
+The command is `python -m curvebench.commands.worker`; see `curvebench.stages.workers`.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,9 @@ from curvebench.__main__ import main
 from curvebench.stages.workers import work
 
 if __name__ == "__main__":
-    # In its own session the process gets no interrupt from the terminal; the supervisor gets it, and when the
-    # supervisor ends, the worker ends too.
+    # In a session of its own, this process gets no interrupt (Ctrl-C) from the terminal. The supervisor gets
+    # the interrupt, and this process ends when the supervisor ends.
     os.setsid()
     work(socket.socket(fileno=int(sys.argv[1])), Path(sys.argv[2]), main)
-    # Exit without the shutdown of the interpreter, in which libraries spend up to 0.7 s.
+    # Exit without the usual shutdown of the interpreter, in which libraries spend up to 0.7 s.
     os._exit(0)

@@ -1,7 +1,7 @@
 """Configuration of Snakemake, such as `snakemake --config scale=paper studies=digits_mlp,egop.convex`.
 
-A study compares optimizers on workloads; its scales are sizes in which it can be run. The tour is the list of
-studies that run by default, the census is the list of all claims of some papers.
+A study compares optimizers on workloads. The scales of a study are sizes in which the study can be run. The
+tour is the list of studies that run by default. The census is the list of all claims of some papers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from curvebench.spec.errors import InputError, unknown
 from curvebench.spec.sets import check_letters, check_waivers
 from curvebench.spec.study import Census, Tour, read_document
 
-# Names of the files of the tour and of the census, which are next to the folder of studies
+# Names of the files with the tour and with the census; both files are next to the folder of studies
 TOUR, CENSUS = "tour.yaml", "census.yaml"
 ALL = "all"
 
@@ -48,7 +48,7 @@ def _backends(names: tuple[str, ...]) -> tuple[str, ...]:
 
 FolderPath = Annotated[Path, Field(strict=False), BeforeValidator(_path)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
-# A flag may be the text "true" or "false", because Snakemake's command line passes text.
+# A flag: true or false, or the text "true" or "false", because Snakemake's command line passes text.
 Flag = Annotated[bool, Field(strict=False)]
 
 
@@ -56,24 +56,24 @@ class Config(Document):
     """Values of `snakemake --config KEY=VALUE`.
 
     Args:
-        scale: size at which studies are run.
-        studies: names of studies and ids of claims, including property claims, or `all`. If neither this nor
-            a scale is given, the studies of the tour are run.
-        repeats: also run studies that only test claims of the requested studies once more under changed
-            circumstances.
-        backends: names of backends; empty for all that a study uses.
+        scale: name of the scale, which is the size at which studies are run.
+        studies: names of studies and ids of claims, including property claims, or `all`. If neither studies
+            nor a scale are given, the studies of the tour are run.
+        repeats: whether to also run studies that only test claims of the requested studies once more under
+            changed circumstances.
+        backends: names of backends; empty for all backends that a study uses.
         results: folder for job files, runs, tables and figures.
         site: folder for the rendered report.
         study_folder: folder of the study files, instead of the project's and the user's own
             (`curvebench.planning.studies.reading.study_files`).
         data: folder of data sets that pip does not install; passed to workloads as `CURVEBENCH_DATA`.
-        seeds_of: folder of a published set; the studies in it run with the same seeds as for the set. None
-            for the seeds that the studies have now.
-        name: name of the set that the target `publish` writes; other targets do not use it.
+        seeds_of: folder of a published set. Studies of the set run with the seeds that they have in the set.
+            None for the seeds that the studies have now.
+        name: name of the set that the target `publish` writes; other targets do not use the name.
         waive: requirements that `publish` may violate (`curvebench.spec.sets.WAIVERS`).
-        parity: compare backends with each other if the studies run on several backends.
+        parity: whether to compare backends with each other if the studies run on all backends.
         readme: page in which `publish` replaces the leaderboard; None to change no page.
-        keep_failed: keep the records of failed jobs instead of running these jobs again.
+        keep_failed: whether to keep the records of failed jobs; otherwise failed jobs run again.
         minutes: time limit in minutes for all runs of a method on a workload in one round; None for no limit.
         checkpoint_minutes: minutes between two checkpoints of a run; None for the default of 15.
     """
@@ -122,8 +122,9 @@ class Config(Document):
 
     @property
     def other_folders(self) -> dict[str, str]:
-        """Folders that differ from their defaults, by key of the configuration: a command that repeats the
-        run has to name them.
+        """Folders that differ from their defaults, by key of the configuration.
+
+        A command that repeats the run has to name all folders listed here.
         """
         keys = ("study_folder", "results", "site", "data", "seeds_of")
         usual = {key: type(self).model_fields[key].default for key in keys}

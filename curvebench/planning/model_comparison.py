@@ -1,8 +1,9 @@
 """Comparisons of optimizers on a user's model: studies that `curvebench compare` writes.
 
-All methods get the same problem, schedule, seeds and number of settings. Two rounds of a tree-structured
-Parzen estimator tune the learning rate, the weight decay of methods that decouple it, and the learning rate
-of a fallback, with which methods such as Muon update vectors.
+All methods get the same problem, learning-rate schedule, seeds and number of settings. A setting is a value
+for each tuned hyperparameter. Two rounds of a tree-structured Parzen estimator tune three hyperparameters:
+the learning rate; the weight decay of methods with decoupled weight decay; and the learning rate of the
+fallback, the rule with which methods such as Muon update vectors.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ from curvebench.spec.errors import InputError
 from curvebench.spec.method import LIBRARIES
 from curvebench.spec.study import in_letters, parsed_yaml
 
-FOLDER_NAME = "comparisons"  # folder in the results folder that has a folder for each comparison
+FOLDER_NAME = "comparisons"  # name of the folder in the results folder with a folder for each comparison
 HEAD = "# Optimizers on one model, written by curvebench compare.\n"
 SCALE = "standard"
-# Methods of a comparison without a list. To save time, the last are left out first.
+# Methods of a comparison for which the user names no methods. If time is short, the last methods are left out
+# first.
 OPTIMIZERS: Mapping[str, Any] = {
     "adamw": "adamw",
     "muon": "muon",
@@ -39,7 +41,7 @@ OPTIMIZERS: Mapping[str, Any] = {
     "adafactor": "adafactor",
     "rmsprop": "rmsprop",
 }
-TRIALS = (16, 12, 8, 6)  # numbers of settings that each method tries; smaller ones if time is short
+TRIALS = (16, 12, 8, 6)  # possible numbers of settings for each method; a smaller number if time is short
 EVALUATIONS = 10  # largest number of evaluations of a run after its first
 WARMUP = 0.05  # share of the steps in which the learning rate rises
 SPACE = {
@@ -55,15 +57,16 @@ class ComparisonPlan:
 
     Args:
         model: locator of the model, such as `torch:/home/me/my_gru.py:GRU`.
-        settings: settings of its workload that differ from the defaults.
-        optimizers: entries of a study's optimizers.
-        steps: length of a run.
-        label: name of the study and of the problem.
-        judged_by: metric that tunes and ranks; empty for the loss on the validation data, or on the training
-            data if there are no others.
-        schedule: name of the schedule of the learning rate.
-        trials: number of settings that each method tries, in two rounds of half of them.
-        tuning_seeds, final_seeds: numbers of seeds that tune and that judge a method.
+        settings: settings of the model's workload that differ from the defaults.
+        optimizers: optimizers with their options, in the form of the key `optimizers` of a study file.
+        steps: number of steps of a run.
+        label: name of the study and of its only workload.
+        judged_by: metric by which methods are tuned and ranked. Empty for the loss on the validation data,
+            or, if the model has no validation data, for the loss on the training data.
+        schedule: name of the learning-rate schedule.
+        trials: number of settings that each method tries, one half in each of two rounds.
+        tuning_seeds: number of seeds of the runs that tune a method.
+        final_seeds: number of seeds of the runs that judge a method.
     """
 
     model: str
@@ -79,12 +82,12 @@ class ComparisonPlan:
 
     @property
     def metric(self) -> str:
-        """The metric that tunes and ranks."""
+        """Name of the metric by which methods are tuned and ranked."""
         return self.judged_by or f"{'validation' if self.settings.get('validation') else 'train'}_loss"
 
     @property
     def study(self) -> dict[str, Any]:
-        """Content of the study file."""
+        """Content of the comparison's study file: keys and values."""
         backend = find_workload(self.model).backend
         shape = {"name": self.schedule, "warmup": WARMUP}
         return {
@@ -119,11 +122,15 @@ class ComparisonPlan:
         return max(count for count in range(1, EVALUATIONS + 1) if self.steps % count == 0)
 
     def config(self, results: Path) -> Config:
-        """Return the configuration that runs the comparison, with a site in its own folder."""
+        """Return the configuration of Snakemake that runs the comparison and renders a site of its own."""
         return config(self.label, results)
 
     def write(self, results: Path) -> Path:
-        """Write the study file to a folder of its own in the results folder, and return its path."""
+        """Write the comparison's study file to a folder of its own in the results folder.
+
+        Returns:
+            The path of the study file.
+        """
         path = study_file(self.label, results)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_texts({path: f"{HEAD}{json.dumps(self.study, indent=1)}\n"})
@@ -140,7 +147,7 @@ def study_file(label: str, results: Path) -> Path:
 
 
 def config(label: str, results: Path) -> Config:
-    """Return the configuration that runs the comparison with a label."""
+    """Return the configuration of Snakemake that runs the comparison with a label."""
     folder = study_file(label, results).parent
     return Config(
         scale=SCALE,
@@ -153,15 +160,15 @@ def config(label: str, results: Path) -> Config:
 
 
 def add_seeds(label: str, results: Path, count: int) -> None:
-    """Add final seeds to a comparison: a further job of each method computes only the new runs.
+    """Add final seeds to a comparison's study file, so that one more job of each method makes the new runs.
 
     Args:
         label: label of the comparison.
         results: the results folder.
-        count: number of final seeds that the comparison then has.
+        count: new total number of final seeds.
 
     Raises:
-        InputError: if there is no such comparison, or it has as many seeds already.
+        InputError: if there is no such comparison, or the comparison has more than `count` final seeds.
     """
     path = study_file(label, results)
     if not path.exists():
@@ -182,11 +189,12 @@ def locator_of(file: str, name: str) -> str:
 
     Args:
         file: `my_gru.py`, `my_gru.py:GRU`, or a locator with the prefix `torch:` or `jax:`.
-        name: name of the model in the file; empty if `file` has it, or if the file has functions `init` and
-            `loss`.
+        name: name of the model in the file; empty if `file` contains the name after a colon, or if the file
+            defines functions `init` and `loss`.
 
     Raises:
-        InputError: if there is no such file, or it does not import one of PyTorch and JAX.
+        InputError: if there is no such file, or if `file` names no library and the file imports neither or
+            both of PyTorch and JAX.
     """
     library, _, rest = file.partition(":") if is_model(file) else ("", "", file)
     match = FILE.fullmatch(rest)
@@ -207,10 +215,11 @@ def locator_of(file: str, name: str) -> str:
 
 
 def entries(optimizers: Sequence[str]) -> tuple[Any, ...]:
-    """Return the entries of a study for optimizers that a user names; the default set if there are none.
+    """Return the optimizers that a user names, in the form of the key `optimizers` of a study file.
 
     Args:
-        optimizers: names as in a study file, or a class in a file, such as `my.py:Lion`.
+        optimizers: names as in a study file, or classes in files, such as `my.py:Lion`; empty for the
+            optimizers in `OPTIMIZERS`.
     """
     if not optimizers:
         return tuple(OPTIMIZERS.values())
@@ -224,9 +233,10 @@ def _entry(name: str) -> Any:
 
 
 def _with_space(entry: Any) -> Any:
-    """Return an entry of a study's optimizers with the interval of each hyperparameter that is tuned.
+    """Return an entry of a study's optimizers with the search interval of each tuned hyperparameter.
 
-    Optimizers of other libraries tune the learning rate alone.
+    The entry is returned unchanged if only the learning rate is tuned. This includes all optimizers of other
+    libraries.
     """
     name, options = (entry, {}) if isinstance(entry, str) else next(iter(entry.items()))
     if name.partition(":")[0] in LIBRARIES:

@@ -1,9 +1,10 @@
-"""Small problems on which backends must take equal steps, and the properties of their gradients on which that
-depends.
+"""Small problems on which the steps of optimizers are compared between backends.
+
+The properties of a problem's gradients decide whether backends must take equal steps on the problem.
 
 A parity job compares the steps of an optimizer on PyTorch, JAX and NumPy. An EGOP basis consists of
-eigenvectors of the expected gradient outer product; it is one of the bases (changes of coordinates of the
-parameters) in which optimizers can run.
+eigenvectors of the expected gradient outer product. Such a basis is one of the bases (changes of coordinates
+of the parameters) in which optimizers can run.
 """
 
 from __future__ import annotations
@@ -18,14 +19,16 @@ from curvebench.spec.method import BasisSpec, WorkloadSpec
 from curvebench.workloads import workloads
 
 STEPS = 20
-# Largest accepted difference between backends, relative to the largest entry. It applies if
-# `ParityProblem.judges` returns true; other differences are reported without a judgement.
+# Largest accepted difference of a parameter array between two backends, divided by the largest absolute entry
+# of the array. The limit applies if `ParityProblem.judges` returns true. Other differences are reported
+# without a judgement.
 TOLERANCE = 1e-10
 LEARNING_RATE = 0.01
-# Damping of rules for layers, such as K-FAC. They divide by numbers as small as the damping, therefore a
-# smaller value would enlarge rounding errors.
+# Damping of rules for layers, such as K-FAC. Such rules divide by numbers as small as the damping. Therefore
+# a smaller damping would enlarge rounding errors.
 DAMPING = 0.1
-# Epsilon of rules whose default is 0. It keeps the pseudo-inverse of a sum of few gradients well-conditioned.
+# Epsilon of rules whose default epsilon is 0. A positive epsilon keeps the pseudo-inverse of a sum of few
+# gradient outer products well-conditioned.
 EPSILON = 1e-4
 
 
@@ -40,13 +43,13 @@ class ParityProblem:
         settings: settings that differ from the workload's defaults.
         basis: options of an EGOP basis; None for the identity basis.
         full_rank: whether GGᵀ and GᵀG have full rank and distinct eigenvalues for the gradient G of every
-            parameter at every step. It is false if a parameter is a vector, because the gradient is then a
-            vector g, and ggᵀ has rank 1. In a null space the eigenvectors are arbitrary, so that methods
-            which use eigenvectors may differ between backends.
+            parameter at every step. The property is false if a parameter is a vector, because the gradient is
+            then a vector g, and ggᵀ has rank 1. In a null space the eigenvectors are arbitrary, so that
+            methods which use eigenvectors may differ between backends.
         free_of_noise: whether every coordinate of a gradient in the basis is either 0 or much larger than
             rounding errors. A coordinate that consists of rounding errors has other digits on each backend,
             and methods that divide by the size of coordinates amplify the difference.
-        reason: why the problem lacks one of these two properties; empty if it has both.
+        reason: why `full_rank` or `free_of_noise` is false; empty if both are true.
     """
 
     label: str
@@ -60,21 +63,21 @@ class ParityProblem:
 
     @property
     def workload_spec(self) -> WorkloadSpec:
-        """The workload with all its settings."""
+        """Specification of the problem's workload, with the values of all settings."""
         return WorkloadSpec(self.workload, workloads()[self.workload].complete(self.settings))
 
     @property
     def basis_spec(self) -> BasisSpec:
-        """The basis with all its options."""
+        """Specification of the problem's basis, with the values of all options."""
         if self.basis is None:
             return BasisSpec("identity", "identity")
         return BasisSpec("egop", "egop", bases()["egop"].complete(self.basis))
 
     def judges(self, rule: Rule) -> bool:
-        """Whether backends must take equal steps with this rule.
+        """Return whether backends must take equal steps with a rule on this problem.
 
-        A rule that updates each entry of a parameter from this entry's gradients only uses no eigenvectors,
-        so that it does not require `full_rank`.
+        `free_of_noise` is always required. `full_rank` is not required for a rule that updates each entry of
+        a parameter from the gradients of the entry only, because such a rule uses no eigenvectors.
         """
         return self.free_of_noise and (self.full_rank or rule.scope == "entry")
 
@@ -105,8 +108,8 @@ def _in_basis(problem: ParityProblem, gradients: int, samples: str) -> ParityPro
 def hyperparameters_of(rule: Rule) -> dict[str, float]:
     """Return the hyperparameters with which a rule is compared between backends.
 
-    These are the rule's defaults, except for the learning rate, the damping of a rule for layers, and an
-    epsilon whose default is 0.
+    All values are the rule's defaults, with three exceptions: the learning rate, the damping of a rule for
+    layers, and an epsilon whose default is 0.
     """
     epsilon = rule.hyperparameters.get("epsilon")
     changed = {"epsilon": EPSILON} if epsilon is not None and epsilon.default == 0 else {}

@@ -1,11 +1,11 @@
 """The plan of a call of Snakemake: the jobs that the requested studies need, and the files between them.
 
-A study compares methods on workloads, at a scale, which is one of the sizes that its file defines. A method
-is an optimizer in a basis (a change of coordinates of the parameters). Basis-estimation jobs estimate bases.
-Runs jobs make runs, in rounds that tune a method on some seeds and a final round that judges it on other
-seeds; a setting is a value for each tuned hyperparameter. Other jobs time steps, compare backends (parity),
-or check claims on random instances (property claims). A stage is a kind of job. A submission is a study that
-adds a method to a published study.
+A study compares methods on workloads, at a scale, which is one of the sizes that the study file defines. A
+method is an optimizer in a basis (a change of coordinates of the parameters). A stage is a kind of job.
+Basis-estimation jobs estimate bases. Runs jobs make runs: tuning rounds, which choose a setting (a value for
+each tuned hyperparameter), and a final round, which judges the method on other seeds. Timing jobs measure
+step times. Parity jobs compare backends. Checks jobs check property claims, which are claims on random
+instances. A submission is a study that adds a method to a published study.
 """
 
 from __future__ import annotations
@@ -51,15 +51,14 @@ from curvebench.spec.study import Scale
 from curvebench.spec.tuning import Tuning
 from curvebench.workloads.data import FOLDER_VARIABLE
 
-ALL = "all"  # name that parity jobs have as scale and as backend, since they compare all backends
-# In paths of jobs and figures of property claims, this word stands where others have the name of a study.
+ALL = "all"  # scale and backend in the names of parity jobs, since parity jobs compare all backends
+# In paths of jobs and figures of property claims, this word is in the place of the name of a study.
 CLAIMS = "claims"
-# In paths of figures of published sets, this word stands where others have the name of a study.
+# In paths of figures of published sets, this word is in the place of the name of a study.
 ARCHIVE = "archive"
-# The only module of the typed documents in `curvebench.spec` that influences what parity and property checks
-# compute.
+# The only module in `curvebench.spec` that influences the results of parity checks and property checks
 VALUES = "curvebench.spec.values"
-# Distributions whose versions are part of a job's hash, by backend.
+# Names of Python packages whose versions are part of a job's hash, by backend of the job.
 PACKAGES = {
     "jax": ("jax", "jaxlib", "numpy"),
     "torch": ("numpy", "torch"),
@@ -75,9 +74,9 @@ EXECUTION = tuple(
         *("property_checks", "registry", "seeding", "sources", "stages", "steps", "timing"),
     )
 )
-# If one of these files changes, merged tables are made again.
+# Files of code. If a file that matches one of the patterns changes, merged tables are made again.
 RESULTS_CODE = ("curvebench/spec/*.py", "results/*.py")
-# If one of these files changes, figures and the site are made again.
+# Files of code. If a file that matches one of the patterns changes, figures and the site are made again.
 REPORTS_CODE = ("curvebench/spec/*.*", "reports/**/*.py", "reports/templates/**/*", "reports/static/**/*")
 
 
@@ -89,19 +88,19 @@ def _select(
 ) -> tuple[Study, ...]:
     """Return the requested studies.
 
-    A study that only repeats claims of other studies (tests them once more under changed circumstances) is
-    selected if the user names it, or if a selected study has one of these claims and the configuration sets
-    `repeats`.
+    Some studies only repeat claims of other studies, that is, test the claims once more under changed
+    circumstances. Such a study is selected if the user names the study. It is also selected if the
+    configuration sets `repeats` and another selected study has one of the repeated claims.
 
     Args:
         studies: all studies of the folder.
-        claims: ids of the property claims, which the user may request too.
-        broken: reason why a study, or a file of property claims, cannot be used, by name.
-        config: the configuration.
+        claims: ids of the property claims, which the user may also request.
+        broken: reason why a study or a file of property claims cannot be used, by name of the study or file.
+        config: the configuration, whose key `studies` has the names that the user requests.
 
     Raises:
-        InputError: if a requested study cannot be used, there is no study or claim of a requested name, or no
-            study has the scale.
+        InputError: if a requested study cannot be used, if no study or claim has a requested name, or if no
+            study has the scale of the configuration.
     """
     if reasons := [reason for name, reason in broken.items() if name in (config.studies or broken)]:
         raise InputError("\n".join(reasons))
@@ -130,8 +129,9 @@ def _select(
 
 
 def _with_seeds(studies: tuple[Study, ...], config: Config) -> tuple[Study, ...]:
-    """Return the studies with the seeds that they have in the published set `config.seeds_of`, if there is
-    one; other studies are unchanged.
+    """Return the studies with the seeds of a published set, if the configuration names one (`seeds_of`).
+
+    A study in the set gets the seeds that the study has in the set. All other studies are returned unchanged.
     """
     if config.seeds_of is None:
         return studies
@@ -162,16 +162,17 @@ def _why_skipped(study: Study, config: Config) -> str | None:
 
 @dataclass(frozen=True)
 class RunSelection:
-    """The runs that one job makes, such as all rounds of one optimizer, or the bases that it estimates.
+    """The runs that one runs job makes, or the bases that one basis-estimation job estimates.
 
     Args:
         workloads: workloads of the runs or bases.
         bases: bases of the runs, or bases to estimate.
-        seeds: seeds of the final round, or of the bases.
+        seeds: seeds of the final round, or seeds for which bases are estimated.
         rounds: numbers of the rounds; empty if bases are estimated.
         tuning_seeds: seeds of the tuning rounds.
-        one_run_per_job: whether the job makes a single run; in the final round, the runs of a single seed.
-        setting: for a job that makes a single tuning run, index of its setting; None for other jobs.
+        one_run_per_job: whether the job makes a single tuning run, or the final runs of a single seed.
+        setting: for a job that makes a single tuning run, index of the setting of the run; None for other
+            jobs.
     """
 
     workloads: tuple[WorkloadSpec, ...]
@@ -183,10 +184,12 @@ class RunSelection:
     setting: int | None = None
 
     def reads(self, spec: job_specs.JobSpec, tuning: Tuning) -> bool:
-        """Return whether runs of this selection need results of another job: tuning runs or bases.
+        """Return whether runs of this selection need the results of another job.
+
+        The results are bases, or tuning runs of the same optimizer in earlier rounds.
 
         Args:
-            spec: specification of the other job, for the same optimizer.
+            spec: specification of the other job.
             tuning: the tuning protocol of the optimizer.
         """
         if isinstance(spec, job_specs.BasesSpec):
@@ -209,11 +212,11 @@ class PlannedJob:
     """A job, and the jobs that it depends on.
 
     Args:
-        spec: specification of the job, which its process reads.
+        spec: specification of the job, which the process of the job reads.
         results: results folder.
-        lanes: number of runs in the job; in a basis-estimation job the number of estimates, in a timing job
-            the number of pairs of a method and a workload, in a parity job that of an optimizer and a
-            problem, in a checks job the number of claims whose data is available.
+        lanes: size of the job. A runs job counts runs, a basis-estimation job counts estimates, a timing job
+            counts pairs of a method and a workload, a parity job counts pairs of an optimizer and a problem,
+            and a checks job counts claims whose data is available.
         upstream: jobs whose tables this job reads.
     """
 
@@ -224,7 +227,7 @@ class PlannedJob:
 
     @property
     def spec_path(self) -> Path:
-        """Path of the file with the specification."""
+        """Path of the file with the specification of the job."""
         return job_specs.spec_file(self.results, self.spec)
 
     @property
@@ -235,7 +238,13 @@ class PlannedJob:
 
 @dataclass(frozen=True)
 class PlannedStudy:
-    """A study, its jobs, and the study's entry in the report plan."""
+    """A study with its jobs.
+
+    Args:
+        study: the study.
+        jobs: the jobs of the study.
+        plan: the entry of the study in the report plan.
+    """
 
     study: Study
     jobs: tuple[PlannedJob, ...]
@@ -267,22 +276,26 @@ class Planner:
 
     @property
     def tuning_seeds(self) -> tuple[int, ...]:
-        """Seeds of the tuning runs, in which settings are compared."""
+        """Seeds of the tuning runs. Tuning runs compare settings of a method."""
         first = self.study.first_tuning_seed
         return tuple(range(first, first + self.study.seeds.tuning))
 
     def final_seeds(self, backend: str) -> tuple[int, ...]:
-        """Return the seeds of the final runs, in which methods are compared; none is a tuning seed."""
+        """Return the seeds of the final runs on a backend, in which methods are compared.
+
+        No seed of a final run is also a tuning seed.
+        """
         first = self.study.first_final_seed
         return tuple(range(first, first + self.size.final_seeds(backend)))
 
     def jobs(self) -> tuple[PlannedJob, ...]:
-        """Return all jobs of the study, sorted so that a job comes after its upstream jobs."""
+        """Return all jobs of the study, each after the jobs whose tables it reads."""
         final_seeds = max(map(self.final_seeds, self.size.backends), key=len)
         tuned = tuple(basis for basis in self.study.bases if self.study.tuning.tries(basis.label))
         bases = self._bases(self.tuning_seeds, tuned)
         final_bases = self._bases(final_seeds, self.study.bases)
-        # Runs jobs by the backend that tunes the optimizer, and the label of the optimizer
+        # Runs jobs that have been planned so far. The key is the backend of the jobs and the optimizer's
+        # label.
         planned: dict[tuple[str, str], tuple[PlannedJob, ...]] = {}
         finals: dict[str, list[PlannedJob]] = {backend: [] for backend in self.study.backends}
         for backend in self.study.backends:
@@ -298,8 +311,8 @@ class Planner:
                     jobs = self._of_method(backend, optimizer, upstream, False, self.final_seeds(backend))
                     planned[backend, optimizer.label] = jobs
                 finals[backend] += (job for job in jobs if job.spec.seeds)
-        # A submission has no timing jobs: it runs on another machine than the study, so that step times
-        # cannot be compared.
+        # A submission has no timing jobs. The submission runs on another machine than the study that it
+        # joins, so that step times cannot be compared.
         timed = self.size.timing and not self.study.joins
         timings = [self._timing(backend, (*jobs, *final_bases)) for backend, jobs in finals.items() if timed]
         return (*bases, *final_bases, *(job for jobs in planned.values() for job in jobs), *timings)
@@ -308,8 +321,8 @@ class Planner:
         """Return the jobs that estimate bases for some seeds.
 
         Args:
-            seeds: seeds of the bases.
-            among: the bases. Those that need no estimate, such as the identity, are ignored.
+            seeds: seeds for which the bases are estimated.
+            among: the bases. Bases that need no estimate, such as the identity, are ignored.
         """
         bases = tuple(basis for basis in among if known_bases()[basis.name].stored)
         workloads = self.workloads if bases else ()
@@ -334,14 +347,22 @@ class Planner:
     def _shares(
         self, workloads: tuple[WorkloadSpec, ...], bases: tuple[BasisSpec, ...], seeds: tuple[int, ...]
     ) -> list[RunSelection]:
-        """Divide final runs, or bases to estimate, into jobs, as the key `jobs` of the scale says."""
+        """Divide final runs, or bases to estimate, into jobs.
+
+        The key `jobs` of the scale says whether there is a job for each workload, for each basis, or for each
+        basis and seed.
+        """
         groups = {"workload": [(workload,) for workload in workloads]}.get(self.size.jobs, [workloads])
         cut_bases = [(basis,) for basis in bases] if self.size.jobs in ("basis", "seed") else [bases]
         cut_seeds = [(seed,) for seed in seeds] if self.size.jobs == "seed" else self._batches(seeds)
         return [RunSelection(*share) for share in product(groups, cut_bases, cut_seeds)]
 
     def _batches(self, seeds: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """Divide final seeds into batches, as the scale says; tuning seeds are one batch."""
+        """Divide final seeds into the batches of the scale, each of which is run by a job of its own.
+
+        All seeds are one batch if the scale has no batches, or if the sizes of the batches do not add up to
+        the number of `seeds`, as for tuning seeds.
+        """
         sizes = self.size.seeds.batches
         if not sizes or len(seeds) != sum(sizes):
             return [seeds]
@@ -356,13 +377,13 @@ class Planner:
         tunes: bool,
         seeds: tuple[int, ...],
     ) -> tuple[PlannedJob, ...]:
-        """Return the jobs that make an optimizer's runs on a backend, each after its upstream jobs.
+        """Return the jobs that make an optimizer's runs on a backend, each after the jobs that it depends on.
 
         Args:
             backend: backend of the runs.
             optimizer: the optimizer.
             upstream: jobs that estimate bases, and jobs that tune the optimizer on another backend.
-            tunes: whether to make the tuning rounds.
+            tunes: whether the jobs make the tuning rounds.
             seeds: seeds of the final round; if it is empty, there is no final round.
         """
         assert not set(seeds).intersection(self.tuning_seeds), "final seeds must not have tuned"
@@ -389,13 +410,13 @@ class Planner:
     ) -> Iterator[RunSelection]:
         """Yield the runs of each job of an optimizer. By default, one job makes all rounds.
 
-        If the key `jobs` of the scale asks for a final job for each basis or seed, a first job makes all
-        tuning rounds. For a workload whose runs take long, there is a job for each run
-        (`Workload.separate_jobs`); jobs of earlier rounds come first.
+        If the key `jobs` of the scale is `basis` or `seed`, a first job makes all tuning rounds, and further
+        jobs make the final runs for each basis, or for each basis and seed. For a workload with the attribute
+        `separate_jobs`, whose runs take long, each run is a job. Jobs of earlier rounds come first.
 
         Args:
             optimizer: the optimizer.
-            tunes: whether to make the tuning rounds.
+            tunes: whether the jobs make the tuning rounds.
             seeds: seeds of the final round; if it is empty, there is no final round.
         """
         bases = tuple(basis for basis in self.study.bases if basis.applies_to(optimizer.label))
@@ -414,7 +435,7 @@ class Planner:
         for share in shares:
             if share.seeds == first_seeds or tunes_first:
                 yield replace(share, rounds=numbers, tuning_seeds=used_seeds)
-            else:  # seeds that were added later
+            else:  # Seeds that were added later need no tuning rounds; the job of the first batch made them.
                 yield replace(share, rounds=(final,))
         for number in rounds:
             runs = product(separate, tuned, self.tuning_seeds, range(counts[number]))
@@ -436,8 +457,8 @@ class Planner:
 
         Args:
             backend: the backend.
-            upstream: runs jobs of the backend, and basis-estimation jobs; the job reads those that have this
-                seed.
+            upstream: runs jobs of the backend, and basis-estimation jobs. The timing job reads the tables of
+                the jobs that have the first final seed.
         """
         share = RunSelection(self.workloads, self.study.bases, self.final_seeds(backend)[:1])
         upstream = tuple(job for job in upstream if share.seeds[0] in job.spec.seeds)
@@ -478,23 +499,28 @@ class Planner:
         }
 
     def _training(self, backend: str) -> dict[str, Any]:
-        """Return training protocol, device and memory limit of a backend's runs, by their keys in a spec."""
+        """Return the fields that the specifications of runs jobs and timing jobs have in common.
+
+        The fields are training protocol, device and memory limit of the runs on a backend.
+        """
         device, memory = self.size.backends[backend].device, self.size.bundle_memory_bytes
         return {"training": self.study.training, "device": device, "bundle_memory_bytes": memory}
 
     def _running(self, backend: str) -> tuple[OptimizerSpec, ...]:
-        """Return the study's optimizers that can run on a backend; an optimizer of another library runs only
-        on the backend of that library.
+        """Return the study's optimizers that can run on a backend.
+
+        An optimizer of another library runs only on the backend of the library. Other optimizers run on all
+        backends.
         """
         return tuple(optimizer for optimizer in self.study.optimizers if optimizer.runs_on(backend))
 
 
 def _gathered(spec: job_specs.JobSpec) -> list[str]:
-    """Return the stages whose jobs are represented by one empty file among the inputs of a job.
+    """Return the stages of the upstream jobs for which a job waits by means of one empty file.
 
-    This is so for a job with a single run, which may read many jobs with a single run each: n jobs that wait
-    for m jobs would need n m edges in Snakemake's graph; with the file there are n + m. For other jobs the
-    result is empty.
+    A job with a single run may depend on many jobs with a single run each. If n jobs waited for m jobs
+    directly, Snakemake's graph would need n m edges. With an empty file that is written after the m jobs, the
+    graph needs n + m edges. For other kinds of jobs, which have few upstream jobs, the result is empty.
     """
     single = isinstance(spec, job_specs.RunsSpec) and spec.single_run
     return [stage for stage in spec.upstream if single and stage != "bases"]
@@ -533,7 +559,7 @@ def checks_job(module: str, scale: str, results: Path, tree: SourceTree) -> Plan
     """Return the job that checks the claims of a module of `benchmarks/claims`.
 
     Claims may look up update rules, bases and workloads by name. Therefore the hash of the job depends on the
-    sources of all of them.
+    source code of all update rules, bases and workloads.
     """
     claims = claims_of(module)
     workload_specs = at_defaults(name for claim in claims for name in claim.workloads)
@@ -559,7 +585,7 @@ def checks_job(module: str, scale: str, results: Path, tree: SourceTree) -> Plan
 
 
 def describe_parity(tables: Iterable[Path]) -> plans.ParityPlan:
-    """Return the entry of parity in the report plan.
+    """Return the description of the parity jobs for the report plan.
 
     Args:
         tables: folders of the tables of the parity jobs.
@@ -569,11 +595,13 @@ def describe_parity(tables: Iterable[Path]) -> plans.ParityPlan:
 
 
 def describe_checks(tables: Mapping[str, Path], scale: str) -> plans.ChecksPlan:
-    """Return the entry of the property claims in the report plan; the folder of figures is filled in later.
+    """Return the description of the property claims for the report plan.
+
+    The field `figures`, the folder of figures, is filled in by the caller.
 
     Args:
         tables: folder of the tables of each module of claims, by name of the module.
-        scale: scale of the checks.
+        scale: scale of the checks, which decides the number of random instances.
     """
     claims = [
         plans.ClaimPlan.taken_from(
@@ -605,8 +633,8 @@ class Plan:
         report: the report plan, which is the content of the site.
         kernels: files in which asv has stored kernel times.
         archive_figures: folder of the figures of published sets.
-        broken: reason why a study, or a file of property claims, that is not requested cannot be used, by
-            name.
+        broken: reason why a study or a file of property claims cannot be used, by name of the study or file.
+            It contains only studies and files that the user does not request.
     """
 
     config: Config
@@ -619,9 +647,10 @@ class Plan:
 
     @cached_property
     def figures(self) -> dict[Path, tuple[plans.ReportPlan, tuple[str, ...]]]:
-        """Report plan to draw from, and paths of the tables to read, for each folder of figures.
+        """Inputs of the figures, by folder of figures: a report plan, and the paths of the tables to read.
 
-        A submission has no figures of its own; its methods appear in figures of the study that it joins.
+        A submission has no figures of its own. The submitted method appears in the figures of the study that
+        the submission joins.
         """
         site, report = self.report, partial(plans.ReportPlan, scale=self.config.scale)
         studies = [study for study in site.studies if not study.joins]
@@ -636,22 +665,22 @@ class Plan:
 
     @property
     def jobs(self) -> tuple[PlannedJob, ...]:
-        """All jobs, sorted so that a job comes after its upstream jobs."""
+        """All jobs, sorted so that each job comes after the jobs whose tables it reads."""
         return (*(job for planned in self.studies for job in planned.jobs), *self.extra_jobs)
 
     @property
     def report_path(self) -> Path:
-        """Path of the file of the report plan; the file name contains the hash of the content."""
+        """Path of the file with the report plan. The name of the file has the hash of the content."""
         return self.config.results / "specs" / f"plan.{_digest(self.report.to_json())}.json"
 
     @property
     def snakemake_path(self) -> Path:
-        """Path of the file with the inputs for Snakemake; the file name contains the hash of the content."""
+        """Path of the file with the inputs for Snakemake. The file name has the hash of the content."""
         return self.config.results / "specs" / f"snakemake.{_digest(self.snakemake.to_json())}.json"
 
     @cached_property
     def snakemake(self) -> inputs.SnakemakeInputs:
-        """Paths, inputs and resources of all rules of the Snakefile."""
+        """Paths, input files and resources for all rules of the Snakefile."""
         site_inputs = (
             *_merged(self.report.studies),
             *map(str, self.kernels),
@@ -705,7 +734,7 @@ class Plan:
 
     @property
     def left_out(self) -> list[str]:
-        """Lines of text on skipped studies, property claims and methods, one line for each reason."""
+        """Lines of text about skipped studies, property claims and methods: one line for each reason."""
         checks = self.report.checks
         claims = {claim.id: claim.missing for claim in (checks.claims if checks else ())}
         studies = {study.name: study.reason for study in self.report.skipped}
@@ -721,7 +750,10 @@ def _jobs(jobs: Sequence[PlannedJob]) -> str:
 
 
 def _remarks(jobs: Iterable[PlannedJob]) -> Iterator[str]:
-    """Yield remarks on a study's jobs: workloads with a job for each run, and the number of jobs on GPUs."""
+    """Yield remarks about the jobs of a study for the printed plan.
+
+    One remark names the workloads each of whose runs is a job. The other has the number of jobs on GPUs.
+    """
     specs = [job.spec for job in jobs]
     runs = [spec for spec in specs if isinstance(spec, job_specs.RunsSpec)]
     separate = {spec.workloads[0].name: None for spec in runs if spec.single_run}
@@ -732,7 +764,7 @@ def _remarks(jobs: Iterable[PlannedJob]) -> Iterator[str]:
         yield f"a GPU each for {on_gpus} jobs"
 
 
-# Names, by stage, of the things that `PlannedJob.lanes` counts. In jobs of other stages it counts runs.
+# Plural nouns for the things that `PlannedJob.lanes` counts, by stage. For other stages the noun is "runs".
 LANES = {"bases": "matrices", "timing": "methods"}
 
 
@@ -747,7 +779,7 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
         InputError: if a study is invalid, or the configuration names something that does not exist.
     """
     names, config = config.studies, config.with_tour()
-    names = names and config.studies  # names that the user gave; empty for the tour and for `all`
+    names = names and config.studies  # the names that the user gave, or nothing for the tour and for `all`
     planned, skipped = [], []
     scale, results = config.scale, config.results
     tree = SourceTree(root)
@@ -799,7 +831,7 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
 
 
 def _decided(plan: plans.ReportPlan) -> Iterator[str]:
-    """Yield the ids of all claims that are in a plan, including skipped studies and published sets."""
+    """Yield the ids of all claims in a plan, including claims of skipped studies and of published sets."""
     for report in (plan, *plan.archive):
         yield from (claim.id for study in (*report.studies, *report.skipped) for claim in study.claims)
         yield from (claim.id for claim in (report.checks.claims if report.checks else ()))
@@ -814,18 +846,19 @@ def _census(
 ) -> tuple[plans.UnrunClaim, ...]:
     """Return all claims that neither this plan nor a published set decides.
 
-    They are claims of studies, or are decided by property checks. The census is only checked: each claim in
-    it must be a claim of a study or of a property check.
+    A returned claim is a claim of a study or a property claim. The census does not change the result, but is
+    checked: each claim in the census must be a claim of a study or a property claim.
 
     Args:
-        config: the configuration.
+        config: the configuration, which knows the census.
         studies: all studies.
-        checked: module and property claim, by id of the claim.
-        broken: studies and files of property claims that cannot be used, and may have claims of the census.
-        decided: ids of the claims that are decided.
+        checked: for each property claim, by id: the module of the claim, and the claim.
+        broken: names of studies and of files of property claims that cannot be used. If there are any, the
+            census is not checked, because these studies and files may have claims of the census.
+        decided: ids of the claims that this plan or a published set decides.
 
     Raises:
-        InputError: if the census is damaged, or names a claim that no study and no property check has.
+        InputError: if the census is damaged, or has an id that belongs to no claim.
     """
     unrun = partial(plans.UnrunClaim.taken_from, reason="neither run here nor published")
     by_id = {
@@ -847,7 +880,12 @@ def _census(
 def _with_joined(planned: PlannedStudy, archive: Sequence[plans.ReportPlan], config: Config) -> PlannedStudy:
     """Add the submissions that join a study's published version to the study's entry in the report plan.
 
-    The name of the folder of figures then contains a hash of the submissions too.
+    With submissions, the name of the study's folder of figures also contains a hash of the submissions.
+
+    Args:
+        planned: the study.
+        archive: plans of the published sets.
+        config: the configuration.
     """
     plan = joined_locally(planned.plan, archive)
     if not plan.joined:
@@ -858,19 +896,19 @@ def _with_joined(planned: PlannedStudy, archive: Sequence[plans.ReportPlan], con
 
 
 def _merged(studies: Iterable[plans.StudyPlan]) -> tuple[str, ...]:
-    """Return the paths of the merged tables of studies and of submissions that join them."""
+    """Return the paths of the merged tables of studies, and of submissions that join the studies."""
     folders = (plan.tables for study in studies for plan in (study, *study.joining))
     return tuple(f"{folder}/{name}.parquet" for folder in folders for name in inputs.MERGED)
 
 
 def _shown_claims(checks: Mapping[str, PlannedJob], config: Config, code: Sequence[str]) -> plans.ChecksPlan:
-    """Return the entry of the property claims in the report plan, with the folder of their figures.
+    """Return the description of the property claims for the report plan, with the folder of their figures.
 
     Args:
-        checks: checks job by name of the module.
+        checks: checks jobs, by name of the module of claims.
         config: the configuration.
-        code: hashes of the code that decides the figures. The name of the folder contains a hash of them and
-            of the claims.
+        code: hashes of the code that decides the figures. A hash of `code` and of the claims is part of the
+            name of the folder.
     """
     described = describe_checks({module: job.folder for module, job in checks.items()}, config.scale)
     hash_ = _digest([described.model_dump(mode="json"), *code])
@@ -881,12 +919,16 @@ def _shown_claims(checks: Mapping[str, PlannedJob], config: Config, code: Sequen
 def _checked_claims(
     names: Sequence[str], config: Config, root: Path, broken: dict[str, str]
 ) -> dict[str, tuple[str, PropertyClaim]]:
-    """Return module and property claim by id of the claim, for all property claims.
-
-    The reason why a module cannot be used is added to `broken`.
+    """Return all property claims by id, each as a pair: the name of the claim's module, and the claim.
 
     If all names that the user requested are names of study files, the result is empty and no module of claims
     is imported, so that a broken module does not matter.
+
+    Args:
+        names: names that the user requested.
+        config: the configuration.
+        root: folder that contains the package `curvebench`.
+        broken: dictionary to which the reason why a module cannot be used is added, by name of the module.
     """
     files = {path.stem for path in study_files(config.study_folder)}
     if names and files.issuperset(names):
@@ -895,7 +937,15 @@ def _checked_claims(
 
 
 def _check_ids(studies: Iterable[Study], claims: Mapping[str, tuple[str, PropertyClaim]]) -> None:
-    """Check that no id belongs to both a study, or one of its claims, and a property claim."""
+    """Check that no property claim has the name of a study or the id of a study's claim.
+
+    Args:
+        studies: all studies.
+        claims: for each property claim, by id: the name of the claim's module, and the claim.
+
+    Raises:
+        InputError: with a line for each such property claim.
+    """
     paths = {name: study.path for study in studies for name in (study.name, *(c.id for c in study.claims))}
     problems = Problems()
     for name, (module, _) in claims.items():
@@ -909,9 +959,9 @@ def _compared(
 ) -> list[tuple[tuple[str, ...], tuple[ParityProblem, ...]]]:
     """Return the locators of optimizers, and the problems, of each parity job.
 
-    Optimizers of the studies are compared on all problems, each in a job of its own. If all studies are run,
-    all other optimizers are compared on the core problems, in one job. There are no jobs if the studies do
-    not run on all backends, or the configuration turns parity off.
+    Each optimizer of the planned studies has a parity job of its own, with all problems. If all studies are
+    run, one further job compares all other optimizers on the core problems. There are no parity jobs if the
+    planned studies do not run on all backends, or if the configuration turns parity off.
     """
     if not config.parity:
         return []
@@ -940,8 +990,8 @@ def _planned(
         study: the study.
         config: the configuration.
         tree: cache of the hashes of source files.
-        reports_code, results_code: hashes of the code that decides figures and merged tables. The names of
-            the folders contain a hash of the code and of the jobs.
+        reports_code: hash of the code that draws figures. It affects the name of the folder of figures.
+        results_code: hash of the code that merges tables. It affects the names of both folders.
     """
     described = study.at(config.scale, config.backends)
     jobs = Planner(described, config.scale, study.scales[config.scale], config.results, tree).jobs()
@@ -967,7 +1017,7 @@ def _hash_of(folder: Path) -> str:
 
 
 def _code(root: Path, patterns: Iterable[str]) -> str:
-    """Return the hash of the files that match one of the patterns."""
+    """Return the hash of all files below `root` that match at least one of the patterns."""
     return files_hash({path for pattern in patterns for path in root.glob(pattern) if path.is_file()}, root)
 
 
@@ -978,11 +1028,12 @@ def write_specs(plan: Plan) -> None:
     """Write the specification files of all jobs, the report plan, and the inputs for Snakemake.
 
     Existing files are not written again, because Snakemake compares modification times. The exception is the
-    plan of a study next to its tables, which no rule reads: its time says when the study was planned last in
-    this form (`curvebench.results.reading.newest`).
+    file `plan.json` next to the tables of each study. No rule of the Snakefile reads that file, and its
+    modification time says when the study was planned last in this form (`curvebench.results.reading.newest`).
 
     Raises:
-        InputError: if the results folder cannot be written to; raised before anything is computed.
+        InputError: if the results folder or the folder of the site cannot be written to. The error is raised
+            before anything is computed.
     """
     files = {job.spec_path: job.spec.to_json() for job in plan.jobs}
     files[plan.report_path] = plan.report.to_json()
@@ -990,7 +1041,8 @@ def write_specs(plan: Plan) -> None:
     specs = plan.report_path.parent
     for folder, (figure_plan, _) in plan.figures.items():
         files[specs / f"{folder.stem}.figures.{_hash_of(folder)}.json"] = figure_plan.to_json()
-    # The list of the folders to merge is a file, because the length of a command line is limited.
+    # The list of the folders whose tables are merged is a file, because the length of a command line is
+    # limited.
     for study in plan.studies:
         folders = "".join(f"{job.folder}\n" for job in study.jobs)
         files[specs / f"{study.plan.tables.stem}.tables.{_hash_of(study.plan.tables)}.txt"] = folders
@@ -1005,7 +1057,8 @@ def write_specs(plan: Plan) -> None:
         write_texts(described | {path: text for path, text in files.items() if not path.exists()})
         rendered = plan.config.site / PLAN
         if not rendered.exists() or rendered.read_text() != files[plan.report_path]:
-            # The site is missing or shows another plan. It is rendered if one of its inputs is newer.
+            # The site is missing or shows another plan. Snakemake renders the site if one of the site's
+            # inputs is newer, so the file of the plan gets the current time.
             os.utime(plan.report_path)
         _touch_failed(plan)
     except OSError as error:
@@ -1016,9 +1069,10 @@ def write_specs(plan: Plan) -> None:
 
 
 def _touch_failed(plan: Plan) -> None:
-    """Make Snakemake run jobs with failures again, or keep their results if the configuration says so.
+    """Make Snakemake run failed jobs again, or not run them if the configuration sets `keep_failed`.
 
-    Snakemake runs a job again if the file of its specification is newer than the job's outputs.
+    Snakemake runs a job again if the file of the job's specification is newer than the job's outputs. The
+    modification time of the file therefore becomes the current time, or a very early one.
     """
     for job in plan.jobs:
         if (job.folder / FAILED).exists():
@@ -1026,14 +1080,18 @@ def _touch_failed(plan: Plan) -> None:
 
 
 def with_data(config: Config) -> Config:
-    """Set the folder of data for this process and its children, and return the configuration."""
+    """Set the environment variable of the data folder for this process and its children.
+
+    Returns:
+        The configuration, unchanged.
+    """
     if config.data is not None:
         os.environ[FOLDER_VARIABLE] = str(config.data)
     return config
 
 
 def prepare(raw: Mapping[str, Any]) -> Plan:
-    """Return the plan for the `config` of the Snakefile, after writing its files.
+    """Make the plan for the `config` of the Snakefile, write the files of the plan, and return the plan.
 
     Raises:
         InputError: for bad input of any kind, and if all studies and claims are skipped.

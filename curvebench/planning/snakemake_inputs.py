@@ -1,8 +1,9 @@
 """Inputs of the Snakefile: path patterns, input functions and resources of its rules.
 
-The main process of Snakemake writes them to a file; the processes that Snakemake starts for jobs read the
-file. A stage is a kind of job, such as `bases` or `runs`. Gathered runs are an empty file that stands for
-many jobs with a single run each; later jobs wait for the file instead of each of these jobs.
+The main process of Snakemake writes these inputs to a file, and the processes that Snakemake starts for jobs
+read the file. A stage is a kind of job, such as `bases` or `runs`. The marker of gathered runs is an empty
+file that is written after many jobs with a single run each. Later jobs wait for this one file instead of
+waiting for each of the jobs.
 """
 
 from __future__ import annotations
@@ -33,9 +34,10 @@ TABLES: Mapping[str, tuple[str, ...]] = {
 MERGED = ("runs", "curves", "timings", "memory", "jobs")
 JOB = "{optimizer}.{backend}.{hash}"  # name of a job (JobSpec.name) with Snakemake's wildcards
 STUDY = "{study}.{scale}.{hash}"
-# Path patterns in the results folder: the folder of a study's merged tables; the empty file of gathered runs;
-# the list of the folders whose tables are merged; a folder of figures; the plan that says which figures are
-# drawn in that folder.
+# Path patterns in the results folder, by output. `tables` is the folder of a study's merged tables.
+# `gathered` is the empty file that is written after many jobs with a single run each. `tables jobs` is the
+# list of the folders whose tables are merged. `figures` is a folder of figures. `figures plan` is the report
+# plan from which the figures in such a folder are drawn.
 PATTERNS: Mapping[str, str] = {
     "tables": f"tables/{STUDY}",
     "gathered": "runs/{study}/{scale}/gathered/{hash}",
@@ -45,7 +47,7 @@ PATTERNS: Mapping[str, str] = {
 }
 
 
-# A bundle is the arrays of runs that are computed together.
+# Memory in MB that Snakemake reserves for a job. A bundle is the arrays of runs that are computed together.
 PROCESS_MB = 1476  # host memory of a job in addition to its bundle: Python, a backend and compilation
 OTHER_MB = 2500  # host memory of a job without bundles
 GPU_MB = 8000  # host memory of a job whose bundle is on a GPU: CUDA libraries, and data before its transfer
@@ -54,10 +56,10 @@ TRAINING_MINUTES, SINGLE_RUN_MINUTES = 240, 720
 
 
 class SnakemakeJob(Document):
-    """Description of a job for messages, and its resources.
+    """Description of a job for messages, and the resources that the job needs.
 
-    A job on the device `gpu` uses one GPU. A timing job gets all processor cores, so that no other job runs
-    at the same time.
+    A job on the device `gpu` uses one GPU. The Snakefile gives all processor cores to a timing job, so that
+    no other job runs at the same time.
 
     Args:
         description: text for messages.
@@ -89,15 +91,19 @@ class Wildcards(Protocol):
 
 
 def tables_in(folders: Iterable[Path]) -> list[str]:
-    """Return the paths of the tables that jobs write to their folders, `.../<stage>/<name of the job>`."""
+    """Return the paths of the tables that jobs write.
+
+    Args:
+        folders: folders of the jobs, `.../<stage>/<name of the job>`.
+    """
     return [f"{folder}/{table}.parquet" for folder in folders for table in TABLES[folder.parent.name]]
 
 
 class SnakemakeInputs(Document):
     """Data of a plan that the Snakefile needs.
 
-    Some methods return path patterns; methods with the argument `wildcards` are input functions, which
-    Snakemake calls for each job.
+    Some methods return path patterns. Methods with the argument `wildcards` are input functions, which
+    Snakemake calls for each job with the job's values of the wildcards in the path patterns.
 
     Args:
         summary: text that is printed for the user.
@@ -105,10 +111,11 @@ class SnakemakeInputs(Document):
         report_path: path of the file with the plan for the report.
         site_inputs: files that the site shows: merged tables and figures of all studies, kernel times,
             parity, and property checks with their figures.
-        jobs: jobs, and gathered runs, by their hashes. Gathered runs are an empty file that stands for the
-            runs of a round, so that a job that reads these runs needs only one input.
-        input_files: input files of a job, of gathered runs, of merged tables, or of figures, by the hash in
-            the path of the output.
+        jobs: description and resources of each job, and of each marker of gathered runs, by hash. The marker
+            is an empty file that is written after all runs of a round, so that a job that reads the runs
+            needs only one input.
+        input_files: input files by the hash in the path of the output. The output is a job's table, a marker
+            of gathered runs, a merged table, or a folder of figures.
     """
 
     summary: str
@@ -119,7 +126,7 @@ class SnakemakeInputs(Document):
     input_files: dict[str, tuple[str, ...]]
 
     def to_json(self) -> str:
-        """Return the text of the file that job processes read."""
+        """Return the text of the file from which the processes of jobs read these inputs."""
         return self.model_dump_json(indent=1) + "\n"
 
     @property
@@ -131,8 +138,8 @@ class SnakemakeInputs(Document):
     def job_command(self) -> str:
         """Shell command of a job's rule.
 
-        The shell and `tee` ignore SIGTERM, so that they outlive the job, which records that it was
-        interrupted.
+        The shell and `tee` ignore SIGTERM. On an interrupt, both therefore run until the job has recorded
+        that it was interrupted.
         """
         minutes, between = self.config.minutes, self.config.checkpoint_minutes
         limit = "" if minutes is None else f" --minutes {minutes:g}"
@@ -144,7 +151,7 @@ class SnakemakeInputs(Document):
         )
 
     def spec(self, stage: str) -> str:
-        """Return the pattern of the paths of a stage's specifications."""
+        """Return the pattern of the paths of the specifications of all jobs of a stage."""
         return f"{self.results}/specs/{{study}}.{{scale}}.{stage}.{{optimizer}}.{{backend}}.{{hash}}.json"
 
     def job_tables(self, stage: str) -> list[str]:
@@ -165,11 +172,11 @@ class SnakemakeInputs(Document):
         return f"{self.results}/{PATTERNS[output]}"
 
     def inputs(self, wildcards: Wildcards) -> tuple[str, ...]:
-        """Return the input files of a job, of gathered runs, of merged tables, or of figures."""
+        """Return the input files of a job, of a marker of gathered runs, of merged tables, or of figures."""
         return self.input_files[wildcards.hash]
 
     def description(self, wildcards: Wildcards) -> str:
-        """Return the description of a job, or of gathered runs, for messages."""
+        """Return the description of a job, or of a marker of gathered runs, for messages."""
         return self.jobs[wildcards.hash].description
 
     def mem_mb(self, wildcards: Wildcards) -> int:
@@ -181,7 +188,12 @@ class SnakemakeInputs(Document):
         return self.jobs[wildcards.hash].gpu
 
     def minutes(self, wildcards: Wildcards, attempt: int) -> int:
-        """Return the time limit of a job on a cluster, which grows with each attempt."""
+        """Return the time limit of a job on a cluster, in minutes.
+
+        Args:
+            wildcards: values of the wildcards of the job.
+            attempt: number of the attempt, from 1. The limit is proportional to this number.
+        """
         return self.jobs[wildcards.hash].minutes * attempt
 
     def merged(self) -> list[str]:
@@ -189,13 +201,14 @@ class SnakemakeInputs(Document):
         return [f"{self.pattern('tables')}/{name}.parquet" for name in MERGED]
 
     def to_publish(self, wildcards: Wildcards) -> str:
-        """Return the path of the plan to publish. The requirements for publication are checked first, so that
-        nothing is computed in vain.
+        """Check the requirements for publication, and return the path of the plan to publish.
+
+        The check comes before all jobs, so that nothing is computed in vain.
 
         Raises:
-            SystemExit: if the set's name is missing, invalid or in use, the runs use the seeds of another
-                set, the page has no place for a leaderboard, or files differ from the commit. (An InputError
-                would make Snakemake print a traceback.)
+            SystemExit: if the set's name is missing, invalid or in use; if the runs use the seeds of another
+                set; if the page has no place for a leaderboard; or if files of the project differ from the
+                commit. (An InputError would make Snakemake print a traceback.)
         """
         try:
             check_name(self.config.name, NEW_SETS)

@@ -1,7 +1,8 @@
 """Submissions: studies that `curvebench try` writes to compare a user's method with a published study.
 
-A submission runs one method on the workloads of the published study, with the same seeds, targets and number
-of tuned settings as the methods of that study, whose results are not computed again.
+A submission runs one method on the workloads of the published study. The seeds, the targets and the number of
+settings that tuning tries are the same as for the methods of the published study. The runs of the published
+study are not repeated.
 """
 
 from __future__ import annotations
@@ -31,10 +32,11 @@ class Submission:
     """A study file with one method that joins a published study.
 
     Args:
-        path: the study file. Its folder also contains a copy of the file of the published study.
+        path: study file of the submission. The folder of this file also contains a copy of the study file of
+            the published study.
         joins: name of the published study.
         scale: name of the scale, a size of the published study, at which the submission is run.
-        backend: backend on which the submission is run.
+        backend: name of the backend on which the submission is run.
     """
 
     path: Path
@@ -44,11 +46,11 @@ class Submission:
 
     @property
     def name(self) -> str:
-        """Name of the study, which is also the label of the method."""
+        """Name of the submission as a study, which is also the label of its method."""
         return self.path.stem
 
     def config(self, results: Path) -> Config:
-        """Return the configuration that runs the submission, with a site in its own folder."""
+        """Return the configuration of Snakemake that runs the submission and renders a site of its own."""
         return Config(
             scale=self.scale,
             studies=(self.name,),
@@ -63,8 +65,9 @@ class Submission:
 def located(name: str) -> str:
     """Return the text by which `curvebench.registry.find_rule` finds an optimizer that a user names.
 
-    The path of a file becomes absolute. For a class or a function in a file, such as `my.py:Lion`, the prefix
-    of a library is added if the name has none: `torch:` for a class, `optax:` for anything else.
+    If the name contains the path of a file, the path becomes absolute. For a class or a function in a file,
+    such as `my.py:Lion`, a missing prefix of a library is added: `torch:` for a class, `optax:` for anything
+    else.
 
     Args:
         name: name of an optimizer, as in a study file or on the command line.
@@ -108,18 +111,19 @@ def write_submission(
 
     Args:
         name: optimizer as in a study file, or `my.py:Lion`; a relative path starts at the working directory.
-        joins: file of the published study.
+        joins: study file of the published study.
         results: results folder.
-        label: name of the submission, which is also the label of its method; by default, the name of the
-            optimizer.
+        label: name of the submission, which is also the label of its method. If it is empty, the name of the
+            optimizer is used.
         options: hyperparameters and options, as under the optimizer's name in a study file; None for the
             defaults.
-        problems: labels of the workloads of the published study to run; empty for all.
-        contributed: author of the method, if its results are to be published; otherwise None.
+        problems: labels of the workloads of the published study on which the method runs; empty for all
+            workloads.
+        contributed: author of the method if the results are to be published; otherwise None.
 
     Raises:
-        InputError: for an unknown optimizer, a label that is in use, or a workload that the study does not
-            have.
+        InputError: for an unknown optimizer, a label that is invalid or in use, or a workload that the
+            published study does not have.
     """
     locator, study = located(name), read_study_file(joins)
     rule = find_rule(locator)
@@ -148,7 +152,13 @@ def write_submission(
 
 
 def _chosen(study: StudyFile, path: Path, problems: Sequence[str]) -> list[NamedWorkload]:
-    """Return the entries of the workloads with the labels `problems`, in the order of the study."""
+    """Return the entries of some workloads of a study, in the order of the study.
+
+    Args:
+        study: the study.
+        path: path of the study file, for messages.
+        problems: labels of the workloads to return.
+    """
     by_name = {workload.label or workload.name: workload for workload in study.workloads}
     for name in problems:
         if name not in by_name:

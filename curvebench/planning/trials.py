@@ -1,8 +1,8 @@
 """Trials of methods: three steps of each method of a study on each of its problems, before anything is run.
 
-A trial finds a method that fails, takes no step, or ignores one of its arguments. Its lanes are runs with
-different settings of the hyperparameters. They advance together, as in a job, if the workload and the
-optimizer allow it.
+A trial shows that a method fails, takes no step, or ignores one of its arguments. The lanes of a trial are
+runs with different settings of the hyperparameters. The lanes advance together, as in a job, if the workload
+and the optimizer allow that.
 """
 
 from __future__ import annotations
@@ -43,10 +43,12 @@ from curvebench.workloads.workload import Metric, Problem, Role, Workload, examp
 
 STEPS = 3
 EXAMPLES = 8  # largest number of examples in a minibatch of a trial
-# Workloads with more parameters are not evaluated before a run, because that would take minutes.
+# A workload with more parameters is not evaluated in a trial, because the evaluation would take minutes.
 MAX_EVALUATED_PARAMETERS = 10_000_000
-# Numbers from which the steps take distances. They are larger than usual parameters, so that no gradient is
-# 0, and that its sign changes from step to step. Then moving averages change the signs of updates too.
+# In a trial on a squared distance, the loss of each step is the squared distance of the parameters from one
+# of these numbers. The numbers are larger than usual parameters, so that no gradient is 0. Their signs
+# alternate, so that the signs of gradients change from step to step, and moving averages change the signs of
+# updates.
 CENTRES = ((30.0,), (-6.0,), (1.2,))
 MAX_CHARACTERS = 400  # length from which the message of another library is truncated
 # Explanations of errors of other libraries, by a part of the error's type or message
@@ -56,19 +58,21 @@ EXPLANATIONS = {
     "must have equal types": "changes the shape or type of its state; update must return (param, state) "
     "with a state like that of init",
 }
-FALLING = 0.5 ** np.arange(STEPS)  # a schedule: factors of the learning rate at the steps
-BASE = ""  # name of the lane to which the other lanes of a trial are compared
+FALLING = 0.5 ** np.arange(STEPS)  # learning-rate schedule of a trial: the factor of the rate at each step
+BASE = ""  # name of the lane with which all other lanes of a trial are compared
 
 
 @dataclass
 class Findings:
-    """Findings of the trials of a method: messages, each with the names of the problems that it concerns.
+    """Findings of all trials of a method on the problems of a study.
 
     Args:
-        tried: names of all problems.
-        errors: mistakes of the method with which a run makes no sense.
-        cautions: choices with which a run makes sense, but is likely to disappoint.
-        workload_errors: mistakes of workloads, each with the name of the workload.
+        tried: names of all problems on which the method was tried.
+        errors: mistakes of the method that make a run useless: the names of the affected problems, by
+            message.
+        cautions: choices with which a run is possible but likely to disappoint: the names of the affected
+            problems, by message.
+        workload_errors: messages about mistakes of workloads, each with the name of the workload.
     """
 
     tried: list[str] = field(default_factory=list)
@@ -78,12 +82,17 @@ class Findings:
 
 
 class WorkloadError(InputError):
-    """Raised for a mistake in a workload, which every method would have."""
+    """Raised for a mistake in a workload, which makes every method on the workload fail."""
 
 
 @dataclass(frozen=True)
 class Steps:
-    """Parameters of a trial by name, without axes of lanes, before the steps and, by lane, after them."""
+    """Parameters of a trial before and after its steps. The arrays have no axis of lanes.
+
+    Args:
+        start: initial value of each parameter, by name; equal for all lanes.
+        ends: values of the parameters after the steps: by name of the lane, then by name of the parameter.
+    """
 
     start: Mapping[str, np.ndarray]
     ends: Mapping[str, Mapping[str, np.ndarray]]
@@ -98,7 +107,12 @@ class Steps:
         }
 
     def same(self, lane: str, other: Steps) -> bool:
-        """Return whether a lane ends at the point at which the lane BASE of a trial ends, bit for bit."""
+        """Return whether a lane of this trial ends at the same parameters as the lane BASE of another trial.
+
+        Args:
+            lane: name of the lane of this trial.
+            other: steps of the other trial, or of this trial.
+        """
         return all(_equal(self.ends[lane][name], other.ends[BASE][name]) for name in self.start)
 
 
@@ -108,17 +122,22 @@ def _equal(one: np.ndarray, other: np.ndarray) -> bool:
 
 @dataclass(frozen=True)
 class Trial:
-    """A method on a problem, which takes a few steps.
+    """A trial: a few steps of a method on a problem.
 
     Args:
         problem_name: name of the problem in messages.
         locator: name of the optimizer in messages.
         rule: the optimizer with its options.
-        workload, settings, problem: the workload, its settings, and its problem of one seed.
-        precision, backend: how the steps are computed.
-        lanes: values of all hyperparameters by name, for each lane. The first is BASE; every other lane has
-            the name of the hyperparameter in which it differs.
-        has_own_loss: whether the loss is that of the workload in the study.
+        workload: the workload.
+        settings: values of the settings of the workload.
+        problem: parameters and data of the workload for one seed.
+        precision: precision policy of the steps.
+        backend: name of the backend that computes the steps.
+        lanes: values of all hyperparameters, by name of the lane, then by name of the hyperparameter. The
+            first lane is BASE. Every other lane has the name of the only hyperparameter in which it differs
+            from BASE.
+        has_own_loss: whether the loss is the loss of the workload in the study; otherwise it is a squared
+            distance of the parameters from `CENTRES`.
         evaluates: whether to evaluate the metrics after the steps, on all examples of the trial.
         separately: whether lanes are computed one after another although they could advance together.
     """
@@ -137,7 +156,12 @@ class Trial:
     separately: bool = False
 
     def at_distance(self, roles: Mapping[str, Role], parameters: Mapping[str, np.ndarray]) -> Trial:
-        """Return the trial of the method on the squared distance of some parameters from CENTRES."""
+        """Return a trial of the same method in which the loss is the squared distance from `CENTRES`.
+
+        Args:
+            roles: roles of the parameters of the new trial, by name.
+            parameters: initial values of these parameters, by name.
+        """
         return replace(
             self,
             workload=workload_of(_squared_distance, roles, self.precision),
@@ -148,16 +172,16 @@ class Trial:
         )
 
     def simpler(self) -> Trial:
-        """Return the trial of the method on the squared distance of the same parameters."""
+        """Return a trial with the same parameters whose loss is the squared distance from `CENTRES`."""
         return self.at_distance(self.workload.roles(self.settings), self.problem.parameters)
 
     def of_matrix(self) -> Trial:
-        """Return the trial of the method on a single matrix."""
+        """Return a trial of the method on the squared distance of a single matrix from `CENTRES`."""
         return self.at_distance({"matrix": Role("weight")}, {"matrix": np.arange(6.0).reshape(3, 2) / 8})
 
     @property
     def bundle(self) -> Bundle:
-        """All lanes of the trial."""
+        """Bundle with all lanes of the trial: the arrays that a program needs to compute the steps."""
         lanes, train = self.lanes.values(), self.problem.splits["train"]
         size = self.settings.get("batch_size")
         examples = None if size is None else min(size, EXAMPLES, examples_in(train))
@@ -179,14 +203,15 @@ class Trial:
         )
 
     def steps(self, schedule: np.ndarray | None = None) -> Steps:
-        """Take the steps.
+        """Take the steps of the trial in all lanes.
 
         Args:
-            schedule: factors of the learning rate; None for a constant rate.
+            schedule: factor of the learning rate at each step, of shape (STEPS,); None for a constant rate.
 
         Raises:
             Exception: any exception that the method or the workload raises.
-            InputError: if the lane BASE is not finite.
+            WorkloadError: if the loss is not finite at the initial parameters.
+            InputError: if the loss or the parameters of the lane BASE are not finite after a step.
         """
         bundle, backend = self.bundle, engine(self.backend, self.precision)
         bundle = bundle if schedule is None else replace(bundle, schedule=schedule)
@@ -218,7 +243,7 @@ class Trial:
 
     @property
     def succeeds(self) -> bool:
-        """Whether the steps can be taken, and change a parameter."""
+        """Whether the steps of the trial raise no exception and change at least one parameter."""
         try:
             steps = self.steps()
         except Exception:  # the code of a user may raise any exception
@@ -226,19 +251,20 @@ class Trial:
         return len(steps.unchanged) < len(steps.start)
 
     def checked(self) -> tuple[Steps, set[str]]:
-        """Take the steps, and find out why, if that fails.
+        """Take the steps of the trial. If the steps fail, find the reason with further trials.
 
         Returns:
-            The steps; and the names of the parameters that the method does not change.
+            The steps, and the names of the parameters that the method does not change.
 
         Raises:
             WorkloadError: for a mistake of the workload.
-            InputError: for a mistake of the method, in one line.
+            InputError: for a mistake of the method. The message is one line.
         """
         try:
             steps = self.steps()
             unchanged = steps.unchanged
-            if unchanged and self.has_own_loss:  # a gradient of the own loss may be 0
+            # A gradient of the workload's loss may be 0, a gradient of the squared distance is not.
+            if unchanged and self.has_own_loss:
                 unchanged &= self.simpler().steps().unchanged
             if len(unchanged) == len(steps.start):
                 place = "; change parameters in place, as param.add_ does" if self.backend == "torch" else ""
@@ -250,7 +276,11 @@ class Trial:
         return steps, unchanged
 
     def _explained(self, error: Exception) -> InputError:
-        """Return the error of a trial in one line, with its reason as far as further trials can find it."""
+        """Return the error to report for an exception that the steps of the trial raised.
+
+        Further trials show whether the workload or the method causes the exception. The message of the
+        returned error is one line.
+        """
         chain = [error]
         while cause := chain[-1].__cause__ or chain[-1].__context__:
             chain.append(cause)  # type: ignore[arg-type]  # its causes are exceptions too
@@ -272,7 +302,7 @@ class Trial:
 
     @property
     def updaters(self) -> set[str]:
-        """Names of the rules or of the classes of PyTorch that update the parameters."""
+        """Names of the update rules, or of the optimizer classes of PyTorch, that update parameters."""
         if not isinstance(self.rule, TorchRule):
             return {group.rule.name for group in self.bundle.update.groups}
         import torch
@@ -283,8 +313,13 @@ class Trial:
 
     @property
     def replacements(self) -> set[str]:
-        """The updaters, if they replace the method on all parameters, because it updates only matrices."""
-        # Groups of parameters that a study defines by name have no place for the single matrix.
+        """Names of the updaters, if other rules than the method itself update all parameters.
+
+        That happens for a method that updates only matrices, on a problem without a matrix. Otherwise the
+        result is empty.
+        """
+        # If the study assigns parameters to groups by name, no group contains the single matrix, and the
+        # trial on the matrix raises an InputError. Nothing is reported then.
         with suppress(InputError):
             if self.rule.part is not None or isinstance(self.rule, TorchRule):
                 return self.updaters if self.updaters.isdisjoint(self.of_matrix().updaters) else set()
@@ -297,18 +332,21 @@ def _shortened(text: str) -> str:
 
 
 class Trials:
-    """Trials of the methods of studies. Problems are drawn only once."""
+    """Trials of the methods of studies. The problem of a workload is drawn once and used in all trials."""
 
     def __init__(self) -> None:
         self.problems: dict[str, Problem] = {}
-        self.unmapped: set[str] = set()  # problems that failed, whose lanes are then computed one by one
+        # Names of problems on which a workload failed. In later trials on such problems, the lanes are
+        # computed one after another.
+        self.unmapped: set[str] = set()
 
     def findings(self, study: Study, optimizer: OptimizerSpec) -> Findings:
         """Try an optimizer on all workloads of its study.
 
-        Optimizers of this project on workloads of this project are not tried, because its tests cover them.
-        If a workload has many parameters or lacks its data, the squared distance of its parameters from
-        numbers replaces its loss. Bases are left out.
+        Optimizers of this project are not tried on workloads of this project, because the tests of the
+        project cover these combinations. If a workload has many parameters or lacks its data, the squared
+        distance of the parameters from `CENTRES` replaces the loss of the workload. All trials are in the
+        identity basis.
         """
         findings, effects = Findings(), dict[str, bool]()
         for trial in self.trials(study, optimizer):
@@ -337,11 +375,16 @@ class Trials:
     ) -> None:
         """Record which arguments of an optimizer have an effect on the steps of a trial.
 
+        An argument without an effect is tried again on a squared distance, because the gradients of a loss
+        may change too little in a few steps.
+
         Args:
-            study, optimizer: the optimizer of a study.
-            trial, steps: a trial of the optimizer. Arguments without effect are tried on a squared distance
-                too, because the gradients of a loss may change too little in a few steps.
-            effects: whether an argument has had an effect in a trial so far, by name.
+            study: the study.
+            optimizer: an optimizer of the study.
+            trial: a trial of the optimizer.
+            steps: the steps of the trial.
+            effects: whether an argument has had an effect in any trial so far, by name of the argument. The
+                dictionary is updated.
 
         Raises:
             InputError: if an optimizer of PyTorch does not follow the schedule of the study.
@@ -354,7 +397,7 @@ class Trials:
                 try:
                     lane, other = (name, base) if rule is None else (BASE, replace(at, rule=rule).steps())
                     effects[name] = not other.same(lane, base)
-                except Exception:  # without the argument, the optimizer fails
+                except Exception:  # An argument without which the optimizer fails has an effect.
                     effects[name] = True
         schedule = study.file.schedule
         falls = schedule.name != "constant" or schedule.warmup or schedule.warmup_epochs or schedule.cooldown
@@ -367,10 +410,10 @@ class Trials:
     def trials(self, study: Study, optimizer: OptimizerSpec) -> Iterator[Trial]:
         """Yield the trials of an optimizer, the workloads with the fewest parameters first.
 
-        A workload may occur with several settings. If its parameters have the same kinds (such as weight or
-        bias) and the same numbers of axes in all of them, only the smallest are used, because optimizers
-        refuse kinds of parameters, not sizes. If the loss is the squared distance, this also applies to
-        different workloads.
+        A study may have a workload with several settings. If the parameters have the same kinds (such as
+        weight or bias) and the same numbers of axes with several settings, only the settings with the fewest
+        parameters are tried, because optimizers refuse kinds of parameters, not sizes. In trials on the
+        squared distance, the same applies to different workloads.
         """
         method = origin(RULES, optimizer.locator)
         rule = rule_of(optimizer, study.file.schedule.name)
@@ -411,7 +454,12 @@ class Trials:
                 yield trial if has_own_loss else trial.simpler()
 
     def _problem(self, spec: WorkloadSpec, has_data: bool) -> Problem:
-        """Draw the problem of a workload with the seed 0, or its parameters only; a problem is drawn once."""
+        """Draw the problem of a workload with the seed 0. A later call returns the same problem again.
+
+        Args:
+            spec: the workload with its settings.
+            has_data: whether to draw parameters and data; otherwise only the parameters are drawn.
+        """
         workload = find_workload(spec.locator)
         if not has_data:
             return Problem(workload.sample_parameters(spec.settings, np.random.default_rng(0)), {})
@@ -421,18 +469,18 @@ class Trials:
 
 
 def _add(messages: dict[str, list[str]], trial: Trial, message: str) -> None:
-    """Add the problem of a trial to those that a message concerns."""
+    """Add the name of a trial's problem to the list of problems that a message is about."""
     names = messages.setdefault(message, [])
     if trial.problem_name not in names:
         names.append(trial.problem_name)
 
 
 def _lanes(rule: Rule, optimizer: OptimizerSpec, study: Study) -> dict[str, dict[str, float]]:
-    """Return the hyperparameters of the lanes of a trial, by the names of the lanes (`Trial`).
+    """Return the values of all hyperparameters in each lane of a trial, in the form of `Trial.lanes`.
 
     In the lane BASE, tuned hyperparameters such as the learning rate have the lowest values that tuning may
-    try. Another lane has a higher value of one of them, or the default of a hyperparameter that the study
-    fixes to another value.
+    try. Every other lane differs from BASE in one hyperparameter. A tuned hyperparameter has a higher value.
+    A hyperparameter that the study fixes to another value than its default has the default.
     """
     bounds = study.file.tuning.for_optimizer(optimizer).bounds
     lowest = {name: low for name, (low, _) in bounds.items()}
@@ -447,9 +495,9 @@ def _lanes(rule: Rule, optimizer: OptimizerSpec, study: Study) -> dict[str, dict
 
 
 def _changed_arguments(rule: Rule, optimizer: OptimizerSpec) -> Iterator[tuple[str, Rule]]:
-    """Yield the names of arguments and options that differ from their defaults, with the rule at the default.
+    """Yield each argument or option that differs from its default, and the rule with the default instead.
 
-    Those of optimizers of this project are left out.
+    Nothing is yielded for an optimizer of this project.
 
     Args:
         rule: the rule with the options of the study.
@@ -478,7 +526,10 @@ def size_of(spec: WorkloadSpec) -> int:
 
 @contextmanager
 def _restored_generators(backend: str) -> Iterator[None]:
-    """Return a context with fixed global random generators, which restores them at its end."""
+    """Return a context in which the global random generators have a fixed seed.
+
+    The end of the context restores the states that the generators had before.
+    """
     with global_seed(0):
         if backend != "torch":
             yield
@@ -493,11 +544,11 @@ def _restored_generators(backend: str) -> Iterator[None]:
 def workload_of(
     objective: Callable[[Any, Arrays, Arrays], Any], roles: Mapping[str, Role], precision: Precision
 ) -> Workload:
-    """Return a workload that consists of an objective. It draws no problems, which the caller must provide.
+    """Return a workload whose loss is an objective. The caller must provide its problems: it draws none.
 
     Args:
-        objective: function `objective(ops, params, batch) -> scalar`. It is the loss, and also the metric
-            `train_loss`.
+        objective: function `objective(ops, params, batch) -> scalar`. The objective is the loss of the
+            workload, and also its only metric, `train_loss`.
         roles: the roles of the parameters, by name.
         precision: precision policy.
     """

@@ -1,4 +1,4 @@
-"""Entry point of the Snakefile: the main process makes a plan, and the processes of jobs read it."""
+"""Entry point of the Snakefile: the main process makes a plan, and the processes of jobs read the plan."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VARIABLE = "CURVEBENCH_SNAKEMAKE_INPUTS"
 
 
 def read_inputs(path: Path) -> SnakemakeInputs:
-    """Read the file that the main process has written.
+    """Read the file with the inputs of the Snakefile, which the main process has written.
 
     Raises:
         InputError: if the file is missing or damaged.
@@ -38,9 +38,9 @@ def read_inputs(path: Path) -> SnakemakeInputs:
 def snakemake_inputs(raw: Mapping[str, Any], is_main_process: bool) -> SnakemakeInputs:
     """Return paths, inputs and resources of all rules, for the `config` of the Snakefile.
 
-    The main process makes a plan and writes its files. The process of a job reads the file of the main
-    process. Therefore a job that has waited in a queue belongs to the plan that submitted it, even if source
-    files have been edited since.
+    The main process makes a plan, and writes the inputs of the Snakefile to a file. The process of a job
+    reads this file, and makes no plan. Therefore a job that has waited in a queue still follows the plan that
+    submitted the job, even if source files have been edited since.
 
     Args:
         raw: `config` of the Snakefile.

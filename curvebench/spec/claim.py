@@ -1,7 +1,7 @@
 """Claims of sources. A claim is a sentence of a paper, with the conditions under which runs support it.
 
-A condition is a comparison of methods, such as: the final loss of one method is lower than that of another. A
-method is an optimizer in a basis, that is a change of coordinates of the parameters.
+A condition is a comparison of methods, such as: the final loss of one method is lower than the final loss of
+another. A method is an optimizer in a basis, that is a change of coordinates of the parameters.
 """
 
 from __future__ import annotations
@@ -31,31 +31,32 @@ QUANTITIES = tuple(dict.fromkeys(name for names in NAMES for name in names))
 
 
 def _with_quantity(raw: Any) -> Any:
-    """Add the keys that select the class of a condition if the study file leaves them out.
+    """Add the keys `quantity` and `at_equal` to a condition if the study file leaves these keys out.
 
-    By default a condition compares values of a metric at equal steps.
+    The two keys select the class of the condition. Their defaults select the comparison of values of a metric
+    after equal numbers of steps.
     """
     return {"quantity": "value", "at_equal": "steps", **raw} if isinstance(raw, Mapping) else raw
 
 
 class Claim(Document):
-    """A sentence of a paper with the conditions that decide it, all of which must hold.
+    """A sentence of a paper, with conditions on runs. Runs support the claim if they satisfy all conditions.
 
     A claim with the key `repeats` tests the sentence of another claim once more under changed circumstances,
-    such as another precision, and does not count for the verdict on that claim. It takes sentence, source and
-    conditions from the other claim (`curvebench.spec.study.read_study_file`).
+    such as another precision. The result does not count for the verdict on the other claim. Sentence, source
+    and conditions are taken from the other claim (`curvebench.spec.study.read_study_file`).
 
     Args:
         id: name of the claim, unique among all studies and property checks.
         sentence: the claim in words.
-        source: number of the source (`curvebench.spec.sources`) and place of the sentence in it, such as
-            `000 Fig. 1`.
+        source: number of the source (`curvebench.spec.sources`) and place of the sentence in the source, such
+            as `000 Fig. 1`.
         conditions: comparisons that runs must satisfy; the key `supported_if` of study files.
         repeats: id of the repeated claim; empty if the claim repeats no other one.
         changed: changed circumstances of a claim that repeats another one, in words that can follow a
             verdict: "in float64".
-        bases: for a claim that repeats another one, the label of each basis in this study by the label that
-            the repeated claim uses; None if the labels are the same.
+        bases: for a claim that repeats another one, a mapping from each label that the repeated claim uses
+            for a basis to the label of that basis in this study; None if the labels are the same.
     """
 
     id: str
@@ -87,19 +88,19 @@ class Claim(Document):
 
     @property
     def of_tuning(self) -> bool:
-        """Whether a condition compares tuning runs."""
+        """Whether at least one condition compares tuning runs, which are the runs that choose a setting."""
         return any(condition.of_tuning for condition in self.conditions)
 
     @property
     def written_rule(self) -> Mapping[str, Any]:
-        """Id and conditions in plain JSON types, without values that are unset or equal to their default.
+        """Id and conditions of the claim in plain JSON types. Values that equal their default are left out.
 
-        The hash of the claim's decision rule is computed from these values.
+        The hash of the claim's decision rule is computed from this mapping.
         """
         dumped = self.model_dump(mode="json", exclude_defaults=True, include={"id", "conditions"})
         for written, condition in zip(dumped["supported_if"], self.conditions, strict=True):
-            # The hash includes `pairs`, even if it has its default, and the name of the test. They were in
-            # the hash when the first sets were published, and the rules of published claims must keep their
-            # hashes.
+            # The hash always includes the key `pairs`, even with its default value, and the name of the
+            # statistical test. Both were in the hash when the first sets were published, and the decision
+            # rules of published claims must keep their hashes.
             written |= {"pairs": condition.pairs, "test": "sign"}
         return dumped

@@ -1,6 +1,6 @@
 """Modules that define update rules, bases or workloads, in this project or in files of users.
 
-A module lists the objects that it defines in a constant that is a tuple, such as `WORKLOADS`.
+Each such module lists its objects in a constant, which is a tuple, such as `WORKLOADS`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ class Kind:
         package: package of this project whose modules define objects of this kind.
         constant: name of the tuple or list in which a module lists its objects of this kind.
         type: class of the objects; it has an attribute `name`.
-        otherwise: end of the message about a module without such a list: other names that users can give.
+        otherwise: end of the error message about a module that lacks the constant. The text says which other
+            names users can give; empty if there are no other names.
     """
 
     noun: str
@@ -50,14 +51,15 @@ class Kind:
         """Return the objects that a module defines, by name, in the order of the module.
 
         Args:
-            load: imports and returns the module. Any exception that it raises is an error of the module's
-                author.
+            load: function that imports and returns the module. An exception that the function raises is
+                reported as an error in the module.
             where: name of the module in messages.
-            without: return value for a module without the constant; None to raise an error instead.
+            without: list of objects that is assumed for a module that lacks the constant, such as an empty
+                tuple; None to raise an error for such a module.
 
         Raises:
-            InputError: when the module cannot be loaded, the constant is missing, or it contains objects of
-                another class.
+            InputError: when the module cannot be loaded, when the constant is missing, or when the constant
+                contains objects of another class.
         """
         try:
             defined = getattr(load(), self.constant, without)
@@ -77,7 +79,10 @@ class Kind:
 
 @cache
 def _found(kind: Kind) -> Mapping[str, tuple[Any, str]]:
-    """Return the objects of this project by name, each with the dotted name of its module."""
+    """Return all objects of a kind that this project defines, by name.
+
+    Each value is a pair: the object, and the dotted name of the module that defines the object.
+    """
     items: dict[str, tuple[Any, str]] = {}
     problems = Problems()
     path = importlib.import_module(kind.package).__path__

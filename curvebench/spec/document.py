@@ -1,6 +1,6 @@
 """Base class of all typed documents, error messages that name the key, and metrics as studies write them.
 
-A document is a study file, a plan or a job specification, or a mapping inside of one.
+A document is a study file, a plan or a job specification, or a mapping inside such a document.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ Which = Literal["final", "best"]
 Targets = dict[str, float | dict[str, float]]
 Positive = Annotated[int, Field(ge=1)]
 Names = Annotated[tuple[str, ...], Field(strict=False, min_length=1)]
-# Keys of a study file whose value selects the class of the mapping that contains the key: the class of a
-# tuning protocol, or of a condition of a claim
+# Keys of a mapping in a study file whose value selects the class of the mapping. The mapping is a tuning
+# protocol or a condition of a claim.
 TAGS = ("protocol", "quantity", "at_equal")
 
 # Current name of each renamed key, by its earlier name. An earlier name in a file is an error, which
@@ -56,8 +56,8 @@ class Document(BaseModel):
         """Create a document from the attributes of another object.
 
         Args:
-            source: object with attributes of the same names as fields; fields that it lacks keep their
-                defaults.
+            source: object whose attributes have the same names as fields of the document. Fields that
+                `source` lacks keep their defaults.
             values: values of fields that are not taken from `source`.
         """
         shared = {name for name in cls.model_fields if name not in values and hasattr(source, name)}
@@ -65,7 +65,10 @@ class Document(BaseModel):
 
 
 class Judged(Document):
-    """A metric and whether its value at the end of a run or its best value counts: `final train_loss`."""
+    """A metric, and the value of a run that counts: the last value or the best value of the metric.
+
+    An example in a study file is `final train_loss`.
+    """
 
     which: Which
     metric: str
@@ -78,7 +81,8 @@ class Headline(Judged):
     """The metric of figures and leaderboard, and whether its final or best value counts.
 
     Args:
-        floor: value beyond which all runs tie, such as the rounding error of a loss; None if runs never tie.
+        floor: runs whose value of the metric is better than this number tie, because their differences have
+            no meaning (below the rounding error of a loss, for example); None if runs never tie.
     """
 
     floor: float | None = None
@@ -87,8 +91,8 @@ class Headline(Judged):
 def is_written(info: ValidationInfo) -> bool:
     """Return whether a validated value comes from a file that people wrote, in YAML.
 
-    Otherwise the file is JSON written by this project, where words and percentages have already been
-    converted.
+    All other values come from JSON that this project wrote. In such JSON, texts such as `final train_loss`
+    have already become mappings, and percentages have become numbers.
     """
     return info.mode != "json"
 
@@ -126,8 +130,8 @@ JudgedWords = Annotated[Judged, words("which metric", "final train_loss")]
 def under_first_names(value: Any) -> Any:
     """Return a JSON value in which each renamed key, at every level, has its original name again.
 
-    Hashes of jobs and of decision rules are computed from these names, and the seeds of final runs follow
-    from such hashes. Renaming a key therefore repeats no run and moves no seed.
+    Hashes of jobs and of decision rules are computed from the original names, and the seeds of final runs are
+    computed from such hashes. Therefore no run is repeated and no seed changes when a key is renamed.
     """
     if isinstance(value, dict):
         return {FIRST_NAMES.get(key, key): under_first_names(inner) for key, inner in value.items()}
@@ -149,8 +153,9 @@ def explained(
         raw: the document as read from the file, before validation.
     """
     details = errors.errors()
-    # Locations of errors that only follow from another error, by type. Pydantic also calls a list too short
-    # if some of its items are invalid, and calls a key missing if the file has the earlier name of the key.
+    # Locations of errors that only follow from another error, by the type of the error. Pydantic also calls a
+    # list too short if some items of the list are invalid, and also calls a key missing if the file has the
+    # earlier name of the key.
     implied: dict[str, set[tuple[Any, ...]]] = {
         "too_short": {error["loc"][:length] for error in details for length in range(len(error["loc"]))},
         "missing": {(*error["loc"][:-1], NEW_NAMES.get(str(*error["loc"][-1:]))) for error in details},
@@ -198,8 +203,8 @@ def _explained(error: Mapping[str, Any], model: type[BaseModel], owner: str, nou
 def _written(location: tuple[str | int, ...], raw: Any) -> tuple[str | int, ...]:
     """Return the keys and indices that lead to a value in the file, given pydantic's location of the value.
 
-    Pydantic's locations also contain the names of classes if a value may be of several classes, and the keys
-    `name` and `options` of entries that people write as `name: {key: value}`.
+    Pydantic's locations also contain keys that are not in the file: the name of a class if a value may be of
+    several classes, and the keys `name` and `options` of an entry that people write as `name: {key: value}`.
 
     Args:
         location: pydantic's location: keys and indices.
@@ -243,7 +248,8 @@ def _fields(model: type[BaseModel], location: tuple[str | int, ...]) -> list[tup
     for step in location:
         items = [item for model in models for item in model.model_fields.items()]
         fields = [field for name, field in items if step in (name, field.alias)]
-        # Indices, and keys of mappings such as the names of scales, are no fields: the classes stay.
+        # A list index or a mapping's key, such as the name of a scale, is no field and leaves `models` as it
+        # is.
         if fields:
             models = [inner for field in fields for inner in models_of(field.annotation)]
         models = [model for model in models if _has_tag(model, step)] or models
@@ -251,11 +257,11 @@ def _fields(model: type[BaseModel], location: tuple[str | int, ...]) -> list[tup
 
 
 def _has_tag(model: type[BaseModel], tag: str | int) -> bool:
-    """Return whether a value of one of the keys `TAGS` selects this class from a union of classes.
+    """Return whether `tag` is the value of a key in `TAGS` that selects the class from a union of classes.
 
     Args:
         model: the class.
-        tag: the value, such as `two_stage_sweep`.
+        tag: a value in a study file, such as `two_stage_sweep`.
     """
     fields = model.model_fields.items()
     return any(name in TAGS and tag in get_args(field.annotation) for name, field in fields)

@@ -30,7 +30,8 @@ class Problems:
 
     def __init__(self, where: str = "") -> None:
         self.where = where
-        # The keys of the dictionary are the lines: a problem found twice is reported once, and order is kept.
+        # The dictionary's keys are the lines. They keep their order, and a problem found twice is reported
+        # once.
         self.lines: dict[str, None] = {}
 
     def __bool__(self) -> bool:
@@ -90,7 +91,7 @@ def put_aside(broken: dict[str, str] | None, name: str) -> Iterator[None]:
 
     Args:
         broken: a dictionary to which the error's message is added; None to raise the error.
-        name: key of the message in the dictionary, such as the name of a file.
+        name: key under which the message is added to `broken`, such as the name of a file.
     """
     try:
         yield
@@ -100,17 +101,17 @@ def put_aside(broken: dict[str, str] | None, name: str) -> Iterator[None]:
         broken[name] = str(error)
 
 
-# A message that suggests a name lists all valid names too if they are at most this many.
+# A message that suggests a name also lists all valid names if there are at most this many of them.
 MAX_LISTED = 40
-# A text of fewer letters is too short to be taken for the beginning of a name.
+# `nearest` suggests a name that begins with the user's text only if the text has at least this many letters.
 MIN_PREFIX_LENGTH = 4
 
 
 def unknown(owner: str, kind: str, name: object, valid: Iterable[str]) -> str:
     """Return the message for an unknown name.
 
-    The message suggests the most similar valid name. It lists all valid names if there are at most
-    `MAX_LISTED` of them, or if no valid name is similar.
+    The message suggests the most similar valid name. The message also lists all valid names if there are at
+    most `MAX_LISTED` of them, or if no valid name is similar.
 
     Args:
         owner, kind: as in "<owner> has no <kind> 'name'".
@@ -123,10 +124,10 @@ def unknown(owner: str, kind: str, name: object, valid: Iterable[str]) -> str:
 
 
 def nearest(name: object, valid: Iterable[str]) -> str:
-    """Return `; did you mean ...?` with the most similar valid name; empty if no valid name is similar.
+    """Return the text `; did you mean ...?` with the most similar valid name; empty if no name is similar.
 
-    Case is ignored. If no valid name is similar as a whole, the first valid name that starts with `name` is
-    used.
+    Case is ignored. If no valid name as a whole is similar to `name`, the text has the first valid name that
+    starts with `name`.
 
     Args:
         name: the unknown name.
@@ -139,10 +140,10 @@ def nearest(name: object, valid: Iterable[str]) -> str:
 
 
 def no_beginning(name: str, valid: Iterable[str]) -> str:
-    """Return the message for a text with which no valid name starts.
+    """Return the message for a text that is not the beginning of any valid name.
 
-    The message suggests the text in other upper and lower case if a valid name starts with that, otherwise
-    the most similar valid name.
+    If a valid name begins with the same letters in another case, the message suggests the text in that case.
+    Otherwise the message suggests the most similar valid name.
 
     Args:
         name: the text, which a user gave as the beginning of a name.
@@ -161,7 +162,7 @@ def by_reason(left_out: Mapping[str, str]) -> list[tuple[str, str]]:
         left_out: reason by name; names with an empty reason are ignored.
 
     Returns:
-        Pairs of the names, joined by commas, and their reason.
+        A pair for each reason: the names that were left out for the reason, joined by commas, and the reason.
     """
     names: dict[str, list[str]] = {}
     for name, reason in left_out.items():

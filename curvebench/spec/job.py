@@ -1,9 +1,9 @@
 """Job specifications (specs): everything that a job computes and depends on, and the paths of its files.
 
 A job is a process that Snakemake starts. A job of the stage `bases` estimates bases (changes of coordinates
-of the parameters), a job of the stage `runs` makes the runs of a method (an optimizer in a basis), in rounds
-that tune it and a final round, in which it is judged on other seeds. A setting is a value for each tuned
-hyperparameter.
+of the parameters). A job of the stage `runs` makes the runs of a method (an optimizer in a basis): rounds
+that tune the method, and a final round, in which the method is judged on other seeds. A setting is a value
+for each tuned hyperparameter.
 """
 
 from __future__ import annotations
@@ -32,13 +32,16 @@ HOST = "host"
 
 
 class JobSpec(Document):
-    """Keys that every job has. Jobs with equal hashes compute the same tables up to rounding.
+    """Base class of job specifications: the keys that every job has.
+
+    Jobs with equal hashes compute the same tables up to rounding.
 
     Args:
         stage: kind of the job, such as `bases` or `runs`; it selects the class of the spec.
         optimizers: optimizers that the job runs; for a checks job, a single entry with the name of its module
             of claims.
-        upstream: hashes of the jobs whose tables this job reads, by the stage of these jobs, such as `bases`.
+        upstream: hashes of the jobs whose tables this job reads, grouped by the stage of the read jobs, such
+            as `bases`.
         sources: SHA-256 of each source file of this project that affects the result, by path.
         versions: versions of the packages that the backend uses.
         hash: first 16 hexadecimal digits of the SHA-256 of all keys except `hash` and `claim_rules`.
@@ -61,7 +64,7 @@ class JobSpec(Document):
 
     @model_validator(mode="after")
     def _hashed(self) -> Self:
-        """Compute the hash, which replaces a given value."""
+        """Compute the hash of the job. The computed hash replaces any value of the key `hash` in the file."""
         keys = under_first_names(self.model_dump(mode="json", exclude=NOT_HASHED))
         decisive = json.dumps(keys, sort_keys=True)
         digest = hashlib.sha256(decisive.encode()).hexdigest()[:16]
@@ -71,30 +74,33 @@ class JobSpec(Document):
 
     @property
     def combinations(self) -> int:
-        """Number of combinations of a workload, a basis and a seed."""
+        """Number of workloads times number of bases times number of seeds of the job."""
         return len(self.workloads) * len(self.bases) * len(self.seeds)
 
     def changed(self, **changes: Any) -> Self:
-        """Return a copy of the job in which the given keys have other values, with the hash that follows."""
+        """Return a copy of the job with other values of the keys in `changes`, and with a new hash."""
         return type(self).model_validate({**dict(self), **changes})
 
     def to_json(self) -> str:
-        """Return the text of the spec file. Each value has its own line, so that diff can compare files."""
+        """Return the text of the spec file. `diff` can compare such files: each value is on its own line."""
         return self.model_dump_json(indent=1) + "\n"
 
     @property
     def description(self) -> str:
-        """Name of the job in messages: label of its optimizer, or `all` if it has several optimizers."""
+        """Name of the job in messages: the label of the job's optimizer, if there is exactly one.
+
+        The name of a timing job, and of a job with several optimizers or none, is `all`.
+        """
         return self.optimizers[0].label if len(self.optimizers) == 1 and self.stage != "timing" else "all"
 
     @property
     def name(self) -> str:
-        """Last part of the job's paths: optimizer, backend and hash."""
+        """Last part of the paths of the job's files: optimizer, backend and hash."""
         return f"{self.description}.{self.backend}.{self.hash}"
 
 
 class BasesSpec(JobSpec):
-    """A basis-estimation job. Its result depends on neither the training protocol nor the length of runs.
+    """A basis-estimation job. The bases depend on neither the training protocol nor the length of runs.
 
     On the backend `HOST`, gradients are computed in float64; on any other backend in the precision of the
     runs.
@@ -113,8 +119,8 @@ class TrainingSpec(JobSpec):
 
     Args:
         training: the training protocol.
-        bundle_memory_bytes: memory that the lanes of a program, the runs that it computes together, may take.
-            It limits their number.
+        bundle_memory_bytes: memory in bytes that the lanes of one program may take. Lanes are runs that a
+            program computes together; this memory limits the number of lanes.
     """
 
     training: TrainingProtocol
@@ -126,8 +132,9 @@ class TrainingSpec(JobSpec):
         return self.training.precision
 
     def changed(self, **changes: Any) -> Self:
-        """Return a copy of the job in which the given keys, of the job or of its training protocol, have
-        other values.
+        """Return a copy of the job with other values of the keys in `changes`, and with a new hash.
+
+        A key may be a key of the job or of the training protocol in the job.
         """
         keys = {name: changes.pop(name) for name in TrainingProtocol.model_fields if name in changes}
         return super().changed(training=self.training.model_copy(update=keys), **changes)
@@ -139,19 +146,20 @@ class RunsSpec(TrainingSpec):
     `seeds` are the seeds of the final round.
 
     Args:
-        tuning: the tuning protocol, with the optimizer's own search space if it has one.
+        tuning: the tuning protocol, with the optimizer's own search space if the optimizer has one.
         rounds: numbers of the rounds that the job makes. The first tuning round is round 0; the final round
             follows the last tuning round. Rounds that are not listed are made by upstream jobs.
         tuning_seeds: seeds of the tuning rounds.
         settings: hyperparameter settings of the job's only round; None for the settings of the protocol.
-        single_run: whether the job makes a single run; in the final round, the runs of a single seed.
-        setting_index: for a job that makes a single tuning run, index of its setting among the settings of
-            the round; None for other jobs.
+        single_run: whether the job makes a single tuning run, or the final runs of a single seed.
+        setting_index: for a job that makes a single tuning run, index of the run's setting among the settings
+            of the round; None for other jobs.
         compared_bases: labels of bases in which claims compare the method. In these bases, final runs are
             made at every setting that other tuning seeds may choose
             (`curvebench.results.tuning.TuningOutcome.candidate_settings`).
         claim_rules: hash of the decision rule of each claim when the final runs were planned. The job's hash
-            does not depend on it: a rule that changes later is reported as changed, but repeats no run.
+            does not depend on `claim_rules`: if a rule changes later, the report says so, but no run is
+            repeated.
     """
 
     stage: Literal["runs"]
@@ -183,17 +191,24 @@ class RunsSpec(TrainingSpec):
 
     @property
     def lanes(self) -> tuple[int, ...]:
-        """Number of runs of each round, without final runs with settings that tuning did not choose."""
+        """Number of runs in each round of the job. Final runs count only if they have the chosen setting."""
         return tuple(self.in_round(number).combinations * self.tries(number) for number in self.rounds)
 
     def tries(self, number: int) -> int:
-        """Return the number of settings that a round runs on each workload; it is 1 in the final round."""
+        """Return the number of settings with which a round runs each combination of workload, basis and seed.
+
+        The number is 1 in the final round, and in a job with a single run.
+
+        Args:
+            number: number of the round, from 0.
+        """
         return 1 if self.single_run or number == self.final_round else self.tuning.rounds[number]
 
     @property
     def description(self) -> str:
-        """Name of the job in messages: label of its optimizer; for a job that makes a single run, method,
-        workload, setting and seed.
+        """Name of the job in messages: the label of the job's optimizer.
+
+        The name of a job that makes a single run consists of method, workload, setting and seed.
         """
         if not self.single_run:
             return super().description
@@ -204,8 +219,9 @@ class RunsSpec(TrainingSpec):
 
     @property
     def name(self) -> str:
-        """Last part of the job's paths: optimizer, backend and hash; for a job that makes a single run also
-        workload, basis, round, setting and seed.
+        """Last part of the paths of the job's files: optimizer, backend and hash.
+
+        The name of a job that makes a single run also has workload, basis, round, setting and seed.
         """
         if not self.single_run:
             return super().name
@@ -218,7 +234,7 @@ class RunsSpec(TrainingSpec):
 
     @property
     def _seed(self) -> int:
-        """The seed of a job that makes a single run."""
+        """Seed of the run, for a job that makes a single run."""
         return (*self.seeds, *self.tuning_seeds)[0]
 
 
@@ -229,10 +245,10 @@ class TimingSpec(TrainingSpec):
 
 
 class ParitySpec(JobSpec):
-    """A parity job, which checks that all backends make equal steps with some optimizers.
+    """A parity job, which checks that all backends make equal steps with the job's optimizers.
 
     Args:
-        steps: number of steps that are compared.
+        steps: number of steps that are compared between backends.
     """
 
     stage: Literal["parity"]
@@ -243,7 +259,7 @@ class ChecksSpec(JobSpec):
     """A checks job, which runs the property checks of a module of benchmarks/claims.
 
     Args:
-        claim_rules: hash of the checks of each claim, by claim id.
+        claim_rules: hash of the source code of each claim's checks, by claim id.
     """
 
     stage: Literal["checks"]
@@ -310,8 +326,12 @@ def upstream_folder(results: Path, spec: JobSpec, stage: str, hash_: str) -> Pat
 def estimated_at(separate_jobs: bool, backend: str, device: str) -> tuple[str, str]:
     """Return the backend and device on which the bases of a workload are estimated.
 
-    If each run of the workload is a job of its own (`separate_jobs`), because a run takes a GPU for hours,
-    bases are estimated on the backend and device of the runs. Otherwise they are estimated once for all
-    backends, on the host.
+    Bases are usually estimated once for all backends, on the host: the backend `HOST` and the device `cpu`.
+    If each run of the workload is a job of its own (`separate_jobs`) and the runs are on a GPU, the bases are
+    estimated on the backend and device of the runs, because such a workload takes a GPU for hours.
+
+    Args:
+        separate_jobs: whether each run of the workload is a job of its own.
+        backend, device: backend and device of the runs.
     """
     return (backend, device) if separate_jobs and device != "cpu" else (HOST, "cpu")

@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 
 # Label of the identity basis: parameters keep their original coordinates
 IDENTITY = "identity"
-# Libraries whose optimizers a study may name, and the backend on which they run
+# Libraries whose optimizers a study may name, each with the backend on which optimizers of the library run
 LIBRARIES = {"torch": "torch", "optax": "jax"}
-# Libraries whose models a study may name as workloads, and the backend on which they run
+# Libraries whose models a study may name as workloads, each with the backend on which the models run
 MODELS = {"torch": "torch", "jax": "jax"}
 
 
 class Method(NamedTuple):
-    """Labels of an optimizer and of the basis in which it makes its steps."""
+    """Labels of an optimizer and of the basis in which the optimizer makes its steps."""
 
     optimizer: str
     basis: str
@@ -32,7 +32,7 @@ class Method(NamedTuple):
 
     @classmethod
     def of(cls, label: str) -> Method:
-        """Parse the label of a method."""
+        """Parse the label of a method, such as `adam @ egop`."""
         optimizer, at, basis = label.partition(" @ ")
         return cls(optimizer, basis if at else IDENTITY)
 
@@ -43,8 +43,8 @@ class OptimizerSpec:
 
     Args:
         name: name of the rule.
-        hyperparameters: values of hyperparameters that the study fixes; the study tunes other ones or leaves
-            them at their defaults.
+        hyperparameters: values of the hyperparameters that the study fixes. All other hyperparameters are
+            tuned or have their defaults.
         options: values of all options; options that the study leaves out have their defaults.
         label: name in tables; if it is empty, the name of the rule is used.
         space: interval of each hyperparameter in which tuning searches for this optimizer; if it is empty,
@@ -66,8 +66,9 @@ class OptimizerSpec:
 
     @property
     def only_backend(self) -> str | None:
-        """The backend of an optimizer of another library, PyTorch or optax, which runs and is tuned on this
-        backend only; None for rules of this project, which run on every backend.
+        """The only backend on which an optimizer of another library (PyTorch or optax) runs and is tuned.
+
+        None for a rule of this project, which runs on every backend.
         """
         library, colon, _ = self.locator.partition(":")
         return LIBRARIES.get(library) if colon else None
@@ -78,8 +79,9 @@ class OptimizerSpec:
 
     @property
     def chosen(self) -> dict[str, Any]:
-        """Everything that a study decides about the optimizer, for hashes: locator, options, fixed
-        hyperparameters and search space.
+        """Everything that a study decides about the optimizer; hashes are computed from this mapping.
+
+        It contains locator, options, fixed hyperparameters and search space.
         """
         return {
             **({} if self.label == self.locator else {"rule": self.locator}),
@@ -107,7 +109,10 @@ class BasisSpec:
 
     @property
     def chosen(self) -> dict[str, Any]:
-        """Everything that a study decides about the basis, for hashes: name, options and optimizers."""
+        """Everything that a study decides about the basis; hashes are computed from this mapping.
+
+        It contains name, options, and the labels of the optimizers that run in the basis.
+        """
         optimizers = {"optimizers": list(self.optimizers)} if self.optimizers else {}
         return {"name": self.name, **self.options, **optimizers}
 

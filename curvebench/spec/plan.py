@@ -1,9 +1,9 @@
 """The report plan: the studies of a report with all settings, and the folders of their tables and figures.
 
 The file `plan.json` contains a `ReportPlan`. A report is the site that is rendered from the plan and from
-tables; a study is one of its comparisons of methods (optimizers in a basis, that is a change of coordinates)
-on workloads. A published set is a folder with the results of a report that never changes again; a submission
-is a study that adds a method to a study of a published set.
+tables. A study compares methods (optimizers in a basis, that is a change of coordinates) on workloads. A
+published set is a folder with the results of a report, and never changes again. A submission is a study that
+adds a method to a study of a published set.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from curvebench.spec.values import Precision
 
 
 class MetricPlan(Document):
-    """Meaning and unit of a metric, and whether less or more of it is better."""
+    """Meaning and unit of a metric, and the direction in which the metric improves: less or more."""
 
     description: str
     direction: Direction
@@ -42,8 +42,9 @@ class WorkloadPlan(Document):
             name is used.
         metrics: metrics by name.
         settings: values of all settings; settings that the study leaves out have their defaults.
-        dtype: precision of the runs if the study gives none.
-        sweep: the sweep to which the workload belongs; None if its entry in the study file has none.
+        dtype: precision of the runs if the study gives no precision.
+        sweep: the sweep (workloads that differ in one setting) to which the workload belongs; None if the
+            workload belongs to no sweep.
     """
 
     name: str
@@ -57,7 +58,11 @@ class WorkloadPlan(Document):
 
     @property
     def problem(self) -> str:
-        """Name of the problem as which the workload counts in ranks and scores: that of its sweep, if any."""
+        """Name under which the workload counts in ranks and scores.
+
+        All workloads of a sweep count as one problem, which has the name of the sweep. A workload without a
+        sweep counts under its own name.
+        """
         return self.sweep.name if self.sweep else self.name
 
     @property
@@ -71,7 +76,7 @@ class BackendPlan(Document):
 
     Args:
         device: kind of device on which the runs are computed: `cpu` or `gpu`.
-        tuned_on: backend whose runs chose the hyperparameters: this one, or another one.
+        tuned_on: name of the backend whose tuning runs chose the hyperparameters: this backend or another.
         final_seeds: number of seeds on which methods are judged.
     """
 
@@ -101,11 +106,11 @@ class StudyClaims(Document):
 
 
 class SkippedStudy(StudyClaims):
-    """A study that a report leaves out, with its claims.
+    """A study that a report leaves out, with the claims of the study.
 
     Args:
         reason: why the study is left out.
-        cost: cost of the study in words; empty if the study file does not give it.
+        cost: cost of the study in words; empty if the study file gives no cost.
     """
 
     reason: str
@@ -117,17 +122,19 @@ class StudyPlan(StudyQuestion, StudyClaims):
 
     Args:
         tuning: the tuning protocol at the scale.
-        compare: the metric of figures and leaderboard, with the value beyond which runs tie (its floor).
+        compare: the metric of figures and leaderboard, and the floor, a value of the metric beyond which runs
+            tie.
         notes: differences between the study and the experiment in the source.
-        runs_on: backends by name in the study's order; the overview page shows the first backend first.
+        runs_on: backends by name, in the order of the study file. The overview page shows the first backend
+            first.
         first_tuning_seed: first seed of the runs that tune methods.
         first_final_seed: first seed of the final runs, in which methods are judged.
         tables: folder of the study's tables.
         figures: folder of the study's figures.
         joined: submissions to this study, by the name of the published set that contains them, or
             `curvebench.results.archive.LOCAL` for local runs.
-        all_workloads: for a submission that ran only some workloads, the number of workloads of the study
-            that it joins; otherwise None.
+        all_workloads: for a submission that ran only some workloads of the study that it joins, the number of
+            all workloads of the joined study; otherwise None.
     """
 
     notes: tuple[str, ...] = ()
@@ -171,12 +178,12 @@ class StudyPlan(StudyQuestion, StudyClaims):
 
     @property
     def backends(self) -> tuple[str, ...]:
-        """Names of the backends, in the study's order."""
+        """Names of the backends, in the order of the study file."""
         return tuple(self.runs_on)
 
     @property
     def unable(self) -> dict[str, str]:
-        """The optimizers that run on no backend of the plan, by label, each with the reason."""
+        """Reason why an optimizer runs on no backend of the plan, by the label of each such optimizer."""
         backends = ", ".join(self.backends)
         return {
             spec.label: f"it runs on {spec.only_backend} only; the backends of this run: {backends}"
@@ -186,7 +193,7 @@ class StudyPlan(StudyQuestion, StudyClaims):
 
     @property
     def tuned_on(self) -> dict[str, str]:
-        """For each backend, the name of the backend whose runs tuned the hyperparameters."""
+        """Name of the backend whose tuning runs chose the hyperparameters, for each backend of the plan."""
         return {name: used.tuned_on for name, used in self.runs_on.items()}
 
     @property
@@ -215,20 +222,23 @@ class StudyPlan(StudyQuestion, StudyClaims):
 
     @property
     def joining(self) -> tuple[StudyPlan, ...]:
-        """All submissions to this study."""
+        """Plans of all submissions to this study, which are studies that add a method to this study."""
         return tuple(study for submissions in self.joined.values() for study in submissions)
 
     def targets_on(self, workload: WorkloadPlan) -> dict[str, float]:
-        """Return the targets of runs on a workload: the threshold by metric."""
+        """Return the targets for the metrics of a workload, by metric; metrics without a target are left out.
+
+        A target is a threshold. Runs record the first step at which the metric meets the threshold.
+        """
         targets = self.training.targets_on(workload.name)
         return {name: at for name, at in targets.items() if name in workload.metrics}
 
     def optimizer(self, label: str) -> OptimizerSpec:
-        """Return the optimizer with a label."""
+        """Return the optimizer of the study that has a label."""
         return next(spec for spec in self.optimizers if spec.label == label)
 
     def direction_of(self, metric: str) -> Direction:
-        """Return whether less or more of a metric is better; the workloads of a study agree on that."""
+        """Return whether less or more of a metric is better. All workloads of a study agree on the answer."""
         metrics = [workload.metrics[metric] for workload in self.workloads if metric in workload.metrics]
         return metrics[0].direction if metrics else "minimize"
 
@@ -240,7 +250,7 @@ class ProblemPlan(Document):
         label: name of the problem in tables.
         full_rank: whether GGᵀ and GᵀG have full rank and distinct eigenvalues for each gradient matrix G.
         free_of_noise: whether no coordinate of a gradient consists of rounding errors.
-        reason: why the problem lacks one of these two properties; empty if it has both.
+        reason: why `full_rank` or `free_of_noise` is false; empty if both are true.
     """
 
     label: str
@@ -254,8 +264,8 @@ class ParityPlan(Document):
     """The parity jobs of a report, which check that all backends make equal steps.
 
     Args:
-        steps: number of steps that are compared.
-        tolerance: largest relative difference that counts as equal.
+        steps: number of steps that are compared between backends.
+        tolerance: largest relative difference between backends at which their steps count as equal.
         problems: problems on which backends are compared.
         tables: folders of the tables of the parity jobs.
     """
@@ -271,10 +281,10 @@ class PartPlan(Document):
 
     Args:
         part: name of the subclaim.
-        variant: `as printed` or `as corrected` if the source has a misprint; otherwise empty.
-        instances: number of random instances on which the subclaim is checked. A search for the worst case
-            of a bound adds further instances: at least one, and at most one for each checked quantity.
-        sampled: whether the checked quantities are estimates with a confidence interval.
+        variant: for a source with a misprint, `as printed` or `as corrected`; otherwise empty.
+        instances: number of random instances on which the subclaim is checked. For a bound, a search for the
+            worst case adds further instances: at least one, and at most one for each checked quantity.
+        sampled: whether the checked quantities are estimates from samples, with a confidence interval.
         bound: whether the subclaim is a bound, for which the worst case is searched.
     """
 
@@ -291,12 +301,12 @@ class ClaimPlan(Document):
     Args:
         id: name of the claim.
         sentence: the claim in words.
-        source: number of the source and place in it, such as `002 eq. 22`.
+        source: number of the source, and place of the claim in the source, such as `002 eq. 22`.
         setting: conditions under which the claim is checked, in words.
         file: the file with the claim's checks.
-        rule: hash of the source code of the checks (curvebench.property_checks.check_rules); empty if it is
-            unknown.
-        parts: the subclaims.
+        rule: hash of the source code of the checks (curvebench.property_checks.check_rules); empty if the
+            hash is unknown.
+        parts: the subclaims of the claim.
         at_most_partly: reason why the claim cannot be fully reproduced; empty if there is no such reason.
         missing: text that says which data is missing, so that the claim is not checked; empty if all data is
             available.
@@ -314,7 +324,13 @@ class ClaimPlan(Document):
 
 
 class ChecksPlan(Document):
-    """The property checks of a report: folders of job tables, and the folder of their figures."""
+    """The property checks of a report: their claims, the folders of their tables, and a folder of figures.
+
+    Args:
+        claims: claims that the property checks decide.
+        tables: folders of the tables of the checks jobs.
+        figures: folder of the figures of the claims.
+    """
 
     claims: tuple[ClaimPlan, ...]
     tables: tuple[Path, ...]
@@ -328,7 +344,7 @@ class UnrunClaim(Document):
         reason: why nothing decides the claim.
         study: the study or the module of property checks that would decide the claim.
         scale: the scale at which the study decides the claim; empty for the scale of the report.
-        cost: cost of the study at this scale in words; empty if the study file does not give it.
+        cost: cost of the study at `scale`, in words; empty if the study file gives no cost.
     """
 
     id: str
@@ -345,7 +361,7 @@ class Publication(Document):
 
     Args:
         published: date of publication, such as `2026-11-22T09:44:11+00:00`.
-        machines: processors on which its runs were computed.
+        machines: processors on which the runs of the set were computed.
     """
 
     published: str
@@ -359,13 +375,17 @@ class Objection(Document):
         kind: a key of `curvebench.spec.sets.WAIVERS`.
         where: name of the study; for the kind `rules`, id of the claim. Empty if the objection is to the code
             that computes verdicts.
-        backend: for `hardware` and `rules`, the backend; otherwise empty.
-        names: details, which depend on the kind. For `dirty`, the commits, empty if they are unknown; for
-            `failures`, the first failed item and its outcome; for `hardware`, the machines; for `tuning`, the
-            workload and the methods with the fewest and the most runs; for `rules`, the hash of the claim's
-            decision rule, followed by the hash at the time of planning if that is known.
-        count, of: number of affected jobs, and of all jobs of the study; for `tuning`, the fewest and the
-            most runs of a method; None for other kinds.
+        backend: for the kinds `hardware` and `rules`, the backend; otherwise empty.
+        names: details, which depend on the kind of the objection.
+
+            - `dirty`: the commits of the code; empty if the commits are unknown.
+            - `failures`: the first failed item and the outcome of that item.
+            - `hardware`: the machines.
+            - `tuning`: the workload, the method with the fewest runs, and the method with the most runs.
+            - `rules`: the hash of the claim's decision rule. It is followed by the hash of the rule at the
+              time of planning if that hash is known.
+        count, of: number of affected jobs, and number of all jobs of the study. For the kind `tuning`, the
+            fewest runs of a method, and the most runs of a method. None for kinds without such numbers.
     """
 
     kind: str
@@ -386,10 +406,10 @@ class ReportPlan(Document):
         parity: the parity jobs, which compare backends; None if all runs are on one backend.
         checks: the property checks; None if the report has none.
         kernels: folder in which asv stores the speed of kernels; None if asv has stored nothing.
-        code: hash of the code that renders the report; the report is rendered again when it changes.
-        jobs: number of jobs; 0 if it is unknown.
-        folders: folders of the configuration that differ from their defaults, by key of the configuration,
-            with the folder of data if one is given.
+        code: hash of the code that renders the report. The report is rendered again when the hash changes.
+        jobs: number of jobs; 0 if the number is unknown.
+        folders: folders of the configuration that differ from their defaults, by key of the configuration. If
+            the user gives a folder of data, it is included.
         published: name of the published set that the plan belongs to; empty for local runs.
         waived: objections that were waived when the set was published.
         verdicts: folder with the tables `claims` and `findings` of a published set; None for local runs.
@@ -397,7 +417,7 @@ class ReportPlan(Document):
         archive: plans of published sets that the report shows in addition (`curvebench.results.archive`).
         census: claims that no study and no published set decides; empty if the report is about selected
             studies.
-        path: the file from which the plan was read; it is not written to the file.
+        path: the file from which the plan was read. The path itself is not written to the file.
     """
 
     scale: str
@@ -460,7 +480,7 @@ def read_plan(path: Path, root: Path | None = None) -> ReportPlan:
 
     Args:
         path: the plan's file, or the folder of a published set or of a site, which contains the file.
-        root: folder to which relative paths in the plan of local runs belong; None for the working directory.
+        root: folder to which paths in the plan of local runs are relative; None for the working directory.
 
     Raises:
         InputError: when the file is missing or damaged, or lacks a key.

@@ -81,7 +81,10 @@ def check_seeds(taken_from: Path | str | None) -> None:
 
 
 def check_waivers(kinds: Sequence[str]) -> tuple[str, ...]:
-    """Check the kinds of objections that are to be waived, and return the kinds in the order of `WAIVERS`.
+    """Check the kinds of objections that a user waives, and return the kinds in the order of `WAIVERS`.
+
+    Args:
+        kinds: keys of `WAIVERS`.
 
     Raises:
         InputError: for an unknown kind.
@@ -96,10 +99,11 @@ BEGIN, END = "<!-- leaderboard:begin -->", "<!-- leaderboard:end -->"
 
 
 def check_page(file: Path) -> None:
-    """Check that a page has markers between which a leaderboard can be written.
+    """Check that a page has the two markers between which a leaderboard can be written, `BEGIN` and `END`.
 
     Raises:
-        InputError: when the page cannot be read, or does not have both markers once and in order.
+        InputError: when the page cannot be read, or does not have each marker exactly once with `BEGIN`
+            first.
     """
     try:
         text = file.read_text()
@@ -117,7 +121,8 @@ def between_markers(text: str, file: Path, lines: Iterable[str]) -> str:
         lines: the new lines.
 
     Raises:
-        InputError: unless the page has both markers once and in order.
+        InputError: unless the page has each of the markers `BEGIN` and `END` exactly once, with `BEGIN`
+            first.
     """
     if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
         raise InputError(f"{file}: needs the line {BEGIN} and below it {END}, each once; put them back")

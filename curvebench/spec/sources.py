@@ -22,7 +22,7 @@ class Source:
 
     Args:
         key: BibTeX key; empty for `OTHER`.
-        numbers: numbers by which the source is cited, one for each version of it, the newest version first.
+        numbers: numbers by which the source is cited: one for each version of the source, the newest first.
         names: names of the versions on pages, in the order of `numbers`.
         title: title of the document.
         authors: names of the authors; empty if the document names no author.
@@ -45,7 +45,7 @@ class Source:
 
     @property
     def about(self) -> str:
-        """Authors, year and note, as a text."""
+        """Text with the authors, the year and the note of the source."""
         first, *coauthors = (*self.authors, "")
         by = f"{first} and others" if len(coauthors) > 1 else first
         written = ", ".join(filter(None, (by, str(self.year or ""))))
@@ -64,7 +64,10 @@ def sources() -> tuple[Source, ...]:
 
 
 def source_of(citation: str) -> Source:
-    """Return the source whose number a citation such as "002 eq. 22" begins with; otherwise `OTHER`."""
+    """Return the source that a citation such as "002 eq. 22" names by the number at its beginning.
+
+    Return `OTHER` if the citation does not begin with the number of a source.
+    """
     first = citation.partition(" ")[0].rstrip(",;")
     return next((source for source in sources() if first in source.numbers), OTHER)
 

@@ -1,9 +1,12 @@
-"""Study files as people write them: keys, types, and functions that read and check them; tours and censuses.
+"""Study files as people write them: keys, types, and functions that read and check the files.
 
 A study compares methods (optimizers in a basis, that is a change of coordinates of the parameters) on
-workloads. It has one or several scales, sizes in which it can be run. Tuning seeds are the seeds of runs that
-tune a method; final seeds are those of the runs that judge it. A submission is a study that adds a method to
-another study, which it joins.
+workloads. A study has one or several scales, which are sizes in which the study can be run. Tuning seeds are
+the seeds of runs that tune a method. Final seeds are the seeds of runs that judge a method. A submission is a
+study that joins another study: it adds a method to the other study.
+
+Two more files are read here. A tour lists the studies that run by default. A census lists all claims of some
+sources.
 
 YAML is read as YAML 1.2, in which `1e-3` is a number and a duplicate key is an error.
 """
@@ -31,13 +34,15 @@ from curvebench.spec.method import Method
 from curvebench.spec.training import ScaleTraining, StudyTraining, TrainingProtocol
 from curvebench.spec.tuning import Axis, Tuning
 
-# Tuning seeds lie below the final seeds, so that no method is judged on a seed that tuned it.
+# Tuning seeds lie below the final seeds, so that no method is judged on a seed on which the method was tuned.
 FIRST_FINAL_SEED = 1000
 NULL = "null"
-# If a number of evaluations is invalid, the message suggests at most this many valid numbers.
+# If the number of evaluations in a study file is invalid, the message suggests at most this many valid
+# numbers.
 MAX_OFFERED = 4
 
-# Keys whose values `converted` leaves unchanged, since they are mappings by names of options or metrics
+# Keys whose values `converted` leaves unchanged: the inner keys are names of options or metrics, which may
+# equal the earlier name of a key.
 DEFINITIONS = ("optimizers", "workloads", "workload", "bases", "settings", "space", "targets")
 LETTERS = re.compile(r"[a-z0-9_-]+")
 LONGEST_VALUE = 12  # Maximum number of letters of a swept value in a label, since files are named after it
@@ -76,7 +81,7 @@ class NamedItem(documents.Document):
         name: name under which the workload, basis or optimizer is found.
         label: name in tables and figures, which distinguishes two items of the same name; if it is empty,
             `name` is used.
-        options: values by option, not yet checked.
+        options: value of each option in the file, by name of the option. The values are not checked yet.
     """
 
     name: str
@@ -120,11 +125,11 @@ class NamedBasis(NamedItem):
 
 
 class Sweep(documents.Document):
-    """A sweep, to which workloads belong that differ in one setting only.
+    """A sweep: a group of workloads that differ in the value of one setting only.
 
     Args:
-        name: label of the entry in the study file that has the sweep; the name of the sweep.
-        setting: name of the setting.
+        name: name of the sweep, which is the label of the entry in the study file that defines the sweep.
+        setting: name of the setting in which the workloads differ.
     """
 
     name: str
@@ -159,15 +164,17 @@ class NamedWorkload(NamedItem):
     def entries(self, name: str) -> list[tuple[NamedWorkload, Sweep | None]]:
         """Return an entry with a label and without a sweep for each workload for which this entry stands.
 
-        The labels of a sweep are the label of this entry with the value appended, such as `digits_mlp-32`.
-        The value is written in the letters of labels. If two values would be written in the same way, or one
-        in more than `LONGEST_VALUE` letters, the positions of the values are appended instead, from 1 on.
+        The label of a workload of a sweep is the label of this entry followed by the swept value, such as
+        `digits_mlp-32`. Letters of the value that are not allowed in labels are replaced by hyphens. If two
+        values then look the same, or a value has more than `LONGEST_VALUE` letters, the labels end with the
+        positions of the values in the sweep (1, 2, ...) instead.
 
         Args:
-            name: name of the workload, which is the label of an entry without one.
+            name: name of the workload, which is used as the label if this entry has no label.
 
         Returns:
-            The entries, each with the sweep to which it belongs, or None if this entry has no sweep.
+            Pairs of a new entry and the sweep to which the new entry belongs. The sweep is None if this entry
+            has no sweep.
         """
         label = self.label or name
         if not self.sweep:
@@ -189,7 +196,8 @@ class Compare(documents.Document):
 
     Args:
         metric: the metric, and whether its final or best value counts, such as `final train_loss`.
-        floor: value beyond which all runs tie, such as the rounding error of a loss; None if runs never tie.
+        floor: runs whose value of the metric is better than this number tie, because their differences have
+            no meaning (below the rounding error of a loss, for example); None if runs never tie.
     """
 
     metric: documents.JudgedWords
@@ -202,8 +210,9 @@ class Seeds(documents.Document):
     Args:
         tuning: number of seeds of the runs that tune a method.
         final: number of other seeds, on which the tuned method is judged.
-        batches: numbers of final seeds that were added one after another. Each batch is a job of its own, so
-            that more seeds repeat no run; empty if all seeds are run by one job.
+        batches: sizes of the batches in which final seeds were added to the study, in the order of time. The
+            runs of each batch are a job of their own, so that adding seeds repeats no run. Empty if one job
+            runs all final seeds.
     """
 
     tuning: Annotated[int, Field(ge=1, le=FIRST_FINAL_SEED)]
@@ -227,7 +236,8 @@ class BackendUse(documents.Document):
     """How a scale uses a backend.
 
     Args:
-        tuned_on: backend whose tuned hyperparameters this backend uses; None to tune on this backend itself.
+        tuned_on: name of the backend whose tuned hyperparameters are used on this backend; None to tune on
+            this backend itself.
         seeds: number of final seeds on this backend; None to use the number that the scale gives.
         device: kind of device on which the runs are computed.
     """
@@ -245,15 +255,17 @@ class Scale(ScaleTraining):
     """A size of a study: training budget, seeds, backends, and remarks for its page.
 
     Args:
-        epochs, steps: length of a run; exactly one of them is given.
+        epochs, steps: length of a run in epochs or in steps. Exactly one of the two keys is given.
         tuning: keys of the study's tuning protocol that have other values at this scale.
         optimizers: labels of the optimizers that run at this scale; None for all optimizers of the study.
-        backends: how each backend is used, by its name; the overview page shows the first backend first.
+        backends: how each backend is used, by name of the backend. The overview page shows the first backend
+            first.
         settings: settings of workloads that differ at this scale, by label of the workload.
-        bundle_memory_bytes: memory that the lanes of a program, the runs that it computes together, may take.
-            It limits their number. The default lets two jobs run at the same time within 6 GiB.
+        bundle_memory_bytes: memory in bytes that the lanes of one program may take. Lanes are runs that a
+            program computes together; this memory limits the number of lanes. The default lets two jobs run
+            at the same time within 6 GiB.
         alternatives: whether final runs are also made at settings that other tuning seeds would choose, so
-            that a claim shows whether it depends on tuning.
+            that pages show whether the verdict on a claim depends on tuning.
         jobs: division of an optimizer's runs into jobs: `optimizer` for one job with all runs, `workload` for
             a job for each workload, `basis` for a job for the final runs in each basis, `seed` for a job for
             the final runs in each basis with each seed.
@@ -304,7 +316,7 @@ class Scale(ScaleTraining):
 
 
 class Contribution(documents.Document):
-    """Author, paper and code of a submission, as they are cited."""
+    """Author, paper and code of the method in a submission, as texts for pages."""
 
     author: str
     paper: str = ""
@@ -315,11 +327,12 @@ class StudyQuestion(documents.Document):
     """The question of a study, its source, and how its methods are tuned.
 
     Args:
-        source_figures: figures of the source that this study reproduces: by the name of the study's own
-            figure, the number of the figure in the source. The name is without the backend, such as
-            `digits_mlp.train_loss.epochs`, and may also be without the workload.
-        joins: name of the study that this submission joins: its methods are compared with the submitted one
-            under the same protocol. Empty for a study that is no submission.
+        source: number of the source that asks the question, and place in it, such as `000 Fig. 1`.
+        source_figures: figures of the source that this study reproduces: a mapping from the name of a figure
+            of this study to the number of the figure in the source. Such a name omits the backend, as in
+            `digits_mlp.train_loss.epochs`, and may also omit the workload.
+        joins: name of the study that this submission joins. The methods of the joined study are compared with
+            the submitted method under the same protocol. Empty for a study that is no submission.
         contributed: author of a submission; None if the submission is not to be published.
     """
 
@@ -334,8 +347,9 @@ class StudyQuestion(documents.Document):
 class StudyFile(StudyQuestion, StudyTraining):
     """A study file with valid keys and types. `curvebench.planning.studies.validation` looks up its names.
 
-    Keys that a file leaves out are taken from the study named by its key `like` or `joins`, which is in the
-    same folder, or is a study of this project. A single workload may be written under the key `workload`.
+    Keys that the file leaves out are taken from another study, whose name is the value of the key `like` or
+    `joins`. The other study is in the same folder, or is a study of this project. A single workload may be
+    written under the key `workload`.
     """
 
     like: str | None = None
@@ -388,7 +402,8 @@ class StudyFile(StudyQuestion, StudyTraining):
 
 DocumentT = TypeVar("DocumentT", bound=documents.Document)
 
-# The only keys that the file of a submission may have; it takes all other keys from the study that it joins.
+# The only keys that the file of a submission may have. All other keys are taken from the study that the
+# submission joins.
 SUBMISSION_KEYS = {"joins", "contributed", "optimizers", "workloads", "question"}
 
 
@@ -396,7 +411,7 @@ SUBMISSION_KEYS = {"joins", "contributed", "optimizers", "workloads", "question"
 
 
 def read_study_file(path: Path) -> StudyFile:
-    """Read a study file, add the keys that it takes from other files, and check keys and types.
+    """Read a study file, add the keys that are taken from other study files, and check keys and types.
 
     Raises:
         InputError: with a line for each problem.
@@ -415,7 +430,10 @@ def _validated(path: Path, raw: dict[str, Any], kind: str, document: type[Docume
 
 
 def _completed(path: Path, chain: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Read a study file; add the keys of the study named by `like` or `joins`, and of repeated claims.
+    """Read a study file, and add the keys that the file leaves out.
+
+    Missing keys are taken from the study that the key `like` or `joins` names. Missing keys of a claim that
+    repeats another one are taken from the repeated claim.
 
     Args:
         path: the file.
@@ -437,7 +455,7 @@ def _protocol_of_joined(path: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         path: file of the submission.
-        raw: keys of that file.
+        raw: keys and values of the submission's file.
     """
     for key in raw.keys() - SUBMISSION_KEYS:
         raise InputError(f"{path}: {key}: is taken from {raw['joins']}, which this study joins; leave it out")
@@ -455,7 +473,7 @@ def _inherited(path: Path, name: Any, chain: tuple[str, ...]) -> dict[str, Any]:
     Args:
         path: file of the study.
         name: name of the other study, as written in the file.
-        chain: names of the studies that led to this one by their keys `like`, followed by this one's name.
+        chain: names of the studies that led to this study by their keys `like`, then the name of this study.
     """
     folders = (STUDY_FOLDER, path.parent)
     files = {file.stem: file for folder in folders for file in sorted(folder.glob("*.yaml")) if file != path}
@@ -472,8 +490,8 @@ def _inherited(path: Path, name: Any, chain: tuple[str, ...]) -> dict[str, Any]:
 def _with_rule(path: Path, raw: Any, rules: Mapping[str, Mapping[str, Any]]) -> Any:
     """Add sentence, source and conditions of the repeated claim to a claim that repeats another one.
 
-    In the conditions, labels of bases are replaced as the claim's key `bases` says. A claim that repeats no
-    other one is returned unchanged.
+    In the added conditions, labels of bases are replaced as the key `bases` of the repeating claim says. A
+    claim without the key `repeats` is returned unchanged.
 
     Args:
         path: the study file.
@@ -512,7 +530,8 @@ def read_yaml(path: Path, kind: str, document: type[documents.Document]) -> dict
     Args:
         path: the file.
         kind: kind of file in messages, such as "a study".
-        document: class of the document, whose keys are listed in a message.
+        document: class of the document. If the file is no mapping, the error message lists the keys of the
+            class.
 
     Raises:
         InputError: when the file cannot be read, or is no mapping.
@@ -551,7 +570,8 @@ def parsed_yaml(where: str, text: str) -> Any:
         raise InputError(f"{where}: not valid YAML ({error})") from error
 
 
-# The cache helps because a file is read again for each study that names it under `like`, and for each plan.
+# Parsing is cached because a study file is read again for each study that names it under `like`, and for each
+# plan.
 @lru_cache(maxsize=256)
 def _parsed(text: str) -> Any:
     return YAML(typ="safe", pure=True).load(text)
@@ -560,20 +580,20 @@ def _parsed(text: str) -> Any:
 def converted(path: Path) -> str:
     """Return the text of a study file or a plan in which all renamed keys have their current names.
 
-    Comments, layout and values stay as they are. Keys in the definitions of optimizers, workloads and bases
-    also stay, and so do targets: options and metrics may have any name.
+    Comments, layout and values stay as they are. Keys below `DEFINITIONS`, such as the options of an
+    optimizer or the metrics in `targets`, also stay, because options and metrics may have any name.
 
     Raises:
         InputError: when the file cannot be read or is not valid YAML (JSON is also YAML), or when a mapping
             has both names of a key.
     """
     read_yaml(path, "a study", StudyFile)
-    # This text has the line ends of the file.
+    # Decoding the bytes keeps the line ends of the file; `read_text` would change them.
     text = path.read_bytes().decode()
     root = YAML(typ="safe", pure=True).compose(text)
     keys = {key.start_mark.index: key for key in _renamed_keys(path, root)}
     for start, key in sorted(keys.items(), reverse=True):
-        # The node of a key also contains its anchor and its quotation marks.
+        # The text of the key's node may contain an anchor and quotation marks; only the name is replaced.
         written, rest = text[start : key.end_mark.index], text[key.end_mark.index :]
         text = text[:start] + written.replace(key.value, documents.NEW_NAMES[key.value]) + rest
     return text
@@ -607,7 +627,7 @@ class Tour(documents.Document):
 
 
 class Census(documents.Document):
-    """All claims of some sources, by the ids under which studies or property checks decide them."""
+    """Ids of all claims of some sources. Each claim is decided by a study or by property checks."""
 
     claims: documents.Names
 

@@ -1,9 +1,10 @@
 """The training protocol: everything that decides the result of a run, except the method.
 
-In a study file its keys are not grouped: keys that are the same at every scale are keys of the study, the
-other keys belong to its scales. Everything derived from a study (its plan at a scale, its jobs) contains the
-protocol as one object. To add a key, add a field to `StudyTraining` or `ScaleTraining`, and read it where it
-is executed. If it is executed in steps, add it to `curvebench.steps.program.StepProtocol` too.
+In a study file, the keys of the protocol are not grouped. Keys that are the same at every scale (size of the
+study) are keys of the study. All other keys are keys of each scale. The plan of a study at a scale, and the
+jobs of the study, contain the protocol as one object. To add a key, add a field to `StudyTraining` or
+`ScaleTraining`, and read the field in the code that executes the protocol. If the steps of a run use the key,
+add the field to `curvebench.steps.program.StepProtocol` too.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ class Schedule(Document):
 
     Args:
         name: shape after the warm-up, such as `cosine`.
-        warmup, cooldown: fractions of the steps during which the factor rises from 0, and falls to `final`.
+        warmup: fraction of the steps, at the beginning of a run, during which the factor rises from 0 to 1.
         warmup_epochs: length of the warm-up in epochs, which replaces `warmup`; None to use `warmup`.
-        final: factor that a falling schedule or a cool-down would reach one step after the last.
+        cooldown: fraction of the steps, at the end of a run, during which the factor falls from 1 to `final`.
+        final: factor that a falling schedule or a cool-down would reach one step after the last step.
     """
 
     name: str = "constant"
@@ -69,8 +71,8 @@ class StudyTraining(Document):
         stop: thresholds at which a run ends, such as `{"gradient_norm": 1e-8}`; empty to run the full length.
         clip_gradient_norm: maximum norm of the gradient that the update rule gets; None for no limit.
         precision: precision of all runs; None to use the default precision of each workload.
-        targets: thresholds of metrics, for which runs record the first step that meets them: by metric, a
-            number for all workloads or a number for each workload. A run continues after it meets a target.
+        targets: thresholds by metric: a number for all workloads, or a number for each workload by its label.
+            A run records the first step at which a metric meets its threshold, and continues.
     """
 
     schedule: Schedule = Schedule()
@@ -88,8 +90,8 @@ class ScaleTraining(Document):
             and after each interval.
         evaluated_splits: splits of the data on which metrics are computed; None for all splits of the
             workload.
-        gradient_accumulation: number of equal parts of a minibatch, which are evaluated one after the other
-            to save memory.
+        gradient_accumulation: number of equal parts into which each minibatch is divided. Gradients of the
+            parts are computed one after the other to save memory.
     """
 
     evaluations: Positive
@@ -115,8 +117,8 @@ class TrainingProtocol(StudyTraining, ScaleTraining):
         """Return the protocol of shorter runs, with the same number of evaluations per epoch.
 
         Args:
-            share: length of the shorter runs as a fraction of the length. Its products with the length and
-                with the number of evaluations must be whole numbers.
+            share: length of the shorter runs as a fraction of the length in `budget`. Both share times length
+                and share times number of evaluations must be whole numbers.
         """
         budget = {unit: int(share * length) for unit, length in self.budget.items()}
         return self.model_copy(update={"budget": budget, "evaluations": int(share * self.evaluations)})
@@ -131,7 +133,7 @@ class TrainingProtocol(StudyTraining, ScaleTraining):
         return {name: at for name, at in values.items() if at is not None}
 
     def with_half_the_memory(self, batch_size: int | None) -> str:
-        """Return a sentence on how a study can halve the examples that a step holds in memory at a time.
+        """Return advice for the author of a study: how to halve the examples that are in memory at a time.
 
         Args:
             batch_size: number of examples in a minibatch; None if all examples are one batch.

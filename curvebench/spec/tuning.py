@@ -3,7 +3,7 @@
 A setting is a value for each tuned hyperparameter. Tuning tries settings in one or several rounds, on the
 tuning seeds; the settings of a round may depend on the results of earlier rounds. Final runs use the chosen
 setting on other seeds. A basis is a change of coordinates of the parameters, in which an optimizer makes its
-steps; in the identity basis the parameters keep their coordinates.
+steps. In the identity basis the parameters keep their coordinates.
 """
 
 from __future__ import annotations
@@ -28,12 +28,16 @@ MULTIPLES = (2, 4, 8)
 
 
 class Outcome(typing.Protocol):
-    """Interface of the results of tuning rounds. `curvebench.results.tuning.TuningOutcome` implements it."""
+    """Interface of the results of tuning rounds.
+
+    The implementation is `curvebench.results.tuning.TuningOutcome`.
+    """
 
     @property
     def ranked(self) -> tuple[tuple[float, ...], ...]:
-        """Settings whose runs can be compared, the best first. Each setting is a tuple of values in the order
-        of the protocol's `names`.
+        """Settings whose tuning runs have equal lengths and can be compared, the best setting first.
+
+        Each setting is a tuple of values, in the order of the protocol's `names`.
         """
 
 
@@ -56,9 +60,10 @@ class Criterion(Document):
     """The criterion by which tuning chooses a setting, or chooses between settings that tie.
 
     Args:
-        statistic: statistic over tuning seeds.
-        which: value of a run: the final or best value of the metric, or the number of steps until the metric
-            met the threshold at which runs stop, or its target. Fewer steps are better.
+        statistic: statistic of the values of the runs with different tuning seeds.
+        which: value of a run. `final` and `best` are the final and the best value of the metric.
+            `steps_to_stop` is the number of steps until the metric met the threshold at which runs stop.
+            `steps_to_target` is the number of steps until the metric met its target. Fewer steps are better.
         metric: name of the metric.
     """
 
@@ -76,7 +81,7 @@ CriterionWords = Annotated[Criterion, words("statistic which metric", "median be
 
 
 class Protocol(Document):
-    """Base class of the tuning protocols: how the best setting is chosen, and which runs that takes.
+    """Base class of the tuning protocols: which settings are tried, and how the best setting is chosen.
 
     A protocol is a class of this module that defines the number of settings of each tuning round (`rounds`)
     and the settings themselves (`settings`), given the results of the rounds before. To add a protocol,
@@ -85,10 +90,10 @@ class Protocol(Document):
 
     Args:
         choose: criterion by which the best setting is chosen.
-        floor: value of this statistic beyond which settings tie, such as the rounding error of a loss; None
-            if only equal values tie.
-        tie_break: criterion that decides between settings that tie. It is required together with a floor;
-            None if the protocol has no such criterion.
+        floor: settings tie if their values of the criterion `choose` are better than this number, such as the
+            rounding error of a loss; None if only settings with equal values tie.
+        tie_break: criterion that decides between settings that tie; None for no such criterion. A protocol
+            with a floor must have a `tie_break`.
         shared_across: `bases` if an optimizer runs in all bases with the setting that was chosen in the
             identity basis; `none` if each basis has its own setting.
         tuned_bases: labels of the bases in which settings are tried; None for all bases.
@@ -115,13 +120,12 @@ class Protocol(Document):
         return self
 
     def sized(self, sizes: Mapping[str, Any]) -> Tuning:
-        """Return a copy that tries other settings, or another number of settings; the choice of the best
-        setting stays the same.
+        """Return a copy that tries other settings; the criterion for the best setting stays the same.
 
         Args:
             sizes: new values of keys of the protocol, except the keys by which the best setting is chosen
-                (`CRITERION`). If `protocol` itself is among them, give all keys that the new protocol
-                requires.
+                (`CRITERION`). A mapping that changes the key `protocol` must contain all keys that the new
+                protocol requires.
 
         Raises:
             ValueError: for keys in `CRITERION`, for keys that no protocol has, and for invalid values.
@@ -153,7 +157,10 @@ class Protocol(Document):
 
     @property
     def compared_settings(self) -> int:
-        """Number of settings in the rounds with the longest runs, whose results can be compared."""
+        """Number of settings that are tried in the longest tuning runs.
+
+        Only results of runs of equal length can be compared with each other.
+        """
         shares = self.shares
         return sum(n for n, share in zip(self.rounds, shares, strict=True) if share == max(shares))
 
@@ -175,7 +182,7 @@ class Protocol(Document):
             evaluations: the number of evaluations of a final run.
 
         Raises:
-            ValueError: when one of these numbers is not whole.
+            ValueError: when a number of epochs, steps or evaluations is not whole.
         """
         for share in self.shares:
             for unit, count in {**budget, "evaluations": evaluations}.items():
@@ -186,11 +193,14 @@ class Protocol(Document):
                     )
 
     def tries(self, basis: str) -> bool:
-        """Return whether settings are tried in a basis."""
+        """Return whether tuning tries settings in a basis, given by its label."""
         return self.tuned_bases is None or basis in self.tuned_bases
 
     def tuning_basis(self, basis: str) -> str:
-        """Return the basis in which the setting of a basis is chosen: the identity if all share a setting."""
+        """Return the label of the basis whose tuning runs choose the setting for `basis`.
+
+        The result is the identity basis if all bases share a setting (`shared_across`), else `basis` itself.
+        """
         return IDENTITY if self.shared_across == "bases" else basis
 
 
@@ -201,7 +211,7 @@ class TwoStageSweep(Protocol):
 
     Args:
         of: the tuned hyperparameter.
-        coarse: lowest and highest power of ten.
+        coarse: lowest and highest learning rate of round 0, both powers of ten.
     """
 
     protocol: Literal["two_stage_sweep"]
@@ -215,7 +225,7 @@ class TwoStageSweep(Protocol):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The tuned hyperparameters."""
+        """Names of the tuned hyperparameters."""
         return (self.of,)
 
     @property
@@ -223,11 +233,11 @@ class TwoStageSweep(Protocol):
         return len(self.rates), 2 * len(MULTIPLES)
 
     def settings(self, number: int, random: Generator, outcome: Outcome | None) -> tuple[Setting, ...]:
-        """Return the powers of ten in round 0, and in round 1 the doublings around the best of them.
+        """Return the powers of ten in round 0, and the doublings around the best power of ten in round 1.
 
-        Round 1 covers the interval from a tenth of the best rate to ten times it, without rates of round 0.
-        If the best rate is an end of the grid, round 1 extends beyond the grid. The next power of ten there
-        is not tried, so that every method gets the same number of rates.
+        Round 1 covers the interval from a tenth of the best rate of round 0 to ten times that rate, without
+        rates of round 0. If the best rate is an end of the grid of round 0, round 1 extends beyond the grid,
+        but does not try the next power of ten, so that every method gets the same number of rates.
 
         Args:
             number: number of the round, from 0.
@@ -280,12 +290,14 @@ class Axis(Document):
             values = np.exp(np.log(self.low) + unit * (np.log(self.high) - np.log(self.low)))
         else:
             values = self.low + unit * (self.high - self.low)
-        # exp(log(high)) may be slightly larger than `high`, by rounding.
+        # Because of rounding, exp(log(high)) may be slightly larger than `high`.
         return np.clip(values, self.low, self.high)
 
 
 class SpaceSearch(Protocol):
-    """Base class of the protocols that search a space, with the same number of settings for every method.
+    """Base class of the protocols that search a space of hyperparameters.
+
+    Every method tries the same number of settings.
 
     Args:
         budget: number of settings that every method tries.
@@ -303,7 +315,7 @@ class SpaceSearch(Protocol):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The tuned hyperparameters, the learning rate first."""
+        """Names of the tuned hyperparameters, the learning rate first."""
         return tuple(sorted(self.space, key=lambda name: name != "learning_rate"))
 
     @property
@@ -315,7 +327,7 @@ class SpaceSearch(Protocol):
         """Return the settings at coordinates in the unit cube.
 
         Args:
-            unit: coordinates in [0, 1], of shape (settings, hyperparameters), columns in the order of
+            unit: coordinates in [0, 1], of shape (settings, hyperparameters). The columns are in the order of
                 `names`.
         """
         columns = [self.space[name].scaled(unit[:, k]).tolist() for k, name in enumerate(self.names)]
@@ -357,11 +369,13 @@ class Search(SpaceSearch):
 class SuccessiveHalving(SpaceSearch):
     """Tuning that tries many settings in short runs, then repeatedly the better half in runs twice as long.
 
-    Source: Jamieson and Talwalkar (2016). With `budget` 8 and `halvings` 2, 8 settings run for a quarter of
-    the full length, the best 4 of them for half of the full length, and the best 2 of these for the full
-    length. All rounds cost the same, so that tuning a method costs (halvings + 1) budget / 2^halvings full
-    runs, whatever the results are. Each round starts its runs from the beginning, since a schedule depends on
-    the length of a run. The setting is chosen among those of the last round.
+    Source: Jamieson and Talwalkar (2016). With `budget` 8 and `halvings` 2, round 0 runs 8 settings for a
+    quarter of the full length. Round 1 runs the best 4 settings of round 0 for half of the full length. Round
+    2 runs the best 2 settings of round 1 for the full length, and the better of the 2 is chosen.
+
+    All rounds cost the same, so that tuning a method costs (halvings + 1) budget / 2^halvings full runs,
+    whatever the results are. Each round starts its runs from the beginning, since the learning-rate schedule
+    depends on the length of a run.
 
     Args:
         halvings: how often the number of settings is halved. 2^halvings must divide the budget, the length of
@@ -393,10 +407,10 @@ class SuccessiveHalving(SpaceSearch):
         return self.budget
 
     def settings(self, number: int, random: Generator, outcome: Outcome | None) -> tuple[Setting, ...]:
-        """Return settings that fill the space in round 0, later the better half of the round before.
+        """Return settings that fill the space in round 0, and the better half of the round before afterwards.
 
-        If the round before had too few distinct settings, its best settings run several times, so that every
-        method gets the same number of runs.
+        If the round before had too few distinct settings, the best settings of that round are returned
+        several times, so that every method gets the same number of runs.
 
         Args:
             number: number of the round, from 0.
@@ -418,9 +432,9 @@ class ParzenSearch(SpaceSearch):
     the settings, so that a setting whose loss became infinite is simply the worst.
 
     Args:
-        at_once: number of settings in each round, which must divide the budget. With fewer settings in a
-            round, each setting is chosen from more results; with more settings, more runs are computed
-            together in one program.
+        at_once: number of settings in each round, which must divide the budget. A smaller number lets the
+            estimator use more results for each setting. A larger number lets one program compute more runs
+            together.
     """
 
     protocol: Literal["tpe"]
@@ -441,7 +455,7 @@ class ParzenSearch(SpaceSearch):
         return (self.at_once,) * (self.budget // self.at_once)
 
     def settings(self, number: int, random: Generator, outcome: Outcome | None) -> tuple[Setting, ...]:
-        """Return settings that fill the space in round 0, and in a later round sampled by the estimator.
+        """Return settings that fill the space in round 0, and settings that the estimator samples afterwards.
 
         Args:
             number: number of the round, from 0.
@@ -468,8 +482,8 @@ class ParzenSearch(SpaceSearch):
         return tuple({name: params[name] for name in self.names} for params in sampled)
 
 
-# Keys of a protocol that decide how the best setting is chosen. They are the same at all scales of a study;
-# the other keys of a protocol may differ between scales.
+# Keys of a protocol that decide how the best setting is chosen. These keys have the same values at all scales
+# of a study. All other keys of a protocol may differ between scales.
 CRITERION = tuple(name for name in Protocol.model_fields if name != "length")
 PROTOCOLS = (TwoStageSweep, Search, SuccessiveHalving, ParzenSearch)
 Tuning = Annotated[TwoStageSweep | Search | SuccessiveHalving | ParzenSearch, Field(discriminator="protocol")]

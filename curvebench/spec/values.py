@@ -1,7 +1,7 @@
 """Options of update rules, bases and workloads, and the functions that check their values.
 
 A basis is a change of coordinates of the parameters, in which an optimizer makes its steps. The functions
-`number`, `whole` and `choice` return a reader: a function that checks one value of a study file.
+`number`, `whole` and `choice` return a reader, which is a function that checks one value of a study file.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any, Literal, Protocol
 
 from curvebench.spec.errors import unknown
 
-# Precision policies of a run, defined in curvebench/precision.py
+# Names of the precisions in which runs can be computed; curvebench/precision.py defines them
 Precision = Literal["float64", "float32", "tf32", "mixed", "bfloat16"]
-# A reader of values, described at `Option.read`
+# A reader: a function that checks a value and returns it, as described at `Option.read`
 Read = Callable[[Any], Any]
 
 
@@ -25,8 +25,9 @@ class Option:
     """A choice that a study may make about an update rule, a basis or a workload.
 
     Args:
-        default: value of the option if a study leaves it out. It is not passed through `read`.
-        description: meaning and effect, in a line for `curvebench list`.
+        default: value of the option if a study leaves the option out. The default is not passed through
+            `read`.
+        description: meaning and effect of the option, in one line for `curvebench list`.
         read: function that checks a value and returns it as a type that JSON can store. For an invalid value
             it raises a ValueError whose message continues "<owner>: <name> = <value> ", such as "is not a
             number".
@@ -42,7 +43,7 @@ class Readable(Protocol):
 
     @property
     def default(self) -> Any:
-        """Value that is used if a study leaves it out; it is not passed through `read`."""
+        """Value that is used if a study gives no value; the default is not passed through `read`."""
 
     @property
     def read(self) -> Read:
@@ -92,7 +93,8 @@ def number(
 
     Args:
         low, high: ends of the interval of valid numbers.
-        low_open, high_open: whether the end itself is invalid.
+        low_open: whether `low` itself is invalid.
+        high_open: whether `high` itself is invalid.
     """
 
     def read(value: Any) -> Any:

@@ -1,7 +1,7 @@
 """Basis-estimation jobs: they estimate bases from sampled gradients, or draw random bases.
 
-A basis is a change of coordinates in which an optimizer works. The result is one file for each workload,
-basis and seed.
+A basis is a change of coordinates in which an optimizer works. The result of a job is one file for each
+workload, basis and seed.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ from curvebench.workloads.workload import Workload
 
 
 def estimate_bases(job: job_parts.Job) -> None:
-    """Estimate or draw the bases of a job for each workload and seed, except those whose files exist.
+    """Estimate or draw the bases of a job for each workload and seed, and write each basis to a file.
 
-    A basis that fails on a workload is recorded, and the next one is estimated.
+    Bases whose files exist are not estimated again. If the estimation of a basis on a workload fails, the
+    failure is recorded, and the job continues with the next basis.
     """
     spec = job.spec
     assert isinstance(spec, BasesSpec)
@@ -51,11 +52,11 @@ def estimate_bases(job: job_parts.Job) -> None:
 
 
 def _engine_of(job: job_parts.Job, workload: Workload) -> tuple[Engine, Decomposition]:
-    """Return the engine that computes gradients, and the function that decomposes their outer product.
+    """Return the engine that computes gradients, and the function that computes eigenvectors from gradients.
 
-    By default, gradients are computed on the CPU by JAX, or by the only backend of the workload, and
-    decomposed by NumPy, both in float64. If the spec names backend and device of the runs, these compute and
-    decompose the gradients.
+    If the backend of the job is `HOST`, the engine is JAX on the CPU, or the only backend that the workload
+    supports, and the function uses NumPy, both in float64. Otherwise the engine and the function use the
+    backend and the device of the job, which are those of the runs.
     """
     if job.spec.backend == HOST:
         return job.engine("float64", backend=workload.backend or "jax", device="cpu"), by_numpy
@@ -67,7 +68,14 @@ def _engine_of(job: job_parts.Job, workload: Workload) -> tuple[Engine, Decompos
 def _estimate_seeds(
     job: job_parts.Job, workload: WorkloadSpec, basis: BasisSpec, files: Mapping[int, Path]
 ) -> None:
-    """Estimate or draw a basis for each seed, and write it to its file in the precision of the runs."""
+    """Estimate or draw a basis for each seed, and write each basis to a file in the precision of the runs.
+
+    Args:
+        job: the job.
+        workload: the workload.
+        basis: the basis with its options.
+        files: path of the file to write, by seed.
+    """
     assert isinstance(job.spec, BasesSpec)
     loaded = job_parts.workload_of(workload)
     dtype = job_parts.dtype_of(job.spec, loaded)

@@ -1,8 +1,9 @@
 """Checks of property claims, by the command `curvebench claims check` and by checks jobs.
 
-A property claim states a property of an optimizer, such as an invariance, that is checked by measurements on
-small instances. It consists of subclaims (`parts` in the code), sentences of which each has its own verdict.
-If the source has a misprint, a subclaim has two variants, as printed and as corrected.
+A property claim states a property of an optimizer, such as an invariance. It is checked by measurements on
+small random instances. A property claim consists of subclaims (`parts` in the code), each of which is a
+sentence with a verdict of its own. If the source has a misprint, a subclaim has two variants, as printed and
+as corrected.
 """
 
 from __future__ import annotations
@@ -53,11 +54,14 @@ class Checked:
 
 
 def check(claims: Iterable[PropertyClaim], scale: str, title: str) -> Checked:
-    """Measure all subclaims of some claims. An exception of a subclaim does not stop the others.
+    """Measure all subclaims of some claims.
+
+    If the measurement of a subclaim raises an exception, the exception is recorded, and the next subclaim is
+    measured.
 
     Args:
         claims: the claims.
-        scale: scale that sets the number of instances.
+        scale: scale of the checks, which decides the number of random instances.
         title: title of the progress bar.
     """
     parts = [(claim.id, part, check_rule(claim)) for claim in claims for part in claim.checks]
@@ -71,7 +75,7 @@ def check(claims: Iterable[PropertyClaim], scale: str, title: str) -> Checked:
                     checked.traces.append(row)
                     continue
                 checked.rows.append(row)
-                # Searches of a subclaim together count as one instance for the progress bar.
+                # For the progress bar, all searches for the worst case of a subclaim count as one instance.
                 done = min(row.instance, part.count(scale))
                 if done > reported:
                     progress.advance(done - reported, f"({claim})")
@@ -90,10 +94,10 @@ def _name(part: str, variant: Variant) -> str:
 def check_claims(job: Job) -> None:
     """Check the claims of one module of benchmarks/claims, and write the tables `checks` and `series`.
 
-    The spec has the name of the module in place of an optimizer.
+    The spec of the job has the name of the module in place of an optimizer.
 
-    Claims whose data are missing are left out, with a note. If a subclaim could not be measured, its claim is
-    recorded as a failure, and has no rows.
+    Claims whose data are missing are left out, and a note for the provenance says so. If a subclaim could not
+    be measured, the claim of the subclaim is recorded as a failure, and has no rows in the tables.
     """
     spec = job.spec
     (module,) = (optimizer.name for optimizer in spec.optimizers)
@@ -122,8 +126,8 @@ def with_data(claims: Iterable[PropertyClaim]) -> tuple[list[PropertyClaim], dic
     """Separate claims whose data are available from claims whose data are missing.
 
     Returns:
-        The claims whose data are available; and for each other claim, by its id, a sentence on the missing
-        data and how to get them.
+        A list of the claims whose data are available, and a dictionary of all other claims. The dictionary
+        has, by id of the claim, a sentence on the missing data and on how to get them.
     """
     reasons = {claim.id: (claim, missing_of(at_defaults(claim.workloads))) for claim in claims}
     available = [claim for claim, reason in reasons.values() if reason is None]
@@ -154,9 +158,15 @@ def series_table(traces: Iterable[Trace]) -> pl.DataFrame:
 
 
 def summary(claim: PropertyClaim, scale: str, checked: Checked) -> dict[str, Any]:
-    """Summarize the result of a claim in JSON types: verdicts by variant, and each subclaim's worst measure.
+    """Summarize the result of a claim in JSON types.
 
-    If a subclaim could not be measured, there are no verdicts.
+    The summary has a verdict for each variant (as printed, as corrected), and the worst measure of each
+    subclaim. If a subclaim could not be measured, there are no verdicts.
+
+    Args:
+        claim: the claim.
+        scale: scale of the checks.
+        checked: results of this claim, and possibly of other claims.
     """
     rows = [row for row in checked.rows if row.claim == claim.id]
     subclaims = []
@@ -196,7 +206,11 @@ def _measure(row: Row) -> dict[str, Any]:
 
 
 def lines(summaries: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Format summaries as text: a line per subclaim with its worst measure, then a line per verdict."""
+    """Format the summaries of claims as text.
+
+    Each claim has a line for each subclaim, with the worst measure of the subclaim, and then a line for each
+    verdict.
+    """
     texts = []
     for claim in summaries:
         for row in claim["subclaims"]:

@@ -15,8 +15,10 @@ from pathlib import Path
 
 from curvebench.results.provenance import output_of
 
-VISIBLE = "CUDA_VISIBLE_DEVICES"  # variable with the GPUs that CUDA, and therefore PyTorch and JAX, can use
-# Variable by which CUDA numbers GPUs by bus, as the driver does; by default CUDA numbers them by speed.
+# Environment variable that lists the GPUs that CUDA, and therefore PyTorch and JAX, can use
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+# Environment variable for the order in which CUDA numbers GPUs, and the value for the order that the driver
+# uses, which is by bus. By default CUDA numbers GPUs by speed.
 ORDER, BY_BUS = "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
 POLL_SECONDS = 1.0  # time between two attempts to reserve a GPU
 
@@ -26,7 +28,7 @@ class ReservedGpu:
     """A GPU that this process has reserved for itself.
 
     Args:
-        name: number or UUID of the GPU, as CUDA names it.
+        name: number or UUID of the GPU, as CUDA names the GPU.
         waited: seconds for which this process waited until the GPU was free.
     """
 
@@ -38,8 +40,8 @@ def visible_gpus(variables: Mapping[str, str]) -> tuple[str, ...]:
     """Return the names by which CUDA knows the GPUs that this process may use.
 
     Args:
-        variables: environment variables. If `CUDA_VISIBLE_DEVICES` is set, by the user or by Slurm, it lists
-            the GPUs. Otherwise the process may use all GPUs that `nvidia-smi` lists.
+        variables: environment variables. If `CUDA_VISIBLE_DEVICES` is set, by the user or by Slurm, this
+            variable lists the GPUs. Otherwise the process may use all GPUs that `nvidia-smi` lists.
     """
     if VISIBLE in variables:
         names = [name.strip() for name in variables[VISIBLE].split(",")]
@@ -53,8 +55,8 @@ def visible_gpus(variables: Mapping[str, str]) -> tuple[str, ...]:
 def restrict_devices(device: str) -> None:
     """Let this process use only the GPU of its job, or no GPU. Call this before a backend is imported.
 
-    Otherwise JAX on a CPU would create a context on every GPU, which disturbs the runs on it, or would print
-    warnings if it finds no GPU.
+    Without this restriction, JAX would create a context on every GPU even for a job on the CPU. That disturbs
+    the runs of other jobs on the GPUs. On a machine without GPUs, JAX would print warnings.
 
     Args:
         device: the device of the job, `cpu` or `gpu`.
@@ -74,7 +76,7 @@ def reserve_gpu() -> ReservedGpu | None:
     releases when the process ends, even after a crash.
 
     Returns:
-        The GPU; None if there is no GPU, which the backend reports later.
+        The reserved GPU; None if this process may use no GPU. The backend reports the missing GPU later.
     """
     names = visible_gpus(os.environ)
     if not names:
@@ -97,12 +99,12 @@ def joules_used(device: str | None) -> float | None:
     """Return the energy in joules that a GPU has used since its driver was loaded, by the driver's counter.
 
     Args:
-        device: number or UUID of the GPU, as CUDA names it; None if the process has none.
+        device: number or UUID of the GPU, as CUDA names the GPU; None if the process has no GPU.
 
     Returns:
-        The energy; None if it is unknown. It is unknown without a GPU, for a GPU older than Volta, for a
-        partition of a GPU (MIG), if `device` is a number that the driver does not use for the same GPU, and
-        without the package nvidia-ml-py.
+        The energy; None if the energy is unknown. It is unknown without a GPU, for a GPU older than Volta,
+        for a partition of a GPU (MIG), and without the package nvidia-ml-py. It is also unknown if `device`
+        is a number and CUDA does not number GPUs as the driver does.
     """
     is_drivers_number = os.environ.get(ORDER) == BY_BUS
     if device is None or (device.isdecimal() and not is_drivers_number):
@@ -121,7 +123,7 @@ def joules_used(device: str | None) -> float | None:
 
 
 def lock_folder(variables: Mapping[str, str]) -> Path:
-    """Return the folder in which the jobs of this user lock GPUs.
+    """Return the folder with the lock files by which jobs of this user reserve GPUs.
 
     Each Slurm job has a folder of its own, because CUDA numbers the GPUs of each Slurm job from 0.
     """
@@ -131,7 +133,15 @@ def lock_folder(variables: Mapping[str, str]) -> Path:
 
 
 def _first_free(names: Sequence[str], folder: Path) -> str | None:
-    """Lock the first GPU that is not locked, and return its name; None if all are locked."""
+    """Lock the first GPU that no other process has locked, and return the name of the GPU.
+
+    Args:
+        names: names of the GPUs that this process may use.
+        folder: folder of the lock files.
+
+    Returns:
+        The name of the GPU; None if all GPUs are locked.
+    """
     folder.mkdir(mode=0o700, exist_ok=True)
     for name in names:
         file = os.open(folder / f"{name.replace('/', '_')}.lock", os.O_RDWR | os.O_CREAT, 0o600)

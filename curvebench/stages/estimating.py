@@ -1,9 +1,9 @@
 """Estimation of a plan's rough cost on the CPU before it is executed, for the command `curvebench estimate`.
 
 Each method takes a few measured steps, and each basis is estimated for one seed. The cost of a job is
-extrapolated from these measurements. The rounds of a method are its tuning rounds and the final round.
-Studies with jobs on a GPU are left out, with the reason: this machine need not have a GPU, and the time of a
-run on a GPU cannot be predicted from its number of operations.
+extrapolated from the measured seconds. The rounds of a method are its tuning rounds and the final round.
+Studies with jobs on a GPU are left out, and the reason is printed: this machine need not have a GPU, and the
+time of a run on a GPU cannot be predicted from the number of operations of the run.
 """
 
 from __future__ import annotations
@@ -32,11 +32,13 @@ from curvebench.stages.basis_jobs import estimate_bases
 from curvebench.stages.job import Instance, Job, instance, steps_of, workload_of
 from curvebench.stages.run_jobs import run_lanes
 
-STEPS = 20  # number of steps that are measured in a run
-MAX_LANES = 32  # largest number of runs that are measured together; more runs take proportionally longer
+STEPS = 20  # largest number of steps that are measured in a run
+# Largest number of runs that are measured together. The time of more runs is assumed to be proportional to
+# their number.
+MAX_LANES = 32
 SEED = 0  # seed of all measurements; all seeds are assumed to cost the same
 START_SECONDS = 3.0  # time for a process to start and import its backend
-# Values of fields of a runs job that do not change the time of a step, or are not needed to measure it.
+# Values for the fields of a measured runs job that do not affect the time of a step
 NOTHING_ELSE: dict[str, Any] = {
     "targets": {},
     "tuning_seeds": (),
@@ -63,8 +65,8 @@ class Cost:
         jobs: number of jobs, each of which is a process.
         runs: number of single runs; 0 for jobs that are not runs jobs.
         process_seconds: sum of the times of all jobs.
-        longest_seconds: time of the longest job. However many jobs run in parallel, they take at least this
-            long.
+        longest_seconds: time of the longest job. All jobs together take at least this long, however many of
+            them run in parallel.
     """
 
     jobs: int = 0
@@ -85,10 +87,11 @@ def studies_on_cpu(plan: Plan) -> tuple[list[PlannedStudy], dict[str, str]]:
     """Return the studies of a plan whose cost can be estimated.
 
     Returns:
-        These studies; and for each other study, by its name, the reason why there is no estimate.
+        The studies whose cost can be estimated, and a dictionary of all other studies. The dictionary has, by
+        name of the study, the reason why there is no estimate.
 
     Raises:
-        InputError: if there is no study whose cost can be estimated. The message has the reasons.
+        InputError: if there is no study whose cost can be estimated. The message contains the reasons.
     """
     on_gpu = [study for study in plan.studies if any(job.spec.device != "cpu" for job in study.jobs)]
     reasons = {study.name: study.reason for study in plan.report.skipped}
@@ -102,7 +105,7 @@ def studies_on_cpu(plan: Plan) -> tuple[list[PlannedStudy], dict[str, str]]:
 
 
 def estimates(studies: Sequence[PlannedStudy]) -> Iterator[tuple[PlannedStudy, Cost]]:
-    """Measure and yield the cost of each study.
+    """Measure the cost of each study, and yield pairs of the study and its cost.
 
     Raises:
         InputError: if a measured run or basis fails.
@@ -113,7 +116,9 @@ def estimates(studies: Sequence[PlannedStudy]) -> Iterator[tuple[PlannedStudy, C
 
 
 def job_costs(studies: Sequence[PlannedStudy]) -> Iterator[tuple[PlannedJob, Cost]]:
-    """Measure and yield the cost of each job. Files are written only to a temporary folder.
+    """Measure the cost of each job, and yield pairs of the job and its cost.
+
+    Files are written only to a temporary folder.
 
     Raises:
         InputError: if a measured run or basis fails.
@@ -129,10 +134,10 @@ def job_costs(studies: Sequence[PlannedStudy]) -> Iterator[tuple[PlannedJob, Cos
 
 
 class _Meter:
-    """Measures the cost of methods and of bases on workloads. Equal measurements are made only once.
+    """Measures the cost of runs and of basis estimation. Equal measurements are made only once.
 
     Args:
-        folder: results folder of the jobs that are run as measurements.
+        folder: results folder of the short jobs that are run to measure their time.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -141,7 +146,11 @@ class _Meter:
         self.instances: dict[str, Instance] = {}
 
     def cells(self, spec: JobSpec) -> Iterator[Cost]:
-        """Yield the cost of each basis on each workload: of its estimation, or of all runs in the basis."""
+        """Yield a cost for each basis on each workload.
+
+        For a basis-estimation job, it is the cost of estimating the basis for all seeds. For a runs job, it
+        is the cost of all runs in the basis. For other jobs, nothing is yielded.
+        """
         for workload, basis in product(spec.workloads, spec.bases):
             if isinstance(spec, BasesSpec):
                 yield Cost(process_seconds=len(spec.seeds) * self.basis(spec, workload, basis))
@@ -153,7 +162,10 @@ class _Meter:
         return sum(self.estimated(spec, workload, basis).clock.seconds.values())
 
     def runs(self, spec: RunsSpec, workload: WorkloadSpec, basis: BasisSpec) -> Cost:
-        """Return the cost of a method on a workload, summed over rounds, which share compiled programs."""
+        """Return the cost of a method on a workload, summed over all rounds of the job.
+
+        Compilation counts once, because all rounds share compiled programs.
+        """
         rounds = [in_round for in_round in map(spec.in_round, spec.rounds) if basis in in_round.bases]
         counts = [len(in_round.seeds) * in_round.tries(in_round.rounds[0]) for in_round in rounds]
         count, lanes = min(steps_of(spec, self.instance(workload)), STEPS), min(max(counts), MAX_LANES)
@@ -161,7 +173,7 @@ class _Meter:
         settings = spec.tuning.settings(0, generator(spec.study, spec.tuning.protocol), None)
         clock = self.measured(spec, workload, basis, count, settings[:1] * lanes)
         step = (clock.seconds["step"] + clock.parts[WAITING]) / (count * lanes)
-        evaluation = clock.seconds["evaluation"] / (2 * lanes)  # before the first and after the last step
+        evaluation = clock.seconds["evaluation"] / (2 * lanes)  # a measured run has two evaluations
         seconds = clock.seconds["compile"]
         for in_round, runs in zip(rounds, counts, strict=True):
             steps = steps_of(in_round, self.instance(workload))
@@ -176,7 +188,10 @@ class _Meter:
         steps: int,
         settings: tuple[Setting, ...],
     ) -> Clock:
-        """Run a job with a short run for each setting, and return its clock with the seconds by phase."""
+        """Run a job with a short run for each setting, and return the clock of the job.
+
+        The clock has the seconds of the job by phase.
+        """
         stored = bases()[basis.name].stored
         bases_jobs = (self.estimated(spec, workload, basis).spec.hash,) if stored else ()
         schedule = spec.training.schedule
@@ -187,7 +202,7 @@ class _Meter:
             seeds=(SEED,),
             settings=settings,
             budget={"steps": steps},
-            # A warm-up in epochs might be longer than this short run, which would be an error.
+            # A warm-up in epochs might be longer than this short run. Such a warm-up is refused as an error.
             schedule=schedule.model_copy(update={"warmup_epochs": None}),
             evaluations=1,
             upstream={"bases": bases_jobs},
@@ -197,7 +212,7 @@ class _Meter:
         return self.done(short, run_lanes).clock
 
     def estimated(self, spec: BasesSpec | RunsSpec, workload: WorkloadSpec, basis: BasisSpec) -> Job:
-        """Run a basis-estimation job for one seed, and return it."""
+        """Run a basis-estimation job for one basis, workload and seed, and return the job."""
         backend, device = estimated_at(workload_of(workload).separate_jobs, spec.backend, spec.device)
         cell: dict[str, Any] = {"workloads": (workload,), "bases": (basis,), "seeds": (SEED,)}
         short = BasesSpec(
@@ -206,15 +221,19 @@ class _Meter:
         return self.done(short, estimate_bases)
 
     def done(self, spec: JobSpec, stage: Callable[[Job], Any]) -> Job:
-        """Run the job of a spec, unless it was run before, and return it.
+        """Run the job of a spec, unless an equal job was run before, and return the job.
+
+        Args:
+            spec: the specification of the job.
+            stage: function that does the computation of the job.
 
         Raises:
-            InputError: if something in the job fails.
+            InputError: if a run or a basis estimation of the job fails.
         """
         if spec.hash not in self.jobs:
             job = Job(spec, self.folder)
             job.folder.mkdir(parents=True, exist_ok=True)
-            with redirect_stderr(StringIO()):  # the progress of a job of seconds is of no interest
+            with redirect_stderr(StringIO()):  # hide the progress bar, since the job takes only seconds
                 stage(job)
             for failure in job.failures:
                 raise InputError(f"{failure['what']}: {failure['reason']}; nothing can be estimated with it")

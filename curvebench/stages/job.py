@@ -1,9 +1,9 @@
 """Objects that the stages of jobs share: the job, its problems, bases, cells and bundles.
 
 A cell is a method (an optimizer in a basis) on a workload in one round: a tuning round or the final round.
-Its runs have S seeds and several settings of the hyperparameters; they are computed together as a bundle. A
-basis is a change of coordinates given by a matrix V of shape (n, r) for each block of parameters and each
-seed.
+The runs of a cell have S seeds and several settings of the hyperparameters. All runs of a cell are computed
+together, as one or several bundles. A basis is a change of coordinates, given by a matrix V of shape (n, r)
+for each block of parameters and each seed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ from curvebench.steps.engine import Engine
 from curvebench.steps.program import StepProtocol
 from curvebench.workloads.workload import Problem, Workload, examples_in
 
-BASIS_STREAM = "egop basis"  # name of the random stream for bases; another name would change random bases
+# Name of the random stream from which bases are drawn. With another name, random bases would be different.
+BASIS_STREAM = "egop basis"
 # Name of the subfolder that contains the tables of finished runs until all runs of the job are finished.
 PARTS = "parts"
 
@@ -59,16 +60,16 @@ class Job:
     Args:
         spec: definition of the job.
         results: the results folder.
-        machine: identifier of this machine, for tables.
+        machine: identifier of this machine, which is written to tables.
         clock: seconds of the job by phase.
         threads: number of CPU threads that the job may use.
         supervision: information from the supervisor process.
-        keep_failed: if an earlier call has recorded failures, whether to keep them and compute nothing.
+        keep_failed: whether to keep failures that an earlier call has recorded, and to compute nothing.
         checkpoint_minutes: minutes between two checkpoints of a run; None for the default.
         failures: failures so far, each with the name of the failed computation, its outcome and the reason.
         traced: types of exceptions whose traceback was printed.
-        engines: engines that the job has made, whose notes are part of the provenance.
-        own_notes: further notes for the provenance.
+        engines: engines that the job has made. The notes of each engine are part of the provenance.
+        own_notes: notes for the provenance in addition to the notes of the engines.
     """
 
     spec: JobSpec
@@ -85,13 +86,14 @@ class Job:
     own_notes: list[str] = field(default_factory=list)
 
     def trace(self, error: BaseException) -> None:
-        """Print the traceback of an error, unless the traceback of another error of its type was printed.
+        """Print the traceback of an error, unless the job has printed the traceback of an error of its type.
 
         If a method fails with several settings, the reason is mostly the same.
         """
         if type(error).__name__ not in self.traced:
             print_exception(error)
-        # Store only the name: an error would keep the arrays of its stack frames in memory.
+        # Store only the name of the error's type: the error would keep the arrays of its stack frames in
+        # memory.
         self.traced.add(type(error).__name__)
 
     def fail(self, name: str, failure: Failure | BaseException) -> None:
@@ -108,13 +110,13 @@ class Job:
         self.failures.append({"what": name, "outcome": failure.outcome, "reason": failure.reason})
 
     def attempt(self, name: str, compute: Callable[[], object], failure: Failure | None = None) -> bool:
-        """Call a function, and record its exception as a failure of the job.
+        """Call a function. If the function raises an exception, record the exception as a failure of the job.
 
         Args:
             name: name of the computation, for the failure.
             compute: the function.
-            failure: failure of an earlier process, to record instead of calling the function; None to call
-                the function.
+            failure: a failure in an earlier process. The job records it again instead of calling the
+                function. None to call the function.
 
         Returns:
             Whether the function was called and succeeded.
@@ -134,7 +136,12 @@ class Job:
         return True
 
     def write(self, table: str, rows: pl.DataFrame | Sequence[Mapping[str, Any]] = ()) -> None:
-        """Write a table to the folder of the job. Without `rows`, write an empty table."""
+        """Write a table to the folder of the job. Without `rows`, write an empty table.
+
+        Args:
+            table: name of the table, a key of `curvebench.results.schema.TABLES`.
+            rows: rows of the table; missing columns become null.
+        """
         columns = schema.TABLES[table]
         write_table(self.folder / f"{table}.parquet", pl.DataFrame(rows, schema=columns), columns)
 
@@ -151,7 +158,7 @@ class Job:
 
     @property
     def training(self) -> TrainingProtocol:
-        """The training protocol of this job, which must be a runs job or another job that trains."""
+        """The training protocol of this job, which must be a runs job or a timing job."""
         assert isinstance(self.spec, TrainingSpec)
         return self.spec.training
 
@@ -161,7 +168,13 @@ class Job:
         return job_folder(self.results, self.spec)
 
     def columns(self, workload: str, optimizer: str, basis: str) -> dict[str, str]:
-        """Return the columns of tables that identify a method on a workload, and this job."""
+        """Return the values of the columns by which tables identify a method on a workload, and this job.
+
+        Args:
+            workload: label of the workload.
+            optimizer: label of the optimizer.
+            basis: label of the basis.
+        """
         spec = self.spec
         study = {name: getattr(spec, name) for name in ("study", "scale", "backend", "device")}
         job = {"spec_hash": spec.hash, "machine": self.machine}
@@ -176,11 +189,12 @@ class Job:
         ]
 
     def engine(self, precision: str, backend: str | None = None, device: str | None = None) -> Engine:
-        """Make an engine for the job. The time counts as `import`.
+        """Make an engine for the job. The seconds are added to the phase `import` of the job's clock.
 
         Args:
             precision: precision of the engine.
-            backend, device: backend and device, if they differ from the spec.
+            backend: name of the backend; None for the backend in the spec.
+            device: name of the device; None for the device in the spec.
         """
         with self.clock.phase("import"):
             from curvebench.backends.engine import engine
@@ -214,7 +228,7 @@ class Instance:
 
     @property
     def batch_size(self) -> int:
-        """Number of examples in a minibatch; if steps use the full batch, of all training examples."""
+        """Number of examples in a minibatch. For the full batch, it is the number of training examples."""
         return self.settings.get("batch_size") or self.examples
 
     @property
@@ -234,11 +248,12 @@ class LoadedBasis:
     """The basis of several seeds, with its cost.
 
     Args:
-        matrices: matrices V of all seeds, (S, n, r), by the names of the parameters that V transforms
-            together.
+        matrices: matrices V of all seeds, of shape (S, n, r), for each block. The key is the tuple of the
+            names of the block's parameters.
         gradient_evaluations: number of gradients that were sampled for each seed.
-        seconds: time of sampling and decomposition for each seed.
-        changes: the change of coordinates that is made from each V, by the same names.
+        seconds: time of sampling gradients and computing eigenvectors, for each seed.
+        changes: kind of the change of coordinates that is made from the matrix V, for each block. The keys
+            are those of `matrices`.
     """
 
     matrices: Mapping[tuple[str, ...], np.ndarray]
@@ -280,10 +295,15 @@ def estimate(
         decompose: function that computes eigenvectors from gradients.
 
     Returns:
-        Arrays by name: `matrix0`, `eigenvalues0`, ... for each block; `groups` (names of the parameters of
-        each block) and `changes` (name of the change of coordinates of each block), in JSON; and the cost,
-        `gradient_evaluations` and `seconds`. The seconds include sampling and decomposition, but not
-        compilation, which is done once for all seeds. They are 0 for a basis that samples no gradients.
+        Arrays by name.
+
+        - `matrix0`, `matrix1`, ...: the matrix V of each block of parameters.
+        - `eigenvalues0`, `eigenvalues1`, ...: the eigenvalues of each block.
+        - `groups`: the names of the parameters of each block, in JSON.
+        - `changes`: the name of the change of coordinates of each block, in JSON.
+        - `gradient_evaluations`: the number of gradients that were sampled.
+        - `seconds`: the time of sampling gradients and computing eigenvectors. Compilation is not included,
+          because it is done once for all seeds. The time is 0 for a basis that samples no gradients.
     """
     start = time.perf_counter()
     kind, random = bases()[basis.name], instance.random(BASIS_STREAM)
@@ -304,9 +324,10 @@ def estimate(
 
 
 def basis_of(job: Job, basis: BasisSpec, instances: Sequence[Instance]) -> LoadedBasis:
-    """Read the basis of some instances from the files of the basis-estimation job.
+    """Return the basis of some instances, which are the problems of a workload for several seeds.
 
-    A basis without files, such as the identity, is computed here.
+    The basis is read from the files of the basis-estimation job. A basis without files, such as the identity,
+    is computed by this function.
 
     Raises:
         FailedBefore: if the estimation failed. If a file is missing or damaged, the failure is an
@@ -336,16 +357,16 @@ def _read_basis(job: Job, basis: BasisSpec, instance: Instance) -> dict[str, np.
 
 
 def basis_name(basis: BasisSpec, workload: str) -> str:
-    """Return the name by which failures mention a basis on a workload."""
+    """Return the name that a basis on a workload has in records of failures."""
     return f"basis {basis.label} on {workload}"
 
 
 def _failure_before(folders: Sequence[Path], name: str) -> Failure | None:
-    """Return the recorded failure of an upstream job that explains why its result is missing.
+    """Return the recorded failure of an upstream job that explains why a result of the job is missing.
 
     Args:
         folders: the folders of the upstream jobs.
-        name: name of the missing result in the failures of these jobs.
+        name: name of the missing result in the records of failures of the upstream jobs.
 
     Returns:
         An interruption if the upstream job was interrupted, and otherwise an error; None if no failure is
@@ -370,7 +391,7 @@ def groups_of(basis: BasisSpec, instance: Instance) -> tuple[Group, ...]:
 
 
 def sampling_of(basis: BasisSpec, instance: Instance) -> GradientSampling:
-    """Return how a basis samples gradients before runs: how many, and at which random parameters."""
+    """Return how many gradients a basis samples before runs, and at which random parameters."""
     kind = bases()[basis.name]
     dimension = sum(value.size for value in instance.problem.parameters.values())
     distribution = kind.sampling(basis.options)
@@ -384,7 +405,7 @@ def sampling_of(basis: BasisSpec, instance: Instance) -> GradientSampling:
 
 
 def reestimation_of(basis: BasisSpec, instance: Instance, steps: int) -> RenewalPlan | None:
-    """Return when and how a run estimates its basis again; None if the basis is estimated only before it.
+    """Return when and how a run estimates its basis again; None if the run never does.
 
     Args:
         basis: the basis with its options.
@@ -406,7 +427,15 @@ def reestimation_of(basis: BasisSpec, instance: Instance, steps: int) -> Renewal
 
 @dataclass(frozen=True)
 class Cell:
-    """A method (optimizer and basis) on a workload in one round, with the settings of its runs."""
+    """A cell: a method (an optimizer in a basis) on a workload in one round, with the settings of the runs.
+
+    Args:
+        workload: the workload.
+        workload_spec: name and settings of the workload.
+        optimizer: the optimizer.
+        basis: the basis.
+        settings: values of the tuned hyperparameters, by name, for each setting of the runs.
+    """
 
     workload: Workload
     workload_spec: WorkloadSpec
@@ -418,7 +447,8 @@ class Cell:
 def workload_of(spec: WorkloadSpec, splits: Collection[str] | None = None) -> Workload:
     """Return the workload of a spec, with the name that it has in tables.
 
-    The random streams of the workload keep the original name, so that variants draw the same problems.
+    The random streams of the workload keep the original name, so that variants of a workload with different
+    labels draw the same problems.
 
     Args:
         spec: name and settings of the workload.
@@ -429,13 +459,13 @@ def workload_of(spec: WorkloadSpec, splits: Collection[str] | None = None) -> Wo
 
 
 def precision_of(spec: JobSpec, workload: Workload) -> Precision:
-    """Return the precision of a workload's runs: the study's choice, or else the workload's default."""
+    """Return the precision of a workload's runs: the workload's default, unless the study gives another."""
     assert isinstance(spec, BasesSpec | TrainingSpec)
     return spec.precision or workload.dtype
 
 
 def dtype_of(spec: JobSpec, workload: Workload) -> np.dtype[Any]:
-    """Return the data type in which a workload's runs compute, and in which their bases are stored.
+    """Return the data type in which a workload's runs compute, and in which the bases of the runs are stored.
 
     Matrix products of a model may be computed in a lower precision.
     """
@@ -443,7 +473,7 @@ def dtype_of(spec: JobSpec, workload: Workload) -> np.dtype[Any]:
 
 
 def steps_of(spec: TrainingSpec, instance: Instance) -> int:
-    """Return the number of steps of a run. A budget in epochs is multiplied by the steps of an epoch.
+    """Return the number of steps of a run. A length in epochs is multiplied by the number of steps per epoch.
 
     Raises:
         InputError: if a minibatch is larger than the data.
@@ -458,7 +488,7 @@ def steps_of(spec: TrainingSpec, instance: Instance) -> int:
 
 
 def schedule_of(spec: TrainingSpec, instance: Instance) -> np.ndarray:
-    """Return the multiplier of the learning rate at each step of a run, (steps,).
+    """Return the multiplier of the learning rate at each step of a run, of shape (steps,).
 
     Raises:
         InputError: if a warm-up in epochs is longer than the run, or a minibatch is larger than the data.
@@ -470,17 +500,21 @@ def schedule_of(spec: TrainingSpec, instance: Instance) -> np.ndarray:
 
 
 def orders_of(instances: Sequence[Instance], steps: int) -> np.ndarray | None:
-    """Return the indices of all minibatches, (steps, S, batch_size); None for the full batch.
+    """Return the indices of the examples in all minibatches; None for the full batch.
 
     Args:
-        instances: the problem of each seed.
-        steps: number of steps.
+        instances: the problem of each of S seeds.
+        steps: number of steps of a run.
+
+    Returns:
+        Indices of training examples, of shape (steps, S, batch_size).
     """
     if instances[0].settings.get("batch_size") is None:
         return None
     batch_size = instances[0].batch_size
     orders = np.empty((steps, len(instances), batch_size), np.int32)
-    # Copy the order of a seed before the next order is made, so that only one order is in memory twice.
+    # Copy the order of each seed before the order of the next seed is made. Then only the order of one seed
+    # is in memory twice.
     for seed, instance in enumerate(instances):
         orders[:, seed] = batch_order(instance.random, instance.examples, batch_size, steps)
     return orders

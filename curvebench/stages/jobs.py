@@ -29,7 +29,8 @@ from curvebench.stages.job import PARTS, Job
 from curvebench.stages.supervision import DONE, Failure, Interrupted, Supervision, failure_of
 from curvebench.timing.clocks import limit_threads, process_seconds
 
-# Module and function of each stage. Import a module only when needed, since each imports large libraries.
+# Module and function that compute the jobs of each stage. A module is imported only when a job needs it,
+# since each module imports large libraries.
 STAGES: Mapping[str, tuple[str, str]] = {
     "bases": ("curvebench.stages.basis_jobs", "estimate_bases"),
     "runs": ("curvebench.stages.run_jobs", "run_lanes"),
@@ -37,9 +38,10 @@ STAGES: Mapping[str, tuple[str, str]] = {
     "parity": ("curvebench.stages.parity", "compare_backends"),
     "checks": ("curvebench.stages.check_jobs", "check_claims"),
 }
-# Stages whose jobs fail as a whole if a signal ends their process, because no parts of them are stored.
+# Stages whose jobs fail as a whole if a signal ends their process, because no partial results are stored.
 INDIVISIBLE = ("timing", "parity", "checks")
-# Folder for compiled programs. It is in the folder of the project, where Snakemake runs jobs.
+# Folder for compiled programs. The path is relative to the working directory of jobs, the folder of the
+# project.
 CACHE = Path(".cache")
 
 
@@ -62,9 +64,9 @@ def run_job(
         results: the results folder.
         threads: number of CPU threads that the job may use.
         supervision: information from the supervisor; None if the job is not supervised.
-        keep_failed: if an earlier call for this job recorded failures (`failed.json`), whether to keep them
-            and write the tables from stored rows, without computing anything.
-        checkpoint_minutes: time between two checkpoints of a run; None for
+        keep_failed: whether to keep failures that an earlier call for this job recorded (`failed.json`). If
+            there are such failures, nothing is computed, and the tables are written from stored rows.
+        checkpoint_minutes: minutes between two checkpoints of a run; None for the default of
             `curvebench.engine.checkpoints.CHECKPOINT_SECONDS`.
 
     Returns:
@@ -85,7 +87,7 @@ def run_job(
     joules_before = joules_used(device)
     _set_compile_caches(threads, facts["machine"])
     names = {package["name"] for package in facts["packages"]}
-    # Add the packages of optimizers that are not a part of this project.
+    # Add packages of which the spec has a version, such as the packages of optimizers of other libraries.
     facts["packages"] += [
         {"name": name, "version": number} for name, number in spec.versions.items() if name not in names
     ]
@@ -96,18 +98,19 @@ def run_job(
         not_retried = {item["what"]: Failure(item["outcome"], item["reason"]) for item in failures}
         job.supervision.not_retried = not_retried
         job.supervision.ended = Failure("interrupted", "never run with these settings, nor now (keep_failed)")
-    if job.supervision.ended is None:  # if the job has ended, it computes nothing and needs no device
+    if job.supervision.ended is None:  # a job with `ended` computes nothing, and needs no device
         _check_device(job)
     job.folder.mkdir(parents=True, exist_ok=True)
     with _interruptible(job.supervision.ended is None):
         try:
             _compute(job)
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # do not interrupt the rest, which is short
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # let the job write its tables
         except Interrupted as error:
             job.supervision.ended = failure_of(error)
             job.failures.clear()
-            _compute(job)  # because `ended` is set, this only writes the tables of finished runs
-        # If a source was edited during the job, it is unknown which version has computed the results.
+            _compute(job)  # because `ended` is set, this call only writes the tables of finished runs
+        # If a source file was edited during the job, it is unknown which version of the file has computed the
+        # results.
         check_unchanged(spec)
         _mark(job)
         facts["gpu_joules"] = _joules_since(joules_before, device, job)
@@ -122,7 +125,7 @@ def run_job(
 def _check_device(job: Job) -> None:
     """Check that the device of a job is available, before anything is computed.
 
-    Otherwise each method would be recorded as failed.
+    Without this check, a missing GPU would be recorded as a failure of each method.
 
     Raises:
         InputError: if there is no GPU.
@@ -162,8 +165,12 @@ def _mark(job: Job) -> None:
 def _set_compile_caches(threads: int, machine: str) -> None:
     """Set the folders in which PyTorch and JAX store compiled programs, and limit the compiler processes.
 
-    The cache keys of JAX do not contain the instruction set of the processor, so each machine has its own
-    folder.
+    Each machine has a folder of its own for JAX, because the keys by which JAX finds a stored program do not
+    contain the instruction set of the processor.
+
+    Args:
+        threads: largest number of compiler processes of PyTorch.
+        machine: identifier of this machine.
     """
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str((CACHE / "torch").resolve()))
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = str(threads)
@@ -177,7 +184,8 @@ def _interruptible(once: bool) -> Iterator[None]:
     """Raise `Interrupted` in this context when SIGTERM arrives, and ignore all further signals.
 
     Args:
-        once: whether to raise `Interrupted` at the first signal; if False, ignore the first signal, too.
+        once: whether to raise `Interrupted` at the first SIGTERM. If `once` is false, every SIGTERM is
+            ignored.
     """
 
     def interrupt(number: int, frame: FrameType | None) -> None:
@@ -197,7 +205,7 @@ def _row(job: Job, facts: Mapping[str, Any], waited: float) -> dict[str, Any]:
     Args:
         job: the job.
         facts: provenance of the job.
-        waited: seconds of waiting for a free GPU, which are subtracted from the total.
+        waited: seconds of waiting for a free GPU, which are not part of the job's total seconds.
     """
     spec, seconds = job.spec, job.clock.seconds
     since = job.supervision.since
@@ -221,17 +229,26 @@ def _row(job: Job, facts: Mapping[str, Any], waited: float) -> dict[str, Any]:
 
 
 def _joules_since(joules: float | None, device: str | None, job: Job) -> float | None:
-    """Return the energy in joules that the job's GPU has used since its counter was at `joules`.
+    """Return the energy in joules that the GPU of a job has used since the start of the job.
 
-    The result is None if the energy is unknown, for example because the job has resumed a run of another
-    process.
+    Args:
+        joules: value of the GPU's energy counter at the start of the job; None if the value is unknown.
+        device: number or UUID of the GPU; None if the job has no GPU.
+        job: the job.
+
+    Returns:
+        The energy; None if the energy is unknown, for example because the job has resumed a run that another
+        process had begun.
     """
     now = None if job.clock.earlier else joules_used(device)
     return None if now is None or joules is None else now - joules
 
 
 def _forget_peak_memory() -> None:
-    """Reset the peak of resident memory, which an earlier job of this worker may have raised (Linux only)."""
+    """Reset the peak of resident memory that the system has recorded for this process (Linux only).
+
+    An earlier job of the same worker process may have used more memory than the next job.
+    """
     from curvebench.timing.step_times import PROCESS, RESET_PEAK
 
     with suppress(OSError):

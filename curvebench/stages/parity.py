@@ -1,9 +1,10 @@
 """Parity jobs: comparison of an optimizer's steps between backends and between precisions, on small problems.
 
-A parity job takes a few steps of an update rule on each problem with PyTorch, JAX and NumPy in float64, which
-must agree within a tolerance, and with PyTorch and JAX in float32, whose difference from float64 is reported.
-The needs of a rule are values that it uses in addition to the gradient, such as a Hessian. A bundle is a set
-of runs (lanes) that are computed together; here it has one lane.
+A parity job takes a few steps of an update rule on each problem. Steps with PyTorch, JAX and NumPy in float64
+must agree within a tolerance. Steps with PyTorch and JAX in float32 are compared with the steps in float64,
+and the difference is reported. The needs of a rule are values that the rule uses in addition to the gradient,
+such as a Hessian. A bundle is a set of runs (lanes) that are computed together. Bundles of this module have
+one lane.
 """
 
 from __future__ import annotations
@@ -45,14 +46,18 @@ class Parity:
     """Result of one comparison of two sequences of steps.
 
     Args:
-        optimizer, problem, workload, basis: names of the rule, the problem, its workload and its basis.
-        comparison: `torch against jax`, each with its own gradients; `numpy against torch`, where both use
-            the gradients of PyTorch; `float32 against float64 on jax`, or `... on torch`.
-        unit: what the differences of an array are divided by. For `relative`, it is the largest absolute
-            entry of the array; for `ulps`, the distance of adjacent float32 numbers at this entry.
-        first_step: largest difference of all parameters after one step.
-        difference: largest difference of all parameters after any step.
-        judged: whether the difference must be within the tolerance.
+        optimizer: name of the rule.
+        problem: label of the problem.
+        workload: name of the workload of the problem.
+        basis: label of the basis of the problem.
+        comparison: name of the comparison. In `torch against jax`, each backend computes gradients of its
+            own. In `numpy against torch`, both use the gradients of PyTorch. `float32 against float64 on jax`
+            and `float32 against float64 on torch` compare precisions.
+        unit: `relative` if differences of a parameter array are divided by the largest absolute entry of the
+            array; `ulps` if they are divided by the distance of adjacent float32 numbers at this entry.
+        first_step: largest difference of any parameter array after the first step, in the unit.
+        difference: largest difference of any parameter array after any step, in the unit.
+        judged: whether `difference` must be within the tolerance.
     """
 
     optimizer: str
@@ -67,7 +72,7 @@ class Parity:
 
     @property
     def holds(self) -> bool:
-        """Whether the difference is within the tolerance (NaN never is); True if no tolerance applies."""
+        """Whether `difference` is within the tolerance; true if no tolerance applies, false for NaN."""
         return not self.judged or self.difference <= parity_problems.TOLERANCE
 
 
@@ -78,8 +83,8 @@ class Prepared:
     Args:
         problem: the problem.
         instance: data and initial parameters of the problem.
-        matrices: the matrix of the problem's basis, of shape (1, d, d) for d entries of all parameters, by
-            the tuple of their names; empty without a basis.
+        matrices: the matrix of the problem's basis, of shape (1, d, d), where d is the number of entries of
+            all parameters. The key is the tuple of the names of all parameters. Empty for the identity basis.
     """
 
     problem: parity_problems.ParityProblem
@@ -97,8 +102,9 @@ def parities(
     Args:
         names: names of rules.
         problems: the problems.
-        job: provides engines and clock. If an optimizer raises an exception on a problem, the job records
-            it, and there are no comparisons of this pair. With None, exceptions are raised.
+        job: the job that provides engines and clock, and records an exception of an optimizer on a problem.
+            In that case there are no results for this optimizer on this problem. If `job` is None, the
+            exception is raised.
     """
     clock = Clock() if job is None else job.clock
     make = engine if job is None else lambda backend, dtype: job.engine(dtype, backend)
@@ -117,7 +123,12 @@ def parities(
 
 
 def prepare(problem: parity_problems.ParityProblem, sampling_engine: Engine) -> Prepared:
-    """Draw a problem's data, and estimate its basis with an engine that computes gradients."""
+    """Draw the data of a problem, and estimate the basis of the problem.
+
+    Args:
+        problem: the problem.
+        sampling_engine: engine that computes the gradients from which the basis is estimated.
+    """
     workload, basis = problem.workload_spec, problem.basis_spec
     draw = instance(workload_of(workload), workload.settings, SEED)
     if problem.basis is None:
@@ -130,8 +141,8 @@ def prepare(problem: parity_problems.ParityProblem, sampling_engine: Engine) -> 
 def compare(rule: Rule, prepared: Prepared, engines: Engines, clock: Clock) -> Iterator[Parity]:
     """Yield all comparisons of a rule on a problem.
 
-    There are no comparisons for a rule that needs layers if the problem has none, and no comparisons in
-    float32 for a rule that runs only in float64.
+    If the rule needs layers and the problem has no layers, nothing is yielded. If the rule runs only in
+    float64, the comparisons with float32 are left out.
     """
     problem = prepared.problem
     bundle = bundle_of(rule, prepared)
@@ -154,7 +165,8 @@ def compare(rule: Rule, prepared: Prepared, engines: Engines, clock: Clock) -> I
     paths = {backend: trajectory(bundle, engines[backend, "float64"], clock) for backend in BACKENDS}
     torch_path, gradients, needs = paths["torch"]
     jax_path = paths["jax"].params
-    # A rule may diverge on a problem that does not suit it, but it must then diverge on both backends.
+    # A rule may diverge on a problem that does not suit the rule. Then the rule must diverge on both
+    # backends. If it does, there is no difference to judge.
     judged = problem.judges(rule) and any(_is_finite(path[-1]) for path in (torch_path, jax_path))
     yield parity("torch against jax", _by_step(relative, torch_path, jax_path), judged)
     with clock.phase("step"):
@@ -185,13 +197,15 @@ def _is_supported(bundle: Bundle) -> bool:
 
 
 class Trajectory(NamedTuple):
-    """Steps of a bundle's first lane.
+    """Arrays of a bundle's first lane at each step.
+
+    The lists `gradients` and `needs` are empty for JAX, because JAX computes gradients and needs within the
+    compiled step. Compiling their computation separately would double the time.
 
     Args:
-        params: parameters by name after each step.
-        gradients, needs: gradients and values of the rule's needs at each step. Both lists are empty for JAX,
-            which computes these values within its compiled step: to compile them separately would double the
-            time.
+        params: parameters by name, after each step.
+        gradients: gradients by name of the parameter, at each step.
+        needs: values that the rule uses in addition to the gradient, at each step.
     """
 
     params: list[Arrays]
@@ -241,17 +255,21 @@ def relative(values: np.ndarray, reference: np.ndarray) -> float:
 def ulps(values: np.ndarray, reference: np.ndarray) -> float:
     """Return the largest difference of two arrays in ulps of float32.
 
-    An ulp is the distance of adjacent float32 numbers, here at the largest absolute entry of `reference`.
+    An ulp is the distance of adjacent float32 numbers. This function uses the ulp at the largest absolute
+    entry of `reference`.
     """
     return float(np.abs(values - reference).max() / np.spacing(np.float32(np.abs(reference).max())))
 
 
 def _by_step(distance: Any, path: Sequence[Mapping[str, Any]], reference: Sequence[Arrays]) -> list[float]:
-    """Return, for each step, the largest distance of all arrays; NaN if the distance of an array is NaN.
+    """Return, for each step, the largest distance between arrays of two sequences of steps.
+
+    The result of a step is NaN if the distance of any array is NaN.
 
     Args:
         distance: function `(array, reference array) -> number`.
-        path, reference: arrays by name after each step.
+        path: arrays by name after each step.
+        reference: arrays by the same names after each step, with which the arrays in `path` are compared.
     """
     return [
         float(np.max([distance(values[name], expected[name]) for name in expected]))
@@ -264,12 +282,15 @@ def _to_host(backend: Engine, arrays: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _ordered(bundle: Bundle, arrays: Mapping[str, np.ndarray]) -> Arrays:
-    """Return the arrays in the order of the bundle's layout, which the rows of a basis also have."""
+    """Return the arrays in the order of the parameters in the bundle's layout.
+
+    The rows of the matrix of a basis are in the same order.
+    """
     return {name: arrays[name] for name in bundle.layout.shapes}
 
 
 def bundle_of(rule: Rule, prepared: Prepared) -> Bundle:
-    """Return the bundle of one run: a rule on a problem."""
+    """Return the bundle with a single run: the steps of a rule on a problem."""
     workload = prepared.problem.workload_spec
     values = parity_problems.hyperparameters_of(rule)
     return Bundle(

@@ -1,7 +1,7 @@
 """Rows of the tables `runs` and `curves`, made from the results of a bundle.
 
-A bundle is a set of runs (lanes) that are computed together, one for each of S seeds and K settings. A cell
-is a method on a workload in one round of a job.
+A bundle is a set of runs (lanes) that are computed together: one run for each combination of S seeds and K
+settings. A cell is a method on a workload in one round of a job.
 """
 
 from __future__ import annotations
@@ -21,26 +21,27 @@ from curvebench.stages.job import Cell, Job, LoadedBasis, precision_of
 from curvebench.stages.supervision import Failure, Lanes
 from curvebench.workloads.workload import Workload
 
-# Metrics that show whether a run has diverged in its last step.
-# The first of these metrics that the workload evaluates is used.
+# Metrics by which a divergence in the last step of a run is found. The first metric in this list that the
+# workload evaluates is used.
 LOSSES = ("train_loss", "validation_loss", "test_loss")
 
 
 @dataclass(frozen=True)
 class Lane:
-    """Result of one lane, with C evaluations up to its end.
+    """Result of one lane (run), with C evaluations up to the end of the lane.
 
     Args:
-        steps: number of steps before each evaluation, (C,).
-        values: values of each metric at the evaluations, (C,), by name of the metric.
+        steps: number of steps before each evaluation, of shape (C,).
+        values: values of each metric at the evaluations, of shape (C,), by name of the metric.
         outcome: outcome of the run (`curvebench.results.outcomes`).
         outcome_step: number of steps after which the outcome was known, such as the step of a divergence;
             None if the run used all its steps without reaching a target.
-        total_steps: number of updates.
+        total_steps: number of updates of the parameters.
         gradients: number of steps whose gradient was computed.
-        closure_gradients: number of gradients that closures had computed in addition before each evaluation,
-            (C,).
-        reached: by metric with a target, the step at which the target was reached, or None.
+        closure_gradients: number of additional gradients that an optimizer has computed with a closure before
+            each evaluation, of shape (C,).
+        reached: step at which the lane reached the target of a metric, by each metric with a target; None for
+            a target that the lane did not reach.
     """
 
     steps: np.ndarray
@@ -56,15 +57,16 @@ class Lane:
 def lane_of(
     trajectories: Trajectories, seed: int, setting: int, targets: Mapping[str, float], workload: Workload
 ) -> Lane:
-    """Extract one lane of a bundle: its curve up to its divergence or stop, and its outcome.
+    """Extract one lane of a bundle: the curve up to the lane's divergence or stop, and the lane's outcome.
 
-    A lane that stops at the gradient of step t has made t - 1 updates. Its parameters do not change after
-    that, so the next evaluation is recorded at step t - 1.
+    A lane that stops at the gradient of step t has made t - 1 updates. The parameters of the lane do not
+    change afterwards, so the next evaluation is recorded at step t - 1.
 
     Args:
         trajectories: results of the bundle.
-        seed, setting: indices of the lane's seed and setting in the bundle.
-        targets: threshold of each metric that has a target.
+        seed: index of the lane's seed in the bundle.
+        setting: index of the lane's setting in the bundle.
+        targets: threshold of each metric that has a target, by name of the metric.
         workload: the workload, which declares whether each metric is minimized or maximized.
     """
     steps = trajectories.steps
@@ -97,7 +99,7 @@ def lane_of(
 
 
 def steps_to(steps: np.ndarray, values: np.ndarray, threshold: float, direction: str) -> int | None:
-    """Return the step of the first evaluation at which a target is reached; None if it is never reached.
+    """Return the step of the first evaluation at which a target is reached; None if there is no such step.
 
     Args:
         steps: number of steps before each evaluation.
@@ -110,7 +112,15 @@ def steps_to(steps: np.ndarray, values: np.ndarray, threshold: float, direction:
 
 
 def best(steps: np.ndarray, values: np.ndarray, direction: str) -> tuple[float, int]:
-    """Return the best value of a curve and its step; NaN and the first step if all values are NaN."""
+    """Return the best value of a curve, and the step at which the curve has this value.
+
+    If all values are NaN, return NaN and the first step.
+
+    Args:
+        steps: number of steps before each evaluation.
+        values: values of the metric at the evaluations.
+        direction: `minimize` or `maximize`.
+    """
     if np.isnan(values).all():
         return float("nan"), int(steps[0])
     index = int(np.nanargmin(values) if direction == "minimize" else np.nanargmax(values))
@@ -124,7 +134,7 @@ def _named(values: Mapping[str, float]) -> list[dict[str, Any]]:
 class RunTables(NamedTuple):
     """Rows of the tables `curves` and `runs`, in the order in which the tables are stored.
 
-    The runs are stored last, so that the curve of a stored run is always stored, too.
+    The table `runs` is stored last. Therefore the curve of each run in a stored table `runs` is stored, too.
     """
 
     curves: pl.DataFrame
@@ -137,10 +147,11 @@ def rows(
     """Return the rows of all runs of a bundle.
 
     Args:
-        job, cell: the job and its cell.
+        job: the job.
+        cell: the cell of the job to which the bundle belongs.
         bundle: the bundle, which has been run.
         trajectories: results of the bundle.
-        basis: basis of the bundle, whose cost is a part of the rows.
+        basis: basis of the bundle. The cost of the basis is recorded in the rows.
         lanes: range of seeds and settings of the cell that are in the bundle.
     """
     runs: list[dict[str, Any]] = []
@@ -165,15 +176,16 @@ def failed_rows(
     failure: Failure,
     built: tuple[Bundle, LoadedBasis] | None = None,
 ) -> RunTables:
-    """Return the rows of runs that failed. These runs have no curves, and reach no targets.
+    """Return the rows of runs that failed. Failed runs have no curves, and reach no targets.
 
     Args:
-        job, cell: the job and its cell.
-        number: number of the cell in the job.
-        lanes: indices of the seed and the setting of each run.
+        job: the job.
+        cell: the cell of the job to which the runs belong.
+        number: index of the cell in the job.
+        lanes: a pair for each run: index of the seed, and index of the setting.
         failure: the failure of the runs.
-        built: bundle and basis of the whole cell, from which the cost of the runs is computed; None if
-            they could not be built, and the cost is recorded as 0.
+        built: bundle and basis of the whole cell, from which the cost of the runs is computed. None if bundle
+            and basis could not be built; then the cost is recorded as 0.
     """
     steps = failure.step or 0
     lane = Lane(np.empty(0), {}, failure.outcome, failure.step, steps, steps, np.empty(0, np.int64))
@@ -195,11 +207,12 @@ def _row(
     Columns that are missing in the result will be null in the table.
 
     Args:
-        job, cell: the job and its cell.
-        indices: indices of the cell, the seed and the setting.
+        job: the job.
+        cell: the cell of the job to which the lane belongs.
+        indices: index of the cell in the job, of the seed in the cell, and of the setting in the cell.
         lane: the result of the lane.
-        built: bundle and basis of the cell; None if they could not be built.
-        bundle_lanes: number of runs that were computed together.
+        built: bundle and basis of the cell; None if bundle and basis could not be built.
+        bundle_lanes: number of runs that were computed together with this run, including this run.
     """
     direction = {name: metric.direction for name, metric in cell.workload.metrics.items()}
     gradients = int(built[0].evaluations_of(np.array(lane.gradients))) if built else 0
@@ -239,12 +252,12 @@ def _row(
 
 
 def _curves(runs: Sequence[str], lanes: Sequence[Lane], bundle: Bundle) -> pl.DataFrame:
-    """Return the rows of the table `curves` for all runs of a bundle, made at once to save time.
+    """Return the rows of the table `curves` for all runs of a bundle. To save time, all are made at once.
 
     Args:
-        runs: names of the runs.
-        lanes: the result of each run.
-        bundle: the bundle of these runs.
+        runs: name of each run.
+        lanes: result of each run.
+        bundle: the bundle that the runs belong to.
     """
     steps = np.concatenate([lane.steps for lane in lanes])
     evaluations = bundle.evaluations_of(steps) + np.concatenate([lane.closure_gradients for lane in lanes])

@@ -1,10 +1,9 @@
 """Runs jobs: they compute all runs of an optimizer, round by round.
 
-Rounds are tuning rounds, which try settings of the hyperparameters, and the final round, with the chosen
-setting and more seeds. A cell is a method (an optimizer in a basis) on a workload in one round. Its runs,
-called lanes, are computed together as one or several bundles. The rows of a bundle are stored as soon as it
-is finished, as parts of the tables `runs` and `curves`. A job that is started again computes only the runs
-whose rows are missing.
+Tuning rounds try settings of the hyperparameters. The final round runs the chosen setting on other seeds. A
+cell is a method (an optimizer in a basis) on a workload in one round. The runs of a cell, called lanes, are
+computed together as one or several bundles. As soon as a bundle is finished, its rows are stored as parts of
+the tables `runs` and `curves`. A job that is started again computes only the runs whose rows are missing.
 """
 
 from __future__ import annotations
@@ -46,13 +45,16 @@ from curvebench.workloads.workload import Workload
 def run_lanes(job: job_parts.Job) -> None:
     """Compute the unfinished runs of a job, round by round, and write the tables `runs` and `curves`.
 
-    If a bundle raises an exception or its process dies, its settings are tried again one by one; if a setting
-    fails again, all its seeds have failed. If a signal ended the process of a bundle with a checkpoint, the
-    bundle is left to the next call, which resumes it. If the problem or the basis of a cell cannot be made,
-    the whole cell has failed.
+    Failures are handled as follows.
+
+    - If a bundle raises an exception, or its process dies, the settings of the bundle are tried again one by
+      one. If a setting fails again, the runs of the setting with all seeds have failed.
+    - If a signal ended the process of a bundle that has a checkpoint, the bundle is not tried again in this
+      call. The next call resumes the bundle.
+    - If the problem or the basis of a cell cannot be made, all runs of the cell have failed.
     """
     spec = job.runs
-    # The study of a submission (a single added method) has the name of its method: show the name once.
+    # A submission (a study with a single added method) has the name of its method: show the name once.
     title = " ".join(dict.fromkeys((spec.study, spec.description)))
     progress = Progress(f"{title} on {spec.backend}", sum(spec.lanes))
     engine_of, numbers = cache(job.engine), itertools.count()
@@ -73,13 +75,15 @@ def _of_workload(
     numbers: Iterator[int],
     progress: Progress,
 ) -> list[RunTables]:
-    """Compute all rounds on a workload, and return their rows. Rounds share problems and compiled programs.
+    """Compute all rounds of a job on a workload, and return the rows of the tables `runs` and `curves`.
+
+    All rounds share problems and compiled programs.
 
     Args:
         job: the job.
         workload: name and settings of the workload.
-        engine_of: returns the engine for a precision.
-        numbers: yields the index of each cell in the job.
+        engine_of: function that returns the engine for a precision.
+        numbers: iterator over the indices that the cells of the job get.
         progress: progress bar of the job.
     """
     spec = job.runs
@@ -111,10 +115,11 @@ def _programs(
     Args:
         spec: the spec of the whole job, with all rounds.
         basis: the basis.
-        programs: programs of each basis by its label. If there are none for this basis, they are added.
-        bundle: all lanes of one round.
-        instance: the problem of one of the round's seeds.
-        engine: the backend.
+        programs: programs of each basis, by label of the basis. If there are no programs for `basis`, they
+            are added to the dictionary.
+        bundle: bundle of all lanes of one round.
+        instance: the problem of one of the seeds of the round.
+        engine: engine of the backend.
     """
     if basis.label not in programs:
         rounds = [in_round for in_round in map(spec.in_round, spec.rounds) if basis in in_round.bases]
@@ -131,11 +136,11 @@ def _programs(
 def _settings_of(
     job: job_parts.Job, workload: Workload, tuned: pl.DataFrame
 ) -> Callable[[str], Sequence[Mapping[str, float]]]:
-    """Return a function that maps the label of a basis to the settings of its runs in a round.
+    """Return a function that maps the label of a basis to the settings of the runs in the basis in a round.
 
     In the final round, the first setting is the setting that tuning has chosen. If each run is a job of its
     own, the job of a tuning round has one setting. If tuning runs of the basis were interrupted, there are no
-    settings, and the next call of the job computes these runs first.
+    settings, and the next call of the job computes the interrupted runs first.
 
     Args:
         job: the job with the spec of the round.
@@ -171,14 +176,15 @@ class _CellRun:
     """Computation of one cell of a job, bundle by bundle. Lanes whose rows are stored are not computed again.
 
     Args:
-        job, cell: the job and its cell.
+        job: the job.
+        cell: the cell of the job.
         number: index of the cell in the job.
-        engine_of: returns the engine for a precision.
-        instance_of: returns the problem of a seed.
-        programs_of: returns the compiled programs of all rounds, given the bundle of all lanes of the cell,
-            the problem of a seed, and the engine.
+        engine_of: function that returns the engine for a precision.
+        instance_of: function that returns the problem for a seed.
+        programs_of: function that returns the compiled programs of all rounds. Its arguments are the bundle
+            of all lanes of the cell, the problem of a seed, and the engine.
         progress: progress bar of the job.
-        built: the bundle of all lanes of the cell, and their basis; None before they are built.
+        built: the bundle of all lanes of the cell, and the basis of the bundle; None until both are built.
     """
 
     job: job_parts.Job
@@ -201,11 +207,11 @@ class _CellRun:
         self.done = self._stored("runs")
 
     def tables(self) -> list[RunTables]:
-        """Read or compute all lanes of the cell, and return their rows."""
+        """Read or compute all lanes of the cell, and return the rows of the lanes."""
         supervision, building = self.job.supervision, Lanes(self.number)
         if not self.cell.settings:
-            # Record why there are no settings, unless the tuning runs belong to this job.
-            # In that case, the job has already recorded their failures.
+            # Record why there are no settings if the tuning runs belong to another job. If the tuning runs
+            # belong to this job, the job has already recorded their failures.
             if self.job.upstream("runs"):
                 reason = "no runs that tune it: they were interrupted, and come first, or failed"
                 self.job.fail(self._name, Failure("interrupted", reason))
@@ -214,7 +220,7 @@ class _CellRun:
             return [self._read(lanes) for lanes in self.done]
         if supervision.ended:
             return self._tables_at_end(supervision.ended)
-        for lanes in self._stored("failed"):  # forget earlier failures, since these lanes are tried again
+        for lanes in self._stored("failed"):  # remove earlier failures: these lanes are tried again
             self._file(lanes, "failed").unlink()
         failure = supervision.lost.get(building)
         if failure is None:
@@ -254,8 +260,8 @@ class _CellRun:
 
         Args:
             lanes: the lanes.
-            programs: compiled programs of the cell. For a separate setting it is None, and programs are
-                compiled for the shape of the setting: the programs of the cell have a fixed shape, and would
+            programs: compiled programs of the cell; None if the lanes have a single setting after a failure.
+                Then new programs are compiled, because the programs of the cell have a fixed shape, and would
                 need as much memory as the bundle that has failed.
         """
         if lanes in self.done:
@@ -266,17 +272,20 @@ class _CellRun:
         if failure is None and not partly_done:
             supervision.journal.begin(lanes)
             checkpoints = self._checkpoints(lanes)
-            # SIGTERM is deferred from the first step until the rows are written.
+            # If SIGTERM arrives after the first step, the signal is deferred until the rows are written.
             with checkpoints.termination:
                 try:
                     table = self._execute(lanes, checkpoints, programs)
                 except FAULTS as error:
                     self.job.trace(error)
                     failure = failure_of(error, supervision.journal.read()[1])
-                    # If SIGTERM has arrived, it ends the process soon: store the rows before.
+                    # If SIGTERM has arrived, the end of the `with` block ends the process: store the rows
+                    # before.
                     if checkpoints.termination.came:
                         self._store_failed(lanes, failure)
-                except Interrupted as error:  # lanes that have not begun follow at the job's end
+                # Store rows only for the lanes that have begun. `_tables_at_end` makes rows for all other
+                # lanes.
+                except Interrupted as error:
                     self._store_failed(lanes, failure_of(error, supervision.journal.read()[1]))
                     raise
                 else:
@@ -301,7 +310,13 @@ class _CellRun:
         return self._with_failure(lanes, failure)
 
     def _execute(self, lanes: Lanes, checkpoints: Checkpoints, programs: Programs | None) -> RunTables:
-        """Run lanes together as one bundle, and return their rows."""
+        """Run lanes together as one bundle, and return the rows of the lanes.
+
+        Args:
+            lanes: the lanes.
+            checkpoints: checkpoints of the bundle.
+            programs: compiled programs of the cell; None to compile programs for this bundle.
+        """
         assert self.built is not None
         bundle, basis = self.built
         seeds, settings = (slice(*bounds) for bounds in (lanes[1:3], lanes[3:]))
@@ -311,15 +326,18 @@ class _CellRun:
         return rows(self.job, self.cell, part, trajectories, basis, lanes)
 
     def _with_failure(self, lanes: Lanes, failure: Failure) -> list[RunTables]:
-        """Return the rows of a range of lanes: stored rows of finished lanes, else rows of a failure."""
+        """Record a failure for the unfinished lanes in a range, and return the rows of the whole range.
+
+        Finished lanes have their stored rows. All other lanes have rows with the failure.
+        """
         table = self._store_failed(lanes, failure)
         self._record_failure(lanes, table.runs)
         return [*(self._read(stored) for stored in self.done if lanes.contains(stored)), table]
 
     def _store_failed(self, lanes: Lanes, failure: Failure) -> RunTables:
-        """Store and return rows of a failure for the unfinished lanes in a range.
+        """Store and return rows with a failure for the unfinished lanes in a range.
 
-        If there is a checkpoint, the reason of the failure names its step.
+        If the lanes have a checkpoint, the reason of the failure names the step of the checkpoint.
         """
         saved = self._checkpoints(lanes).done
         if saved is not None:
@@ -332,14 +350,16 @@ class _CellRun:
     def _tables_at_end(self, ended: Failure) -> list[RunTables]:
         """Return the rows of all lanes of a job that has ended, without any computation.
 
-        Finished and failed lanes have their stored rows. All other lanes get rows of the failure `ended`.
+        Finished lanes and failed lanes have their stored rows. All other lanes get rows with the failure
+        `ended`.
         """
         names = {path.parent.name for path in self.checkpoints_of_job.glob(f"{self.key}-*/[0-9]*.npz")}
         with_checkpoints = sorted(self._lanes(name.partition("-")[2]) for name in names)
-        # Lanes with a checkpoint but without rows: their process was killed before it could store rows.
+        # If lanes have a checkpoint but no rows, their process was killed before it could store rows.
         for lanes in with_checkpoints:
             if set(lanes.pairs) <= set(self._unfinished(self.lanes, *self._stored("failed"))):
-                # Build the bundle to know the cost of its steps; if that fails, rows have the cost 0.
+                # Build the bundle, from which the cost of its steps is computed. If that fails, the cost in
+                # the rows is 0.
                 with suppress(*FAULTS):
                     self._build()
                 self._store_failed(lanes, ended)
@@ -354,11 +374,21 @@ class _CellRun:
         return tables
 
     def _unfinished(self, lanes: Lanes, *failed: Lanes) -> list[tuple[int, int]]:
-        """Return the seeds and settings of lanes in a range that are neither finished nor in `failed`."""
+        """Return the unfinished lanes in a range, as pairs: index of the seed, and index of the setting.
+
+        Args:
+            lanes: the range.
+            failed: further ranges of lanes that are left out.
+        """
         return sorted(set(lanes.pairs).difference(*(stored.pairs for stored in (*self.done, *failed))))
 
     def _record_failure(self, lanes: Lanes, runs: pl.DataFrame) -> None:
-        """Record a failure of some lanes in the job, given the rows of these lanes."""
+        """Record the failure of some lanes as a failure of the job.
+
+        Args:
+            lanes: the range that contains the failed lanes.
+            runs: rows of the failed lanes in the table `runs`.
+        """
         self.progress.advance(len(runs), f"({self._name})")
         spec = self.job.runs
         (number,) = spec.rounds
@@ -373,7 +403,10 @@ class _CellRun:
         return RunTables(*(read([self._file(lanes, name)], name) for name in RunTables._fields))
 
     def _stored(self, table: str) -> list[Lanes]:
-        """Return the ranges of lanes for which a table is stored, except incomplete files."""
+        """Return the ranges of lanes for which a table is stored, given the name of the table.
+
+        Files that another process has not written completely are ignored.
+        """
         end = f".{table}.parquet"
         return sorted(self._lanes(path.name.removesuffix(end)) for path in self.folder.glob(f"[0-9]*{end}"))
 
@@ -404,7 +437,12 @@ class _CellRun:
         return self.job.runs.single_run
 
     def _reporter(self, lanes: Lanes, steps: int) -> Callable[[int], None]:
-        """Return a function that reports the number of steps done to the journal and the progress bar."""
+        """Return a function that reports the steps that lanes have taken to the journal and the progress bar.
+
+        Args:
+            lanes: the lanes.
+            steps: number of steps of a whole run.
+        """
         reported, earlier = 0, self.job.clock.earlier
 
         def report(done: int) -> None:

@@ -1,8 +1,9 @@
 """Supervision of a job in another process: after a crash, the rest of the job is computed in a new process.
 
-The job notes in a journal which lanes (runs) it is computing. If its process dies, the supervisor reads the
-journal, starts the job again, and passes on that these lanes have failed; the new process records the failure
-and computes the other lanes. A cell is a method on a workload in one round of a job.
+The job notes in a journal which lanes (runs) it is computing. If the process of the job dies, the supervisor
+reads the journal, and starts the job again in a new process. The supervisor passes to the new process which
+lanes have failed. The new process records the failure, and computes all other lanes. A cell is a method on a
+workload in one round of a job.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ from typing import NamedTuple
 
 from curvebench.stages.workers import Worker, folder_of_workers
 
-# Signals by which a process ends because of its own error, and not because another process sent them.
+# Signals that end a process because of an error in the process, and not because another process sent a signal
 CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL")
-# Texts in messages about missing memory, by Python, NumPy, PyTorch, XLA, CUDA libraries and C++.
+# Texts by which messages of Python, NumPy, PyTorch, XLA, CUDA libraries and C++ about missing memory are
+# recognized
 MEMORY_ERRORS = (
     "memoryerror",
     "out of memory",
@@ -37,14 +39,16 @@ MEMORY_ERRORS = (
     "bad_alloc",
 )
 GRACE_SECONDS = 20.0  # time for a job to end after SIGTERM; clusters often allow 30 s
-PARENT_DEATH = 1  # value of PR_SET_PDEATHSIG (prctl(2)), which sends a signal when the parent process dies
+# The option PR_SET_PDEATHSIG of prctl(2): the system sends this process a signal when the parent process
+# dies.
+PARENT_DEATH = 1
 
 
 class Lanes(NamedTuple):
-    """Range of seeds and settings in a cell of a job. Its runs are computed, and may fail, together.
+    """Range of seeds and settings in a cell of a job. The runs (lanes) in the range are computed together.
 
-    Indices start at 0, and the ends are exclusive. For a basis-estimation job, `cell` is the index of a basis
-    on a workload, and the other fields are 0.
+    Indices start at 0, and the ends are exclusive. For a basis-estimation job, `cell` is the index of the
+    pair of a workload and a basis, and all other fields are 0.
     """
 
     cell: int = -1
@@ -59,13 +63,13 @@ class Lanes(NamedTuple):
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
-        """Indices of the seed and the setting of each lane."""
+        """A pair for each lane in the range: index of the seed, and index of the setting."""
         seeds, settings = (range(*bounds) for bounds in (self[1:3], self[3:]))
         return list(itertools.product(seeds, settings))
 
     @property
     def numbers(self) -> str:
-        """Bounds of the ranges of seeds and settings as text, for file names."""
+        """The fields except `cell`, joined by hyphens, for the names of files."""
         return "-".join(map(str, self[1:]))
 
     def by_setting(self) -> list[Lanes]:
@@ -86,7 +90,7 @@ class Failure(NamedTuple):
     Args:
         outcome: the outcome of the failed runs, as named in `curvebench.results.outcomes`.
         reason: a sentence for tables and the log.
-        step: number of steps that were taken before the failure; None if it is unknown.
+        step: number of steps that were taken before the failure; None if the number is unknown.
     """
 
     outcome: str
@@ -95,7 +99,7 @@ class Failure(NamedTuple):
 
 
 class FailedBefore(Exception):
-    """Raised instead of a computation that has failed before, in another process or in an upstream job."""
+    """Raised instead of repeating a computation that has failed in another process or in an upstream job."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.reason)
@@ -103,7 +107,7 @@ class FailedBefore(Exception):
 
 
 class Interrupted(KeyboardInterrupt):
-    """Raised in a job on SIGTERM. It is no `Exception`, so that no handler of other errors catches it."""
+    """Raised in a job on SIGTERM. The class is no subclass of `Exception`, which handlers of errors catch."""
 
 
 def failure_of(error: BaseException, step: int | None = None) -> Failure:
@@ -111,7 +115,7 @@ def failure_of(error: BaseException, step: int | None = None) -> Failure:
 
     Args:
         error: the exception.
-        step: number of steps that were taken before the exception; None if it is unknown.
+        step: number of steps that were taken before the exception; None if the number is unknown.
     """
     if isinstance(error, FailedBefore):
         return error.failure
@@ -123,9 +127,13 @@ def failure_of(error: BaseException, step: int | None = None) -> Failure:
 
 
 class Journal:
-    """Record of the lanes that a job is computing, their last step and their start time, for the supervisor.
+    """Record of the lanes that a job is computing, their last step and their start time.
 
-    It is stored in a memory-mapped file, which remains when the process of the job dies.
+    The job writes the journal, and the supervisor reads it. The journal is a memory-mapped file, which
+    remains when the process of the job dies.
+
+    Args:
+        file: number of the open file; -1 for memory without a file.
     """
 
     FORM = struct.Struct("6qd")
@@ -134,7 +142,11 @@ class Journal:
         self._memory = mmap.mmap(file, self.FORM.size)
 
     def begin(self, lanes: Lanes) -> None:
-        """Note the lanes that the job begins. The start time stays that of the first lanes of the cell."""
+        """Note the lanes that the job begins.
+
+        The start time becomes the present time if the lanes are the first of their cell. For later lanes of
+        the cell, the start time does not change.
+        """
         last, _, since = self.read()
         self._memory[:] = self.FORM.pack(*lanes, 0, since if lanes.cell == last.cell else time.monotonic())
 
@@ -150,7 +162,11 @@ class Journal:
         self._memory[:] = self.FORM.pack(*lanes, done, since - earlier)
 
     def read(self) -> tuple[Lanes, int | None, float]:
-        """Return the lanes, their steps so far (None if unknown), and their start on the monotonic clock."""
+        """Return the lanes that the job is computing, their last step, and their start time.
+
+        The last step is None if the job has noted no step. The start time is the time at which the job began
+        the cell of the lanes, in seconds on the monotonic clock.
+        """
         *lanes, step, since = self.FORM.unpack(self._memory)
         return Lanes(*lanes), step or None, since
 
@@ -160,11 +176,13 @@ class Supervision:
     """Information that the process of a job receives from its supervisor.
 
     Args:
-        journal: where the job notes its progress.
-        lost: failures to record for the lanes during whose computation earlier processes of the job died.
-        ended: failure to record for everything that is not computed yet, because the job must end; None while
-            the job continues.
-        not_retried: failures of the last call by name, if the job does not try them again (`keep_failed`).
+        journal: journal in which the job notes its progress.
+        lost: lanes during whose computation an earlier process of the job died, each with the failure that
+            the job records for the lanes.
+        ended: failure that the job records for all computations that are not done yet, because the job must
+            end; None while the job continues.
+        not_retried: failures of the last call, by name of the failed computation, if the job does not try the
+            failed computations again (`keep_failed`); otherwise empty.
         since: time at which a worker received the job, on the monotonic clock; None if the process has only
             this job.
     """
@@ -176,14 +194,19 @@ class Supervision:
     since: float | None = None
 
     def failure_to_record(self, name: str) -> Failure | None:
-        """Return the failure to record instead of the computation with this name; None to compute it."""
+        """Return the failure that the job records instead of doing a computation; None to do the computation.
+
+        Args:
+            name: name of the computation.
+        """
         return self.not_retried.get(name, self.ended)
 
 
 def supervision_of(text: str) -> Supervision:
     """Read the information from the supervisor, in the process of the job.
 
-    If the process is a child of the supervisor, it is also set to die when the supervisor dies.
+    If this process is a child of the supervisor, also let the system kill this process when the supervisor
+    dies.
 
     Args:
         text: value of the option `--supervision`.
@@ -198,12 +221,13 @@ def supervision_of(text: str) -> Supervision:
 
 
 def supervise(command: Sequence[str], minutes: float | None = None, workers: Path | None = None) -> int:
-    """Run a job's command in another process. If the process dies, run the rest of the job in a new one.
+    """Run a job's command in another process. If the process dies, run the rest of the job in a new process.
 
     Args:
         command: the command, which accepts `--supervision TEXT` (`supervision_of`).
         minutes: time limit for all lanes of a cell; None for no limit.
-        workers: folder of worker processes, one of which runs the command; None to run it in a child process.
+        workers: folder of the worker processes (`curvebench.stages.workers`), one of which runs the command;
+            None to run the command in a child process.
 
     Returns:
         The exit status.
@@ -223,7 +247,8 @@ class _Supervisor:
         self.lost: dict[Lanes, Failure] = {}
         self.ended: Failure | None = None
         self.ends_at = float("inf")
-        # The cell that exceeded its time limit, and its last step. All lanes of this cell have failed.
+        # The cell that exceeded its time limit, and the last step before the limit. All lanes of the cell
+        # have failed.
         self.late: tuple[Lanes, int | None] | None = None
 
     def run(self) -> int:
@@ -240,13 +265,14 @@ class _Supervisor:
         while True:
             self.journal.begin(NOTHING)
             kills, ending, self.late = _memory_kills(), self.ended is not None, None
-            if ending:  # let the child inherit that SIGTERM is ignored, so that it can write its tables
+            # The child process inherits that SIGTERM is ignored, and can therefore write its tables.
+            if ending:
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
             self.child = self._started(ending)
             try:
                 status = self.child.wait()
-            # Ctrl-C reaches a child process directly, so only wait for its end.
-            # A worker needs no signal, since it ends when the connection to its supervisor is closed.
+            # Ctrl-C reaches a child process directly, so it is enough to wait for the end of the process. A
+            # worker needs no signal, since it ends when the connection to its supervisor is closed.
             except KeyboardInterrupt:
                 self.child.wait()
                 return 128 + signal.SIGINT
@@ -258,7 +284,7 @@ class _Supervisor:
                 if lanes != DONE and self.ended is None and self.late is None:
                     continue
                 status = -signal.SIGKILL
-            if lanes == DONE:  # the process died after it had written all tables
+            if lanes == DONE:  # the process of the job died after it had written all tables
                 return 0
             if ending or lanes in self.lost:  # the process died although it had nothing to compute
                 return status if status > 0 else 128 - status
@@ -266,7 +292,11 @@ class _Supervisor:
                 self.lost[lanes] = self._failure(status, step, kills)
 
     def _started(self, ending: bool) -> subprocess.Popen[bytes] | Worker:
-        """Start the job in a worker or in a child process."""
+        """Start the job in a worker or in a child process, and return the worker or the process.
+
+        Args:
+            ending: whether the job only writes tables, because it must end. Then it runs in a child process.
+        """
         supervision = {"journal": self.file, "lost": [*self.lost.items()], "ended": self.ended}
         if self.workers is not None and not ending:
             worker = Worker.found_in(self.workers)
@@ -277,10 +307,10 @@ class _Supervisor:
         return subprocess.Popen(command, pass_fds=[self.file])
 
     def _under_way(self) -> tuple[Lanes, int | None]:
-        """Return the lanes that a dead process was computing, and their last step.
+        """Return the lanes that a dead process was computing, and the last step of the lanes.
 
-        They are read from the journal. If a cell has exceeded its time limit, they are all lanes of this
-        cell.
+        Both are read from the journal. If the process was killed because a cell exceeded its time limit,
+        return the whole cell instead, and its last step before the limit.
         """
         lanes, step, _ = self.journal.read()
         return (lanes, step) if self.late is None or lanes == DONE else self.late
@@ -298,7 +328,10 @@ class _Supervisor:
         return Failure("interrupted", f"{name}: the process was killed", step)
 
     def _terminate(self, *unused: object) -> None:
-        """Handle SIGTERM: let the job write its finished lanes, and kill it if that takes too long."""
+        """Handle SIGTERM: send SIGTERM to the job, which then writes the tables of its finished lanes.
+
+        If the job takes longer than `GRACE_SECONDS`, `_look` kills the job.
+        """
         self.ended = Failure("interrupted", "SIGTERM: out of time, cancelled or preempted")
         self.ends_at = time.monotonic() + GRACE_SECONDS
         if self.child is not None:
@@ -320,7 +353,7 @@ class _Supervisor:
 
 
 def _memory_kills() -> int:
-    """Return the number of processes that the system has killed for lack of memory; 0 if it is unknown."""
+    """Return how many processes the system has killed for lack of memory since its start; 0 if unknown."""
     try:
         lines = Path("/proc/vmstat").read_text().splitlines()
     except OSError:

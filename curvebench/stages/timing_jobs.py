@@ -1,6 +1,7 @@
-"""Timing jobs: they measure step times and memory of each method in a single run with its tuned setting.
+"""Timing jobs: they measure step times and memory of each method, in a single run with the tuned setting.
 
-No other job runs on the machine during a timing job. The methods are measured in turn.
+No other job runs on the machine during a timing job. The methods are measured one after another, several
+times.
 """
 
 from __future__ import annotations
@@ -23,13 +24,17 @@ from curvebench.timing.clocks import pinned
 from curvebench.timing.step_times import NULL, Measured, measure_methods
 
 MIN_STEPS = 50  # smallest number of steps in a measurement
-# The 95 % interval of a median of 9 values excludes the smallest and the largest.
+# Number of measurements of each method. The 95 % interval of the median of 9 values excludes the smallest
+# value and the largest value.
 REPETITIONS = 9
 NOT_PINNED = "this system cannot pin threads to processors: seconds may vary more"
 
 
 def time_study(job: Job) -> None:
-    """Measure the methods of a study on one backend, except methods whose final run did not finish."""
+    """Measure the methods of a study on one backend, and write the tables `timings` and `memory`.
+
+    Methods whose final run did not finish are left out.
+    """
     spec = job.spec
     runs = pl.concat([read(folder, "runs") for folder in job.upstream("runs")])
     finals = runs.filter(finished(), stage="final")
@@ -68,8 +73,8 @@ def time_study(job: Job) -> None:
 def _charge(job: Job, measured: Measured) -> None:
     """Add the measured seconds to the phases of the job's clock.
 
-    The time of warm-up is not added, since it is neither compilation nor steps. Tables report it as other
-    seconds.
+    The seconds of the warm-up steps are not added, since they belong to no phase of the clock. The table
+    `jobs` has them in the column `other_seconds`.
     """
     for timing in measured.timings:
         phase = "step" if timing.phase == "null_step" else timing.phase
@@ -78,7 +83,15 @@ def _charge(job: Job, measured: Measured) -> None:
 
 
 def _bundles(job: Job, workload: WorkloadSpec, finals: pl.DataFrame) -> dict[Method, Bundle]:
-    """Build, for each method, a bundle of its final run with the job's seed. Unfinished runs are left out."""
+    """Build a bundle with a single run for each method: the method's final run with the seed of the job.
+
+    Methods whose final run did not finish are left out.
+
+    Args:
+        job: the job.
+        workload: the workload.
+        finals: rows of the finished final runs.
+    """
     spec, seed, bundles = job.spec, job.spec.seeds[0], dict[Method, Bundle]()
     with job.clock.phase("data"):
         loaded = workload_of(workload, job.training.evaluated_splits)
@@ -104,6 +117,7 @@ def _row(job: Job, workload: str, measured: dict[str, Any]) -> dict[str, Any]:
     Args:
         job: the job.
         workload: name of the workload.
-        measured: the fields of the measurement. Its `method` is `optimizer` or `optimizer @ basis`.
+        measured: the fields of the measurement. The field `method` is the label of the method: `optimizer`
+            or `optimizer @ basis`.
     """
     return {**job.columns(workload, *Method.of(measured.pop("method"))), **measured}

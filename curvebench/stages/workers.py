@@ -1,14 +1,14 @@
 """Worker processes, which compute several jobs one after another, so that libraries are imported only once.
 
-Importing libraries and reading sources takes about two seconds of processor time, which is the time of all
-steps in many jobs. A worker that has finished a job waits some seconds for another supervisor
-(`curvebench.stages.supervision`), and then ends. Not every job is given to a worker (`is_for_workers`): a run
-of hours gains nothing, a GPU can be used by one process only, and a user's code may change the state of
-libraries. Timing jobs have workers of their own.
+A job is started by a supervisor process (`curvebench.stages.supervision`). Importing libraries and reading
+sources takes about two seconds of processor time, as long as all steps of many jobs. A worker that has
+finished a job therefore waits some seconds for another supervisor, and then ends. Not every job is given to a
+worker (`is_for_workers`): a run of hours gains nothing, a GPU can be used by one process only, and a user's
+code may change the state of libraries. Timing jobs have workers of their own.
 
-A worker outlives its first supervisor and is no child of a supervisor, so that no supervisor learns how it
-died. If a worker dies during a job, the supervisor runs that job again in a child process, whose exit status
-reports the cause.
+A worker outlives its first supervisor and is no child process of a supervisor, so that no supervisor gets the
+exit status of a worker. If a worker dies during a job, the supervisor runs the job again in a child process,
+whose exit status shows the cause.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import Any
 
 from curvebench.paths import WORKERS
 
-IDLE_SECONDS = 10.0  # time for which a worker waits for a job; Snakemake starts the next within 1 or 2 s
+IDLE_SECONDS = 10.0  # time for which a worker waits for a job; Snakemake starts the next job within 1 or 2 s
 OWN_CODE = ("curvebench/", "data:")  # prefixes of the names of all sources that are not code of users
 
 
@@ -38,14 +38,14 @@ def folder_of_workers(spec: Path, threads: str) -> Path | None:
 
     Args:
         spec: the job's spec file.
-        threads: number of CPU threads of the job. A worker computes jobs with one number of threads only.
+        threads: number of CPU threads of the job. All jobs of a worker have the same number of threads.
     """
     folder = Path(os.environ.get(WORKERS) or os.devnull)
     if not folder.is_dir():
         return None
-    # Machines and Slurm jobs cannot share workers, but may share a folder for temporary files.
-    # Therefore the folder of workers has a hash of machine and Slurm job in its name.
-    # The hash is short, since the path of a socket has at most 103 bytes on some systems.
+    # Machines and Slurm jobs cannot share workers, but may share a folder for temporary files. Therefore the
+    # name of the folder of workers contains a hash of machine and Slurm job. The hash is short, since the
+    # path of a socket has at most 103 bytes on some systems.
     place = f"{socket.gethostname()} {os.environ.get('SLURM_JOB_ID')}"
     try:
         content = json.loads(spec.read_text())
@@ -54,7 +54,7 @@ def folder_of_workers(spec: Path, threads: str) -> Path | None:
         kind = "timing-" if content["stage"] == "timing" else ""
         folder /= f"{kind}{threads}-{hashlib.sha256(place.encode()).hexdigest()[:4]}"
         folder.mkdir(exist_ok=True)
-    # The supervisor then starts a child process, which reports errors of the spec.
+    # Without a folder, the supervisor starts a child process, which reports errors in the spec.
     except (OSError, ValueError, LookupError):
         return None
     return folder
@@ -73,7 +73,11 @@ def is_for_workers(spec: Mapping[str, Any]) -> bool:
 class Worker:
     """Connection of a supervisor to a worker that computes one job.
 
-    It has the methods of `subprocess.Popen` that a supervisor uses.
+    The class has the methods of `subprocess.Popen` that a supervisor uses.
+
+    Args:
+        connection: connected socket, whose other end the worker has.
+        pid: process id of the worker.
     """
 
     def __init__(self, connection: socket.socket, pid: int) -> None:
@@ -81,7 +85,7 @@ class Worker:
 
     @classmethod
     def found_in(cls, folder: Path) -> Worker:
-        """Return a worker that has no job. If there is none, start a worker.
+        """Return a connection to a worker that has no job. If there is no such worker, start a worker.
 
         Args:
             folder: folder with the sockets of workers that have no job.
@@ -89,7 +93,7 @@ class Worker:
         for path in folder.glob("*.idle"):
             claimed = path.with_suffix(".taken")
             with suppress(OSError):
-                path.rename(claimed)  # succeeds for only one of several supervisors
+                path.rename(claimed)  # if several supervisors try this, only one of them succeeds
                 connection = socket.socket(socket.AF_UNIX)
                 connection.connect(str(claimed))
                 return cls(connection, int(path.stem))
@@ -112,15 +116,18 @@ class Worker:
 
         Args:
             arguments: arguments of the command.
-            supervision: information for the job, in JSON types. The value of its key `journal` is the number
-                of an open file, which the worker receives, too.
+            supervision: information for the job, in JSON types. The value of the key `journal` is the number
+                of an open file. The file is passed to the worker.
         """
         text = json.dumps({"arguments": arguments, "supervision": supervision}) + "\n"
         with suppress(OSError):  # If the worker has died, `wait` reports it.
             socket.send_fds(self.connection, [text.encode()], [supervision["journal"], 1, 2])
 
     def wait(self) -> int | None:
-        """Wait for the job's command, and return its exit status; None if the worker has died before."""
+        """Wait for the end of the job's command, and return the exit status of the command.
+
+        Return None if the worker has died before the end of the command.
+        """
         with self.connection:
             try:
                 status = self.connection.recv(1)
@@ -129,14 +136,17 @@ class Worker:
         return status[0] if status else None
 
     def poll(self) -> int | None:
-        """Return None while the worker computes the job of this supervisor, and otherwise 0.
+        """Return None while the connection to the worker is open, and 0 after it was closed.
 
-        The worker accepts no other job before the supervisor closes its end of the connection.
+        The worker accepts no other job before the supervisor closes the connection.
         """
         return None if self.connection.fileno() >= 0 else 0
 
     def send_signal(self, number: int) -> None:
-        """Send a signal to the worker. Do nothing after the job, when the worker may compute another job."""
+        """Send a signal to the worker, unless the connection was closed after the end of the job.
+
+        After that, the worker may compute a job of another supervisor.
+        """
         if self.poll() is None:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
@@ -161,7 +171,7 @@ def work(connection: socket.socket, folder: Path, main: Callable[[list[str]], in
     """
     from curvebench.timing.clocks import process_seconds
 
-    seconds_before = process_seconds()  # the start of this process counts as a part of its first job
+    seconds_before = process_seconds()  # the time to start this process counts as time of its first job
     started = time.time() - seconds_before
     following: socket.socket | None = connection
     while following is not None and not _has_old_sources(started):
@@ -171,11 +181,12 @@ def work(connection: socket.socket, folder: Path, main: Callable[[list[str]], in
 
 
 def _has_old_sources(started: float) -> bool:
-    """Return whether a module of this project was edited after this process may have imported it.
+    """Return whether a module that this process has imported from this project was edited since the start.
 
-    The supervisor then runs the job in a child process, which imports all modules again.
-    `sources.check_unchanged` compares only files: it would not notice that a worker has imported an edited
-    module if the edit is undone afterwards.
+    In that case the worker ends, and the supervisor runs the job in a child process, which imports all
+    modules again. The check of a job's sources, `sources.check_unchanged`, is not enough, because it compares
+    only files: it would not find that a worker has imported an edited module if the edit was undone
+    afterwards.
 
     Args:
         started: time at which the worker started.
@@ -186,7 +197,13 @@ def _has_old_sources(started: float) -> bool:
 
 
 def _compute(connection: socket.socket, main: Callable[[list[str]], int], seconds_before: float) -> None:
-    """Compute one job and send its exit status; the job's time includes `seconds_before`."""
+    """Compute one job, and send the exit status of the job to its supervisor.
+
+    Args:
+        connection: connection to the supervisor, which sends the command of the job.
+        main: function that runs a command of `curvebench` and returns its exit status.
+        seconds_before: seconds that are added to the time of the job.
+    """
     text, files, _, _ = socket.recv_fds(connection, 1 << 16, 3)
     while not text.endswith(b"\n"):
         more = connection.recv(1 << 16)
@@ -206,7 +223,8 @@ def _compute(connection: socket.socket, main: Callable[[list[str]], int], second
     sys.stdout.flush()
     sys.stderr.flush()
     os.close(journal)
-    with Path(os.devnull).open("wb") as nothing:  # close the job's output, so that its reader finds its end
+    # Close the output of the job, so that a process that reads the output finds the end.
+    with Path(os.devnull).open("wb") as nothing:
         for number in (1, 2):
             os.dup2(nothing.fileno(), number)
     gc.collect()
@@ -218,7 +236,7 @@ def _compute(connection: socket.socket, main: Callable[[list[str]], int], second
 
 
 def _end_with_supervisor(connection: socket.socket, done: Event) -> None:
-    """Wait until the supervisor closes the connection. If the job is not done then, kill this process."""
+    """Wait until the supervisor closes the connection. Then kill this process if the job is not done."""
     with suppress(OSError):
         connection.recv(1)
     if not done.is_set():
@@ -259,9 +277,9 @@ def _memory_bytes() -> int:
 
 
 def _memory_limit_bytes() -> int:
-    """Return the memory in bytes from which on a worker accepts no further job.
+    """Return the memory limit of a worker in bytes. A worker that uses more memory accepts no further job.
 
-    It is the memory that Snakemake reserves for a job without data.
+    The limit is the memory that Snakemake reserves for a job without the job's bundle.
     """
     from curvebench.planning.snakemake_inputs import PROCESS_MB
 

@@ -1,7 +1,6 @@
 """Warnings of `curvebench check` and `plan` about valid studies: too few seeds, moving averages that stall.
 
-A claim is a sentence of a paper, which is decided by comparing pairs of runs of two methods on the same
-seeds.
+A claim is a sentence of a paper. It is decided by comparing pairs of runs: two methods with the same seed.
 """
 
 from __future__ import annotations
@@ -18,25 +17,26 @@ from curvebench.spec.conditions.condition import Condition
 from curvebench.spec.method import OptimizerSpec
 from curvebench.spec.plan import StudyPlan
 
-# Smallest number of pairs with which a claim can be decided: if all pairs favour the same method, the
+# Smallest number of pairs of runs with which a claim can be decided. If all pairs favour the same method, the
 # one-sided p-value is 2^-pairs, which must be at most ALPHA.
 MIN_PAIRS = ceil(-log2(ALPHA))
 # Largest decay rate with which an exponential moving average works in half precision. An update moves the
-# average by (1 - decay rate) times the distance between the new value and the average. Moves of less than
-# 1/256 of the average are rounded away: with a larger decay rate, the average stops far from its limit.
+# average by (1 - decay rate) times the distance between the new value and the average. Half precision rounds
+# away changes of less than 1/256 of the average. With a larger decay rate, the average therefore stops far
+# from its limit.
 MAX_DECAY = 0.99
 
 
 def cautions(studies: Iterable[Study], scale: str) -> Iterator[str]:
     """Yield a sentence for each choice in a study that is valid but likely to disappoint.
 
-    There is a sentence for a claim that is not decided at this scale, for a claim that has too few pairs of
-    runs for a p-value below the significance level, and for a method whose exponential moving averages stall
-    in half precision.
+    Three kinds of choices get a sentence: a claim that is not decided at the scale; a claim with too few
+    pairs of runs for a p-value below the significance level; and a method whose exponential moving averages
+    stall in half precision.
 
     Args:
         studies: the studies.
-        scale: name of the scale, a size of the studies.
+        scale: name of the scale, which is a size in which the studies can be run.
     """
     for study in (study for study in studies if scale in study.scales):
         plan, path = study.at(scale), study.path
@@ -62,8 +62,10 @@ def cautions(studies: Iterable[Study], scale: str) -> Iterator[str]:
 
 
 def _slow_means(study: StudyPlan, optimizer: OptimizerSpec) -> Iterator[tuple[str, float]]:
-    """Yield name and value of each decay rate of an optimizer that is too large for moving averages in half
-    precision (`MAX_DECAY`).
+    """Yield name and value of each decay rate of an optimizer that exceeds `MAX_DECAY`.
+
+    Decay rates that are tuned are left out. Nothing is yielded for an optimizer that does not keep its moving
+    averages in half precision.
     """
     state_precision = optimizer.options.get("state_precision")
     if state_precision == HALF or (study.training.precision == HALF and state_precision != "computed"):
@@ -75,10 +77,11 @@ def _slow_means(study: StudyPlan, optimizer: OptimizerSpec) -> Iterator[tuple[st
 
 
 def _pairs(study: StudyPlan, condition: Condition, backend: str) -> int:
-    """Return the number of pairs of runs in a comparison of a claim on one backend.
+    """Return the number of pairs of runs with which a condition of a claim compares two methods on a backend.
 
-    It is the number of final seeds. If the condition compares tuning runs, it is the number of tuning seeds,
-    or 0 if the backend uses hyperparameters that were tuned on another backend.
+    For a condition on final runs, the result is the number of final seeds. For a condition on tuning runs,
+    the result is the number of tuning seeds, or 0 if the hyperparameters of the backend were tuned on another
+    backend.
     """
     if not condition.of_tuning:
         return study.runs_on[backend].final_seeds

@@ -16,8 +16,8 @@ from curvebench.spec.study import StudyFile, read_yaml
 def study_files(folder: Path) -> list[Path]:
     """Return the study files of a folder, sorted by name.
 
-    The user's own studies are added to the studies of the project, so that both are found in any working
-    directory. Any other folder stands by itself.
+    For the project's own folder of studies, the study files of the user's folder `OWN_STUDIES` are added, so
+    that both are found in any working directory.
     """
     folders = (folder, OWN_STUDIES) if folder == STUDY_FOLDER else (folder,)
     return sorted((path for each in folders for path in each.glob("*.yaml")), key=lambda path: path.name)
@@ -34,13 +34,13 @@ def read_studies(
             files, only these files are read, so that an error in another file does not matter. If an id of a
             claim is among them, all files are read, because any file may contain the claim. If `names` is
             empty, all files are read.
-        broken: a dictionary to which the reason is added, by name of the study, for each study that is
-            invalid and not in `names`; the study is left out. If it is None, an invalid study is an error.
+        broken: a dictionary for the invalid studies that are not in `names`. Such a study is left out, and
+            the reason why it is invalid is added to the dictionary, by name of the study. If `broken` is
+            None, any invalid study is an error.
 
     Raises:
-        InputError: with a line for each problem of each file. Also raised if two studies have the same name,
-            or if the id of a claim occurs twice or equals the name of a study, because users give both in one
-            list, `--config studies=...`.
+        InputError: with a line for each problem of each file. Names of studies and ids of claims must all be
+            different, because users give both in one list, `--config studies=...`.
     """
     paths = study_files(folder)
     unread: list[Path] = []
@@ -76,9 +76,9 @@ def read_studies(
 
 
 def _ids_in(path: Path, ids: Iterable[str]) -> list[str]:
-    """Return those of `ids` that are claims of a study file; none if the file is not valid YAML.
+    """Return the ids in `ids` that belong to claims of a study file; none if the file is not valid YAML.
 
-    Only the ids are read from the file; it is not validated.
+    Only the ids of claims are read from the file. The rest of the file is not validated.
     """
     text = path.read_text(encoding="utf-8", errors="replace")
     # Searching for the ids in the text is much faster than parsing YAML, and excludes most files.

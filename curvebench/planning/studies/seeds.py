@@ -1,7 +1,7 @@
 """The first tuning seed and the first final seed of a study.
 
-Runs with tuning seeds choose the hyperparameters of a method; runs with final seeds judge it. A study with
-claims gets final seeds from a hash of everything that decides the claims.
+Runs with tuning seeds choose the hyperparameters of a method. Runs with final seeds judge the method. A study
+with claims gets final seeds from a hash of everything that decides the claims.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from curvebench.spec.plan import StudyPlan
 from curvebench.spec.study import FIRST_FINAL_SEED, FinalSeeds
 from curvebench.spec.values import Readable
 
-# The first final seed of a study with claims is a multiple of FIRST_FINAL_SEED; the hash chooses one of this
-# many multiples.
+# The first final seed of a study with claims is a multiple of FIRST_FINAL_SEED. The hash chooses one of
+# BLOCKS multiples.
 BLOCKS = 1_000_000
 
 
@@ -39,14 +39,15 @@ def first_seeds(
 ) -> FirstSeeds:
     """Return the first tuning seed and the first final seed of a study.
 
-    Tuning seeds start at 0. If a claim compares tuning runs, the last tuning seed is instead the number
-    before the first final seed, so that tuning runs also get new seeds when a decision rule or a workload's
-    setting changes.
+    Tuning seeds start at 0, except if a claim of the study compares tuning runs. In that case the tuning
+    seeds are the numbers directly before the first final seed. Then tuning runs also get new seeds when a
+    decision rule or a workload's setting changes.
 
     Args:
         study: plan of the study at a scale.
         of_backends: number of final seeds by backend; None for a backend that uses the number of the scale.
-        published_seeds: first seeds of the published set that is reproduced; None if no set is reproduced.
+        published_seeds: first seeds of the study in the published set that is reproduced; None if no set is
+            reproduced.
     """
     count = study.seeds.tuning
     if published_seeds is not None:
@@ -96,15 +97,15 @@ def _first_final_seed(study: StudyPlan, of_backends: Mapping[str, FinalSeeds | N
                 **vars(spec),
                 "options": _set(spec.options, rule_of(spec).options),
                 "hyperparameters": _set(spec.hyperparameters, rule_of(spec).hyperparameters),
-                # This key has no meaning any more, but without it all studies would get other seeds.
+                # The key `factors` has no meaning any more, but without it all studies would get other seeds.
                 "factors": {},
             }
             for spec in study.optimizers
             if spec.label in compared
         ],
         "tuning": study.tuning,
-        # These keys are in the hash even if a study does not give them, since they were when the first sets
-        # were published.
+        # The next three keys are in the hash even if a study does not give them, because they were in the
+        # hash when the first sets were published.
         "schedule": {},
         "stop": {},
         "precision": None,

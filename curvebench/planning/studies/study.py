@@ -1,8 +1,8 @@
-"""A study, which is a question with the grid of runs that answers it, and its plan at one scale.
+"""A study, and its plan at one scale. A study is a question with the grid of runs that answers the question.
 
 A scale is a size in which a study can be run, such as `quick` or `paper`. A claim is a sentence of a paper
 that the study decides by comparing methods. A study can also repeat a claim of another study, that is, test
-it once more under changed circumstances, which decides nothing.
+the claim once more under changed circumstances. The repetition does not decide the claim.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ class Study(Document):
     """A study file in which all names have been looked up and all defaults are filled in.
 
     Args:
-        path: path of the study file. The name of the study is the file name without its suffix.
+        path: path of the study file. The name of the study is the name of the file without its suffix.
         file: the parsed study file.
         workloads: workloads with all their settings, by scale.
-        sweeps: the sweep of each workload that belongs to one, by label of the workload.
-        first_seeds: first seeds of the published set that is reproduced; if it is None, the function
-            `first_seeds` chooses the seeds.
+        sweeps: for each workload that belongs to a sweep (workloads that differ in one setting), the sweep,
+            by label of the workload.
+        first_seeds: first seeds of the study in the published set that is reproduced. None if no set is
+            reproduced; then the function `first_seeds` chooses the seeds.
     """
 
     path: Path
@@ -48,7 +49,7 @@ class Study(Document):
 
     @property
     def claims(self) -> tuple[Claim, ...]:
-        """All claims of the file: those decided by this study, and those repeated from another study."""
+        """All claims of the file: claims that this study decides, and claims that it repeats from another."""
         return self.file.claims
 
     @property
@@ -68,7 +69,7 @@ class Study(Document):
 
     @property
     def cost(self) -> str:
-        """Cost of the study as text, with a part for each scale whose definition gives a cost."""
+        """Cost of the study as text, which lists the cost of each scale whose definition gives a cost."""
         return "; ".join(f"at scale {name} {scale.cost}" for name, scale in self.scales.items() if scale.cost)
 
     def optimizers_at(self, scale: str) -> tuple[OptimizerSpec, ...]:
@@ -86,7 +87,7 @@ class Study(Document):
 
         Args:
             scale: name of the scale.
-            among: names of backends; others are left out. Empty for all backends.
+            among: names of the backends to select from; empty for all backends of the scale.
         """
         names = (name for name in self.scales[scale].backends if not among or name in among)
         return tuple(name for name in names if any(spec.runs_on(name) for spec in self.optimizers_at(scale)))
@@ -96,24 +97,24 @@ class Study(Document):
 
         Args:
             claim: a claim of the study.
-            preferred: name of the scale to return if possible; otherwise the result is `paper` or, if that is
-                not possible either, the first such scale of the file. If there is no such scale, the result
-                is `preferred`.
+            preferred: name of the scale to return if it decides the claim. Otherwise the result is the scale
+                `paper` if it decides the claim, else the first scale of the file that decides the claim. If
+                no scale decides the claim, the result is `preferred`.
         """
         deciding = [name for name in self.scales if claim in self.claims_at(name)]
         return next((name for name in (preferred, "paper", *deciding) if name in deciding), preferred)
 
     def skipped(self, scale: str, reason: str) -> SkippedStudy:
-        """Return the entry of the study in the report plan if the study is not run at a scale.
+        """Return the entry of the study in the list of skipped studies of the report plan.
 
         Args:
-            scale: name of the scale.
+            scale: name of the scale at which the study is not run.
             reason: why the study is not run.
         """
         return SkippedStudy(reason=reason, cost=self.cost, **self._deciding(scale, self.claims))
 
     def at(self, scale: str, backends: Sequence[str] = ()) -> StudyPlan:
-        """Return the plan of the study at a scale. The folders of its tables and figures are filled in later.
+        """Return the plan of the study at a scale, still without the folders of tables and figures.
 
         Args:
             scale: name of the scale.

@@ -1,7 +1,7 @@
-"""Validation of one study file: names are looked up, and entries are checked against each other.
+"""Validation of one study file: look up names, and check that the entries of the file are consistent.
 
 A basis is a change of coordinates of the parameters in which an optimizer makes its steps. A scale is a size
-in which the study can be run. Tuning tries settings, that is values of the tuned hyperparameters.
+in which the study can be run. Tuning tries settings; a setting is a value for each tuned hyperparameter.
 """
 
 from __future__ import annotations
@@ -65,10 +65,11 @@ class StudyWorkload(NamedTuple):
     """A workload of a study.
 
     Args:
-        entry: its entry in the study file; for a workload of a sweep, the entry without the sweep.
+        entry: entry of the workload in the study file. A workload of a sweep (workloads that differ in one
+            setting) has an entry of its own, with a label and without the key `sweep`.
         locator: text by which `curvebench.registry.find_workload` finds the workload.
         workload: the workload.
-        sweep: the sweep to which the workload belongs, if any.
+        sweep: the sweep to which the workload belongs; None if there is no sweep.
     """
 
     entry: NamedWorkload
@@ -83,8 +84,8 @@ class _Reader:
 
     Args:
         file: the parsed study file.
-        path: path of the file. Relative paths in the file are relative to its folder.
-        problems: problems found so far, which are reported together.
+        path: path of the file. Relative paths in the file start at the folder of the file.
+        problems: errors in the file that have been found so far, which are reported together.
     """
 
     file: StudyFile
@@ -137,7 +138,7 @@ class _Reader:
 
     @cached_property
     def workloads(self) -> dict[str, StudyWorkload]:
-        """Workloads of the study by label, or by their own name if they have no label."""
+        """Workloads of the study by label. If the study file gives no label, the workload's name is used."""
         names: list[str] = []
         workloads: dict[str, StudyWorkload] = {}
         for entry in self.file.workloads:
@@ -176,8 +177,9 @@ class _Reader:
         return tuple(specs)
 
     def _check_tuned(self, own_space: str, optimizer: OptimizerSpec) -> None:
-        """Check that the optimizer accepts both ends of the interval of each tuned hyperparameter, so that no
-        job fails on a setting that tuning tries.
+        """Check that the optimizer accepts both ends of the search interval of each tuned hyperparameter.
+
+        Otherwise a job would fail when tuning tries such a setting.
 
         Args:
             own_space: key of the optimizer's own search space, for messages.
@@ -223,8 +225,9 @@ class _Reader:
         return tuple(specs)
 
     def _workloads(self, scale: str) -> tuple[WorkloadSpec, ...]:
-        """Return the workloads with all their settings at a scale. Settings of the scale replace those of the
-        study.
+        """Return the workloads with all their settings at a scale.
+
+        Settings that the scale gives replace the settings that the study gives.
         """
         changed, specs = self.file.scales[scale].settings, []
         self.problems.known(f"scales.{scale}.settings", "the study", "workload", changed, self.workloads)
@@ -242,14 +245,14 @@ class _Reader:
 
     @property
     def _criteria(self) -> dict[str, Criterion]:
-        """Criteria of tuning, by their key in the study file."""
+        """Criteria by which tuning compares settings, by the key of the criterion in the study file."""
         tuning = self.file.tuning
         criteria = {"tuning.choose": tuning.choose, "tuning.tie_break": tuning.tie_break}
         return {key: criterion for key, criterion in criteria.items() if criterion is not None}
 
     @property
     def _named_metrics(self) -> dict[str, str]:
-        """Metrics that the study names, by the key of the study file that names the metric."""
+        """Names of the metrics that the study uses, by the key of the study file that names the metric."""
         file = self.file
         used = {key: criterion.metric for key, criterion in self._criteria.items()}
         used["compare.metric"] = file.compare.metric.metric
@@ -262,12 +265,12 @@ class _Reader:
             self.problems.known(key, owner, "metric", [metric], self.metrics)
 
     def _check_ties(self) -> None:
-        """Check that criteria of tuning count steps to thresholds of the study only, and that
-        `tuning.tie_break` is given if many settings are equal by the tuning criterion.
+        """Check that thresholds of tuning criteria exist, and that ties between settings can be broken.
 
-        If runs stop when they reach a value of the criterion's metric, all settings that reach the value are
-        equal by the criterion. If the criterion counts steps, all settings that never meet the threshold are
-        equal.
+        A criterion that counts steps to a threshold requires that the study gives the threshold. The key
+        `tuning.tie_break` is required in two cases, because many settings may then tie. In the first case,
+        runs stop at a value of the criterion's metric, and all settings that reach the value tie. In the
+        second case, the criterion counts steps, and all settings that never meet the threshold tie.
         """
         file, choose = self.file, self.file.tuning.choose
         for key, criterion in self._criteria.items():
@@ -307,8 +310,8 @@ class _Reader:
         file = self.file
         check_known = partial(self.problems.known, owner="the study", kind="workload", valid=self.workloads)
         for metric, values in file.targets.items():
-            # A submission takes the targets of all workloads from the study that it joins, although it may
-            # leave out workloads.
+            # Targets of a submission are not checked. The submission takes them from the study that it joins,
+            # and may leave out workloads of that study.
             if isinstance(values, dict) and not file.joins:
                 check_known(f"targets.{metric}", names=sorted(values))
         for key, condition in _conditions(claim for claim in file.claims if not claim.repeats):
@@ -318,7 +321,8 @@ class _Reader:
     def _check_costs(self) -> None:
         """Reject bases that are estimated again during a run if the study compares costs.
 
-        The cost of a run includes only gradients for a basis that is estimated before the run.
+        The cost of a run includes only gradients from which a basis was estimated before the run, not
+        gradients from which a basis is estimated again during the run.
         """
         charged = any(condition.charges_bases for _, condition in _conditions(self.file.claims))
         for basis in self.bases if self.file.targets or charged else ():
@@ -331,8 +335,7 @@ class _Reader:
     # --- scales ----------------------------------------------------------------------------------
 
     def _check_backends(self, key: str, scale: Scale) -> None:
-        """Check the names of a scale's backends, the backend whose tuning each of them uses, and their
-        numbers of final seeds.
+        """Check the backends of a scale: their names, their keys `tuned_on`, and their final seeds.
 
         Args:
             key: key of the scale in the study file, for messages.
@@ -348,7 +351,8 @@ class _Reader:
         problems.known(f"{key}.backends", "curvebench", "backend", scale.backends, BACKENDS)
         for name, use in scale.backends.items():
             entry = f"{key}.backends.{name}"
-            # A misspelt backend is missing in `tuners` too, but one message about it is enough.
+            # A misspelt backend is missing in `tuners` too, but one message about the misspelt name is
+            # enough.
             if use.tuned_on is not None and not misspelt:
                 kind = "backend with its own tuning"
                 problems.known(f"{entry}.tuned_on", "this scale", kind, [use.tuned_on], tuners)
@@ -357,11 +361,13 @@ class _Reader:
                 problems.add(f"{entry}.seeds.final: {message}; use at most {scale.seeds.final}")
 
     def _check_splits(self, key: str, evaluated: tuple[str, ...] | None) -> None:
-        """Check that each split to evaluate belongs to a workload, and that the study names no metric of a
-        split that is not evaluated.
+        """Check the splits of the data on which a scale evaluates metrics.
+
+        Each split must be a split of a workload. The study must not name a metric of a split that is not
+        evaluated.
 
         Args:
-            key: key of the scale, for messages.
+            key: key of the splits in the study file, for messages.
             evaluated: splits of the data to evaluate; None for all splits.
         """
         if evaluated is None:
@@ -405,8 +411,8 @@ class _Reader:
     def _check_warmup(self, key: str, scale: Scale) -> None:
         """Check that no run of a scale is shorter than warm-up and cool-down together.
 
-        Only lengths in epochs are compared. The number of steps per epoch is known only when a job reads its
-        data.
+        Only lengths in epochs are compared, because the number of steps per epoch is known only when a job
+        reads the data of a workload.
         """
         schedule = self.file.schedule
         epochs, after = schedule.warmup_epochs or 0.0, " and the cool-down" if schedule.cooldown else ""
@@ -437,8 +443,8 @@ class _Reader:
                 with self.problems.caught(f"bases.{basis.label}: {spec.name}: "):
                     groups = bases()[basis.name].groups(basis.options, shapes, kinds)
                     check_inputs(workload, ((group.names, group.change) for group in groups))
-                    # The number of columns of a projected basis is known only after its estimation. None of
-                    # the checks depends on it, so that 1 can stand for it.
+                    # The number of columns of a projected basis is known only after the basis is estimated.
+                    # No check depends on the number of columns, so that 1 is used here.
                     changes = {group.names: (group.change, 1) for group in groups}
                     layout_in_basis = layout(shapes, roles, [group.names for group in groups], changes)
                     carried_in = policy if bases()[basis.name].reestimation(basis.options) else None
@@ -458,7 +464,7 @@ class _Reader:
         Args:
             key: key of the number of microbatches in the study file, for messages.
             training: the training protocol of a scale.
-            specs: workloads at this scale.
+            specs: workloads at the scale.
         """
         problems, microbatches = self.problems, training.gradient_accumulation
         if microbatches == 1:
@@ -485,7 +491,7 @@ class _Reader:
 
 
 def _conditions(claims: Iterable[Claim]) -> list[tuple[str, Condition]]:
-    """Return the conditions of claims, each with its key in the study file, for messages."""
+    """Return pairs of a key and a condition: each condition of the claims, with its key in the study file."""
     return [
         (f"claims.{claim.id}.supported_if[{index}]", condition)
         for claim in claims
@@ -502,7 +508,7 @@ def _optimizer(file: StudyFile, entry: NamedOptimizer, locator: str) -> Optimize
         locator: text by which `curvebench.registry.find_rule` finds the update rule.
 
     Raises:
-        ValueError: for an unknown option, an option that is tuned as well, or a value out of its range.
+        ValueError: for an unknown option, for an option that is also tuned, and for an invalid value.
     """
     rule = find_rule(locator)
     if entry.space and not isinstance(file.tuning, SpaceSearch):
@@ -550,7 +556,7 @@ def _check_leaves(
             its state to new coordinates; None if the basis does not change.
 
     Raises:
-        OptionError: if the rule does not support them.
+        OptionError: if the rule does not support the parameters or the loss.
     """
     update = Update(rule_of(optimizer), layout_in_basis)
     # Computing the update groups checks the rule's options for the shapes of the parameters.

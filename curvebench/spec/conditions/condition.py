@@ -21,7 +21,7 @@ Effect = Literal["ratio", "difference"]
 
 
 class ComparisonKey(NamedTuple):
-    """Key of one comparison of a condition: tables and pages find the comparison by it.
+    """Key of one comparison of a condition, by which tables and pages refer to the comparison.
 
     Args:
         claim: id of the claim.
@@ -83,13 +83,14 @@ def refuse(*rules: tuple[bool, str]) -> None:
 
 
 class Condition(Document):
-    """A relation between methods that a claim asserts about a quantity: a metric, a cost, a rate.
+    """A relation between methods that a claim asserts about a quantity, such as a metric or a cost.
 
-    One of `better`, `no_worse` and `same` lists the treated methods, and `compared_to` lists their controls.
-    The first treated method is compared with the first control, the second with the second, and so on; if
-    `pairs` is `all`, each treated method is compared with each control. Treated method and control run on
-    the same workload, unless `control_workload` names another workload for the controls. For some quantities
-    `compared_to` may be a number, with which each treated method is compared.
+    One of the keys `better`, `no_worse` and `same` lists the treated methods. The key `compared_to` lists the
+    control methods. The first treated method is compared with the first control method, the second with the
+    second, and so on. If `pairs` is `all`, each treated method is compared with each control method. Both
+    methods of a comparison run on the same workload, unless `control_workload` names another workload for the
+    control methods. For some quantities `compared_to` may be a number, with which each treated method is
+    compared.
 
     Each quantity is a subclass, which adds its own keys and restricts the types of keys. A new subclass joins
     `curvebench.spec.claim.OfQuantity`; `curvebench.reports.claims.quantities.QUANTITIES` computes the
@@ -101,14 +102,15 @@ class Condition(Document):
         workload: label of the only workload that the condition is about; None if the condition is about all
             workloads that have the metric.
         smallest_effect: smallest effect that matters, as a fraction; None if the study sets no such limit.
-        positive_control: a sentence that the source takes for granted. The claim is decided only if the runs
-            support this condition too. None for a condition of the claim itself.
-        at_equal: the cost at which two methods are compared.
+        positive_control: for a condition that is a positive control, a sentence that the source takes for
+            granted. The claim is decided only if the runs support the positive control too. None for a
+            condition of the claim itself.
+        at_equal: unit of the cost that both methods have spent at the point where they are compared.
 
     Attributes:
         direction: whether less or more of the quantity is better; None if that depends on the metric.
-        judges: the value of the metric, final or best, for which the quantity is defined; None if it is
-            defined for both values.
+        judges: the value of the metric, final or best, for which the quantity is defined; None if the
+            quantity is defined for both values.
         of_tuning: whether runs that tune a method are compared, instead of final runs (runs with the tuned
             setting).
         undecided: words for a median effect that no pair of runs determines, because both runs are censored.
@@ -152,10 +154,12 @@ class Condition(Document):
         return self
 
     def misfits(self, stop: float | None, has_target: bool, direction: Direction | None) -> Iterator[str]:
-        """Yield the reasons why a study cannot decide the condition, each after the key that must change.
+        """Yield the reasons why a study cannot decide the condition.
+
+        Each text begins with the key of the condition that has to change.
 
         Args:
-            stop: value of the metric at which runs of the study stop; None if they run for their full length.
+            stop: value of the metric at which runs of the study stop; None if runs have their full length.
             has_target: whether the study has a target (a threshold whose first step is recorded) for the
                 metric.
             direction: whether less or more of the metric is better; None for an unknown metric.
@@ -170,18 +174,26 @@ class Condition(Document):
 
     @property
     def charges_bases(self) -> bool:
-        """Whether the quantity includes the cost of estimating bases. If so, the study may not have bases
-        that are estimated again during a run, because only estimates before a run are charged.
+        """Whether the quantity includes the cost of estimating bases.
+
+        In that case the study may not have bases that are estimated again during a run, because the quantity
+        includes only the cost of estimates before a run.
         """
         return False
 
     @property
     def of_curves(self) -> bool:
-        """Whether the quantity is computed from the metric at every evaluation of the final runs."""
+        """Whether the quantity is computed from the metric values at every evaluation of the final runs."""
         return False
 
     def effect_on(self, direction: Direction) -> Effect:
-        """Return whether pairs are compared by ratio or by difference: by ratio where less is better."""
+        """Return how the values of treated method and control are compared: by ratio or by difference.
+
+        By default, values of a metric are compared by ratio if less is better, otherwise by difference.
+
+        Args:
+            direction: whether less or more of the metric is better.
+        """
         return "ratio" if direction == "minimize" else "difference"
 
     @property
@@ -191,14 +203,12 @@ class Condition(Document):
 
     @property
     def which(self) -> Which:
-        """Whether the metric's final or best value counts."""
+        """Whether the final or the best value of the metric counts."""
         return self.judged.which
 
     @property
     def relation(self) -> Relation:
-        """Relation that the condition asserts: treated methods are better than their controls, not worse than
-        these, or the same.
-        """
+        """Relation of the treated methods to their controls that the condition asserts."""
         return "better" if self.better else "no_worse" if self.no_worse else "same"
 
     @property
@@ -213,7 +223,7 @@ class Condition(Document):
 
     @property
     def number(self) -> float | None:
-        """The number with which treated methods are compared; None if they are compared with methods."""
+        """The number with which treated methods are compared; None if there are control methods instead."""
         return None if isinstance(self.compared_to, tuple) else self.compared_to
 
     @property
@@ -223,7 +233,10 @@ class Condition(Document):
 
     @property
     def compared_pairs(self) -> tuple[tuple[str, str | None], ...]:
-        """Labels of treated method and control of each comparison; the control is None if it is a number."""
+        """Labels of the treated method and the control method in each comparison on a workload.
+
+        The label of the control is None if the treated methods are compared with a number.
+        """
         if self.pairs == "all" or self.number is not None:
             return tuple(product(self.methods, self.controls or (None,)))
         return tuple(zip(self.methods, self.controls, strict=True))
@@ -232,6 +245,7 @@ class Condition(Document):
         """Return whether the condition compares methods on a workload.
 
         Args:
+            workload: label of the workload.
             metrics: names of the workload's metrics.
         """
         return self.metric in metrics and self.workload in (None, workload)
@@ -241,7 +255,7 @@ class Condition(Document):
         return key.arms
 
     def keys(self, claim: str, index: int, workload: str) -> tuple[ComparisonKey, ...]:
-        """Return the keys of the comparisons on a workload.
+        """Return the keys of the condition's comparisons on a workload.
 
         Args:
             claim: id of the claim that has the condition.

@@ -26,8 +26,8 @@ class CostOfRuns(Condition):
 class CostToStop(CostOfRuns):
     """Steps or gradient evaluations until a run stopped at a threshold.
 
-    The cost of a run that did not stop is censored: it is known only to be at least the length of the run.
-    Gradient evaluations include the evaluations from which the basis was estimated.
+    The cost of a run that did not stop is censored: only a lower bound of the cost is known, the length of
+    the run. Gradient evaluations include the evaluations from which the basis was estimated.
     """
 
     quantity: Literal["steps_to_stop", "gradients_to_stop"]
@@ -35,7 +35,7 @@ class CostToStop(CostOfRuns):
     undecided = "neither stopped"
 
     def misfits(self, stop: float | None, has_target: bool, direction: Direction | None) -> Iterator[str]:
-        """Yield a reason if runs of the study do not stop at a value of the metric."""
+        """Yield the reason why the study cannot decide the condition if runs do not stop at a threshold."""
         if stop is None:
             yield f"quantity: runs do not stop at a {self.metric}; give it in stop"
 
@@ -43,8 +43,8 @@ class CostToStop(CostOfRuns):
 class StepsToTarget(CostOfRuns):
     """Steps until an evaluation first met a target, a threshold of the metric.
 
-    For a run that never met the target, the number of steps is censored: it is known only to be at least the
-    length of the run.
+    For a run that never met the target, the number of steps is censored: only a lower bound of the number is
+    known, the length of the run.
 
     Args:
         target: the threshold; None to use the target that the study gives for the metric.
@@ -57,13 +57,15 @@ class StepsToTarget(CostOfRuns):
 
     @property
     def meets_targets(self) -> bool:
-        """Whether the threshold is the study's target."""
+        """Whether the threshold is the target that the study gives for the metric."""
         return self.target is None
 
     @property
     def of_curves(self) -> bool:
-        """Whether the values at every evaluation are needed: runs record when they met the study's targets,
-        but not when they met a threshold that only the condition gives.
+        """Whether the quantity is computed from the values of the metric at every evaluation.
+
+        Runs record the step at which they first met a target of the study. For a threshold that only the
+        condition gives, the step has to be found in the values at every evaluation.
         """
         return not self.meets_targets
 
@@ -81,7 +83,7 @@ class SecondsToNearlyBest(CostOfRuns):
 
     @property
     def charges_bases(self) -> bool:
-        """Whether the seconds of estimating the basis are included."""
+        """Whether the quantity includes the seconds in which the basis was estimated."""
         return self.quantity == "seconds_to_nearly_best"
 
 

@@ -13,12 +13,13 @@ from curvebench.spec.document import Direction
 
 
 class OverRates(Condition):
-    """Base class of quantities that are computed, for each tuning seed, from the learning rates that both
-    methods tried.
+    """Base class of quantities that are computed from all learning rates that both methods tried.
+
+    The quantity has a value for each tuning seed.
 
     Args:
-        floor: value below which a metric consists of rounding errors; learning rates whose values are below
-            it tie. None if there is no such value.
+        floor: value below which a metric consists of rounding errors; None if there is no such value.
+            Learning rates at which the metric is below the floor tie.
     """
 
     compared_to: Methods
@@ -30,7 +31,7 @@ class OverRates(Condition):
 
 
 class BestLearningRate(OverRates):
-    """The learning rate at which a method has its best value."""
+    """The learning rate at which a method reaches the best value of the metric."""
 
     quantity: Literal["best_learning_rate"]
 
@@ -40,10 +41,11 @@ class BestLearningRate(OverRates):
 
 
 class GainOverRates(OverRates):
-    """The gain over the control as a function of the learning rate: its trend, or how often it is positive.
+    """A summary of the gain of the treated method over the control at each learning rate.
 
-    `trend` is Kendall's tau-b of the learning rate and the gain at it. `rates_won` is the fraction of
-    learning rates at which the method is better minus the fraction at which it is worse.
+    `trend` is the rank correlation (Kendall's tau-b) between the learning rate and the gain. `rates_won` is
+    the fraction of learning rates at which the treated method is better than the control, minus the fraction
+    of learning rates at which the treated method is worse.
     """
 
     quantity: Literal["trend", "rates_won"]

@@ -1,6 +1,6 @@
 """Log-linearity: how close the curve of a metric on a logarithmic axis is to a straight line.
 
-Its value is 1 for linear convergence, in which each step multiplies the metric by the same factor.
+The log-linearity is 1 for linear convergence, in which each step multiplies the metric by the same factor.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ class LogLinearity(Condition):
     """Coefficient of determination of a straight line fitted to the logarithm of a metric over steps.
 
     Args:
-        until: value of the metric; evaluations after the metric has fallen to this value are ignored.
+        until: value of the metric at which the fitted curve ends. Evaluations after the metric has fallen to
+            this value are ignored.
     """
 
     quantity: Literal["log_linearity"]
@@ -29,7 +30,11 @@ class LogLinearity(Condition):
     of_curves: ClassVar[bool] = True
 
     def misfits(self, stop: float | None, has_target: bool, direction: Direction | None) -> Iterator[str]:
-        """Yield reasons if runs stop above `until`, the metric is maximized, or the limit is out of reach."""
+        """Yield a reason for each condition under which the study cannot decide.
+
+        Runs stop before the metric falls to `until`; the metric is maximized; or no log-linearity can be
+        better than the number in `compared_to` by the smallest effect.
+        """
         number = self.number
         if stop is not None and stop >= self.until:
             yield f"until: runs stop at {stop:g} before they reach it; give a larger value"

@@ -16,16 +16,17 @@ class ShareOfGain(Condition):
     """Fraction of a gain that a method keeps, for each seed, on a logarithmic scale.
 
     The gain is the improvement of the reference method over the baseline method. The fraction is
-    log(baseline / method) / log(baseline / reference), in terms of the three methods' values: 1 if the method
-    keeps the whole gain, 0 if it keeps nothing.
+    log(baseline / treated) / log(baseline / reference), where each name stands for the value of that method:
+    1 if the treated method keeps the whole gain, 0 if the treated method keeps nothing.
 
     Args:
-        compared_to: the fraction with which each treated method is compared.
-        baseline, reference: for each treated method, the method without the gain, and the method with the
-            whole gain.
-        gain_metric: whether the gain is in the metric's value or in the number of steps to its target.
-        floor: value below which a metric consists of rounding errors. A smaller value counts as censored: it
-            is known only to be at most the floor. None if there is no such value.
+        compared_to: the fraction with which the fraction of each treated method is compared.
+        baseline: for each treated method, the label of the method without the gain.
+        reference: for each treated method, the label of the method with the whole gain.
+        gain_metric: whether the gain is an improvement of the metric's value or of the number of steps until
+            the metric met its target.
+        floor: value below which a metric consists of rounding errors; None if there is no such value. A value
+            of a run below the floor counts as censored: it is only known to be at most the floor.
     """
 
     quantity: Literal["share_of_gain"]
@@ -56,23 +57,30 @@ class ShareOfGain(Condition):
         return self
 
     def misfits(self, stop: float | None, has_target: bool, direction: Direction | None) -> Iterator[str]:
-        """Yield reasons if the study has no target for steps, or the metric has no logarithm."""
+        """Yield a reason if the gain is in steps and the study has no target for the metric.
+
+        Also yield a reason if the gain is in values and the metric is maximized, because the logarithm is
+        defined for a metric that falls towards 0.
+        """
         yield from super().misfits(stop, has_target, direction)
         if not self.meets_targets and direction == "maximize":
             yield f"quantity: {self.metric} has no logarithm to gain; take one that is minimized"
 
     @property
     def meets_targets(self) -> bool:
-        """Whether the gain is in steps to a target of the study."""
+        """Whether the gain is an improvement of the number of steps until a target of the study is met."""
         return self.gain_metric == "steps_to_target"
 
     @property
     def named(self) -> tuple[str, ...]:
-        """Labels of all methods in the condition, with baselines and references."""
+        """Labels of all methods in the condition: treated methods, baseline methods and reference methods."""
         return (*self.methods, *self.baseline, *self.reference)
 
     def arms(self, key: ComparisonKey) -> tuple[tuple[str, str], ...]:
-        """Return the pairs (workload, method) whose runs a comparison uses, with baseline and reference."""
+        """Return the pairs (workload, method) whose runs a comparison uses.
+
+        They are the treated method, the baseline method and the reference method, all on the same workload.
+        """
         index = self.methods.index(key.treated)
         gains = (self.baseline[index], self.reference[index])
         return (*key.arms, *((key.workload, method) for method in gains))

@@ -19,8 +19,8 @@ class Value(Condition):
     Args:
         effect: `difference` to compare by difference even if the metric is minimized; None for the usual
             comparison.
-        floor: value below which a metric consists of rounding errors. A smaller value counts as censored: it
-            is known only to be at most the floor. None if there is no such value.
+        floor: value below which a metric consists of rounding errors; None if there is no such value. A value
+            of a run below the floor counts as censored: it is only known to be at most the floor.
     """
 
     quantity: Literal["value"] = "value"
@@ -35,21 +35,24 @@ class Value(Condition):
         return self
 
     def misfits(self, stop: float | None, has_target: bool, direction: Direction | None) -> Iterator[str]:
-        """Yield a reason if a ratio to the number has no meaning, because the number is not above 0."""
+        """Yield the reason why the study cannot decide the condition if a ratio to its number is undefined.
+
+        That is the case if values are compared with the number by ratio and the number is not above 0.
+        """
         ratio = direction is not None and self.effect_on(direction) == "ratio"
         if ratio and self.number is not None and self.number <= 0:
             remedy = "give a positive number, or effect: difference"
             yield f"compared_to: a ratio to {self.number:g} is not defined; {remedy}"
 
     def effect_on(self, direction: Direction) -> Effect:
-        """Return `effect` if it is given, otherwise the usual way to compare."""
+        """Return `effect` if the condition gives it; otherwise ratio if less is better, else difference."""
         return self.effect or super().effect_on(direction)
 
 
 class ValueAtEqualCost(Value):
-    """The value of a metric when both runs have cost as much as the cheaper of the two whole runs.
+    """The value of a metric when each of two runs has cost as much as the cheaper run costs as a whole.
 
-    The cost is in gradient evaluations or in seconds. It includes the cost of estimating bases.
+    The cost is counted in gradient evaluations or in seconds, and includes the cost of estimating bases.
     """
 
     compared_to: Methods
@@ -60,9 +63,10 @@ class ValueAtEqualCost(Value):
 
     @property
     def of_curves(self) -> bool:
-        """Whether the values at every evaluation are needed.
+        """Whether the quantity is computed from the values of the metric at every evaluation.
 
-        Final values at equal gradients need only one step of each run: the last step within the common cost.
-        That step is nearly the same for all seeds, so that a curve with fewer points contains it.
+        The final value after an equal number of gradients needs a single evaluation of each run: the last
+        evaluation within the cost of the cheaper run. A published set contains this evaluation, even if it
+        does not contain the whole curve (`curvebench.reports.sets.contents.steps_of_claims`).
         """
         return self.at_equal == "seconds" or self.which == "best"
