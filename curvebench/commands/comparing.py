@@ -150,7 +150,7 @@ def compare(
     schedule: str = "cosine",
     budget: float | None = None,
     label: str = "",
-    results: Path = RESULTS,
+    results: Path | str = RESULTS,
     cores: str = "all",
 ) -> ComparedModel:
     """Find the optimizer that trains a model best, as `curvebench compare` does.
@@ -181,14 +181,15 @@ def compare(
         InputError: if something is not defined in a file, or is refused by `curvebench check`.
     """
     file, name = (model, "") if isinstance(model, str) else _defined_in(model)
+    results = Path(results)
     label = label or Path(name or model.rpartition(":")[2]).stem.lower()
     data = {
         split: value if isinstance(value, str) else str(_stored(value, results, label, split))
         for split, value in (("train", train), ("validation", validation))
     }
     given = {
-        "loss": loss if isinstance(loss, str) else loss.__name__,
-        "metrics": metrics if isinstance(metrics, str) else metrics.__name__,
+        "loss": _name_in(file, loss),
+        "metrics": _name_in(file, metrics),
         **data,
         "maximize": maximize,
         "minimize": minimize,
@@ -196,7 +197,7 @@ def compare(
         **(settings or {}),
     }
     plan = plan_of(file, name, given, optimizers, steps, judge=judge, schedule=schedule, label=label)
-    return run_plan(plan, Path(results), cores, budget)
+    return run_plan(plan, results, cores, budget)
 
 
 @dataclass(frozen=True)
@@ -262,13 +263,34 @@ def _defined_in(item: Any) -> tuple[str, str]:
     return file, name
 
 
+def _name_in(file: str, function: Any) -> str:
+    """Return the name of a function in the file of the model.
+
+    Raises:
+        InputError: if it is defined in another file, where a function with the same name may be another.
+    """
+    from curvebench.interop.files import FILE
+
+    if isinstance(function, str):
+        return function
+    own, name = _defined_in(function)
+    match = FILE.fullmatch(file.removeprefix("torch:").removeprefix("jax:"))
+    if match and Path(own).resolve() != Path(match["path"]).resolve():
+        raise InputError(
+            f"{name}: is defined in {own}, not in the file of the model; move it there, or import it there "
+            f"and give its name as text, '{name}'"
+        )
+    return name
+
+
 def _stored(data: Any, results: Path, label: str, split: str) -> Path:
-    from curvebench.interop.models import store
+    from curvebench.interop.models import attributed, store
     from curvebench.planning.model_comparison import study_file
 
     path = study_file(label, results).with_name(f"{split}.npz").resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
-    store(data, path)
+    with attributed(split, path):
+        store(data, path)
     return path
 
 

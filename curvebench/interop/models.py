@@ -368,7 +368,11 @@ def require_number(path: Path, name: str, value: Any) -> None:
     """
     shape = getattr(value, "shape", None)
     if shape is None or tuple(shape):
-        described = type(value).__name__ if shape is None else f"an array of shape {tuple(shape)}"
+        described = (
+            f"{type(value).__name__}, which is no array"
+            if shape is None
+            else f"an array of shape {tuple(shape)}"
+        )
         raise InputError(f"{path}: {name}: returns {described}; return one number, such as a mean")
 
 

@@ -69,10 +69,16 @@ def flatten(data: Any) -> tuple[list[Any], Any]:
 
 
 @contextmanager
-def _seed(seed: int) -> Iterator[None]:
-    """Return a context in which all global generators are seeded; it restores them."""
+def _seed(seed: int, on_host: bool = True) -> Iterator[None]:
+    """Return a context in which the global generators of PyTorch are seeded; it restores them.
+
+    Args:
+        seed: the seed.
+        on_host: whether those of Python and NumPy are seeded too, which takes longer than a small layer.
+    """
     gpus = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
-    with torch.random.fork_rng(devices=gpus), global_seed(seed):
+    with torch.random.fork_rng(devices=gpus), global_seed(seed) if on_host else nullcontext():
+        torch.default_generator.manual_seed(seed)
         if gpus:
             torch.cuda.manual_seed(seed)
         yield
@@ -228,7 +234,7 @@ def functions(model: UserModel) -> Functions:
         further = model.metrics(network, batch) if model.metrics else {}
         values = {**further, "loss": value(network, batch)}
         values = {
-            name: torch.tensor(number, dtype=torch.float64) if isinstance(number, int | float) else number
+            name: number if isinstance(number, torch.Tensor) else torch.tensor(number, dtype=torch.float64)
             for name, number in values.items()
         }
         require_metrics(model, values)
@@ -245,11 +251,12 @@ def functions(model: UserModel) -> Functions:
         return result, {name: after[name] for name in state}
 
     def loss(ops: Any, params: Any, state: Any, batch: Any, noise: Any) -> tuple[Any, Any, Any]:
-        with _seed(int(noise[SEEDS].flatten()[0])) if SEEDS in noise else nullcontext():
+        drawn = SEEDS in noise
+        with _seed(int(noise[SEEDS].flatten()[0]), trial.draws_on_host) if drawn else nullcontext():
             return (*call(in_training, value, params, state, batch), {})
 
     def evaluate(ops: Any, params: Any, state: Any, split: Any) -> dict[str, Any]:
-        with _seed(0) if draws else nullcontext():
+        with _seed(0, trial.draws_on_host) if draws else nullcontext():
             return call(in_evaluation, measured, params, state, split)[0]
 
     draws = False
@@ -274,10 +281,12 @@ class _Trial:
 
     def __init__(self, model: UserModel, loss: Any, evaluate: Any) -> None:
         derivatives = engine("torch", "float32")
-        self.path = model.file.path
+        self.model, self.path = model, model.file.path
         self.step = StepEvaluation(derivatives, loss, per_seed=True)
         self.measure = lane_evaluation(derivatives, evaluate, per_seed=True)
-        module = _module(model, 0)
+        # Construct modules here, since their initial parameters are random draws that `check` may not see.
+        self.modules = [_module(model, 0).train(mode) for mode in (True, False)]
+        module = self.modules[0]
         tensors = dict((*module.named_buffers(), *module.named_parameters()))
         lanes = {
             name: torch.stack([torch.stack([tensor.detach()] * 2)] * 2) for name, tensor in tensors.items()
@@ -338,6 +347,32 @@ class _Trial:
                 f"{self.path}: {what}, but many runs use the same module; store what changes in a buffer "
                 "(register_buffer), and draw random numbers from the global generators"
             )
+        value, gradient, _, _, metrics = results[0]
+        if not _close([value, gradient, metrics["loss"]], self._plain(), 1e-4):
+            raise InputError(
+                f"{self.path}: loss: is another number than in a loop of PyTorch, since tensors replace the "
+                "parameters; do not use requires_grad, nn.Parameter, or parameters that other objects hold"
+            )
+
+    def _plain(self) -> tuple[Any, Any, Any]:
+        """Return loss, gradient and evaluated loss as a loop of PyTorch computes them, for the first lane."""
+        training, evaluated = self.modules
+        structure = self.model.examples["train"].structure
+        batches = [
+            pytree.tree_unflatten([a[0].clone() for a in self.batch.values()], structure) for _ in "12"
+        ]
+        with _seed(0):
+            value = self.model.loss(training, batches[0])
+            value.backward()
+        with _seed(0), torch.no_grad():
+            in_evaluation = self.model.loss(evaluated, batches[1])
+        params = dict(training.named_parameters())
+        zeros = torch.zeros_like
+        return (
+            value.detach(),
+            [zeros(params[name]) if params[name].grad is None else params[name].grad for name in self.params],
+            in_evaluation,
+        )
 
     def maps(self) -> bool:
         """Return whether all lanes can be computed together, with the results of single runs."""

@@ -217,6 +217,8 @@ def test_a_basis_is_estimated_from_gradients_of_the_module(file: Path):
         ("Normalized", {"loss": "label_loss"}, "train: is missing"),
         ("Normalized", {"loss": "labelled_loss", "train": "labelled(20)"}, "no loss 'labelled_loss'"),
         ("Normalized", {"loss": "vector_loss", "train": "labelled(20)"}, "return one number, such as a mean"),
+        ("Normalized", {"loss": "penalized_loss", "train": "labelled(20)"}, "than in a loop of PyTorch"),
+        ("Normalized", {"loss": "float_loss", "train": "labelled(20)"}, "returns float, which is no array"),
         ("Normalized", {"loss": "label_loss", "train": "undetermined(20)"}, "gives other data at each call"),
         ("Normalized", {"loss": "label_loss", "train": "labelled(2 * 10)"}, "neither a name"),
         ("Normalized", {"loss": "label_loss", "train": "labelled(20)", "depth": 3}, "depth"),

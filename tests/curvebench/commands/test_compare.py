@@ -250,6 +250,17 @@ def test_a_model_that_no_file_defines_is_refused():
         curvebench.compare(made, "loss", "data")
 
 
+def test_data_without_equal_shapes_are_refused(file: Path, tmp_path: Path):
+    data = [(np.ones(2), 1), (np.ones(3), 0)]
+    with pytest.raises(InputError, match=r"train: fails .*same shape"):
+        curvebench.compare(f"{file}:Normalized", "label_loss", data, results=tmp_path)
+
+
+def test_a_loss_of_another_file_is_refused(file: Path):
+    with pytest.raises(InputError, match=r"graph_plan: is defined in .*test_compare\.py, not in the file of"):
+        curvebench.compare(f"{file}:GraphNetwork", graph_plan, "graphs(60)")
+
+
 def test_compare_in_a_file_that_is_imported_is_refused():
     model = SimpleNamespace(__qualname__="Net", __module__="curvebench_file_12")
     with pytest.raises(InputError, match="below `if __name__"):
