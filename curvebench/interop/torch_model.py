@@ -185,8 +185,7 @@ class _Filled:
 
     @property
     def numbers(self) -> dict[str, float]:
-        """Attributes of the module and its submodules that are numbers, by name such as `self.layer.count`.
-        """
+        """Numeric attributes of the module and its submodules, by name such as `self.layer.count`."""
         return {
             f"{name}.{key}": value
             for name, part in self.module.named_modules(prefix="self")
