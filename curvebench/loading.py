@@ -2,7 +2,7 @@
 
 A published set is a folder with the results of a report; the folder is never changed. A study compares
 methods (optimizers in a basis, that is a change of coordinates of the parameters) on workloads. Tuning runs
-choose the hyperparameters of a method; final runs use them on other seeds.
+choose the hyperparameters of a method; final runs use the chosen hyperparameters on other seeds.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ MARKER_DISTANCE = 0.1  # distance between two markers on a line divided by the l
 class LoadedResults:
     """Tables of a published set or of local runs, as Polars frames; `load` returns one.
 
-    A table is read when its attribute is first used. It has no rows if the folder lacks the table: a set of
-    property checks has no runs, and only published sets have claims. The columns are described in
+    A table is read when its attribute is first used. If the folder lacks a table, the frame has no rows: a
+    set of property checks has no runs, and only published sets have claims. The columns are described in
     docs/reference/tables.md. The attribute `runs` has other columns for hyperparameters and settings, as its
     docstring says.
 

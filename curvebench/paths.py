@@ -13,8 +13,8 @@ from pathlib import Path
 CHECKOUT = (Path("Snakefile"), Path("curvebench/paths.py"))
 HOME = Path() if all(path.is_file() for path in CHECKOUT) else Path(__file__).parent
 STUDY_FOLDER = HOME / "benchmarks/studies"
-# A user's own studies, relative to the working directory. These studies are read in addition to the studies
-# of the project.
+# Folder of a user's own studies, relative to the working directory. These studies are read in addition to the
+# studies of the project.
 OWN_STUDIES = Path("studies")
 PUBLISHED = HOME / "results/published"
 # Without `--snakefile`, Snakemake uses the Snakefile in the working directory.

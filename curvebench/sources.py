@@ -121,7 +121,8 @@ class SourceTree:
         Only imported modules in `followed` are included.
 
         Args:
-            files: paths of the files by keys. The result has the same keys.
+            files: paths of the files by keys. The hashes of the files have the same keys; the hashes of
+                imported modules have paths as keys.
             followed: packages whose imports are followed.
 
         Raises:

@@ -74,7 +74,7 @@ def _products(matrices: tuple[jax.Array, ...], lanes: jax.Array) -> jax.Array:
 
 
 def _products_of_tall(transposed: tuple[jax.Array, ...], lanes: jax.Array) -> jax.Array:
-    """Multiply V of each seed by the vectors of the seed's lanes, computed as x^T V^T for the vectors x.
+    """Multiply V of each seed by the vectors c of the seed's lanes, computed as c^T V^T.
 
     This is faster if V is tall: the rows of V^T are long and contiguous in memory, whereas the rows of V are
     short.

@@ -1,4 +1,7 @@
-"""Array functions on NumPy, the reference with which tests compare. They cannot be differentiated."""
+"""Array functions on NumPy, the reference with which tests compare.
+
+The functions cannot be differentiated.
+"""
 
 from __future__ import annotations
 

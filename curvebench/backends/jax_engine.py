@@ -1,8 +1,8 @@
 """The engine of JAX, in which a segment is a compiled loop over steps.
 
-A segment is a number of consecutive steps that one call computes. It reuses the buffers of the carry that it
-receives. Lanes are the runs that are computed together. The amortized work of a step consists of expensive
-computations of an update rule that only some steps do, such as an eigendecomposition.
+A segment is a number of consecutive steps that one call computes. The loop reuses the buffers of the carry
+that it receives. Lanes are the runs that are computed together. The amortized work of a step consists of
+expensive computations of an update rule that only some steps do, such as an eigendecomposition.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from curvebench.steps.program import Carry, Constants, Inputs, Loaded, step_of
 from curvebench.steps.update import Work
 
 Options = dict[str, bool | int]  # options of the XLA compiler
-# Without this option, XLA on a CPU copies the parameters at each step, because the loss reads them as well.
+# Without this option, XLA on a CPU copies the parameters at each step, because both the loss and the update
+# read the parameters.
 IN_PLACE = {"xla_cpu_copy_insertion_use_region_analysis": True}
 # On a CPU, a program with fewer multiplications is compiled with less effort (QUICK), which halves the
 # compilation time. In a larger program, the slower steps would cost more time than this saves
@@ -151,8 +152,8 @@ class JaxEngine(Engine):
     def device_peak(self, segment: Callable[..., Any], run: Callable[[], None]) -> int | None:
         """Return the memory that the compiler reserves for the largest program of the segment.
 
-        The compiler knows this number exactly. It is equal for all runs of the same program on the same kind
-        of device.
+        The compiler knows this number exactly, and all runs of the same program on a device have the same
+        number.
         """
         run()
         assert isinstance(segment, _Loop)

@@ -28,8 +28,8 @@ class Native:
     """A fused kernel that updates parameters as a rule does.
 
     Args:
-        home: module that defines the rule's `update`. It distinguishes the rule from a user's rule with the
-            same name.
+        home: module that defines the rule's `update`. The module distinguishes the rule from a user's rule
+            with the same name.
         step: `step(params, grads, state, hyper, number)`, which updates the lists of tensors `params` and
             `state` in place. `state` is the rule's state with a list in each field. `hyper` contains Python
             numbers. `number` is the number of the step, a float32 scalar tensor.
@@ -50,8 +50,9 @@ def _fused(kernel: Any, numbers: Mapping[str, str], lists: Lists = tuple, **cons
         kernel: the kernel of PyTorch.
         numbers: for each further argument of the kernel, the name of the hyperparameter to pass. If the rule
             does not have the hyperparameter, 0 is passed.
-        lists: function that returns the lists of tensors to pass after `grads`. Its argument is a tuple of
-            the fields of the rule's state, followed by a list with the step's number for each parameter.
+        lists: function that returns the lists of tensors to pass after `grads`. The argument of the function
+            is a tuple of the fields of the rule's state, followed by a list with the step's number for each
+            parameter.
         constants: further arguments of the kernel, with constant values.
     """
 

@@ -145,7 +145,8 @@ class _ReadsRefused(TorchFunctionMode):  # type: ignore[misc]  # torch has no ty
 def _kind(arrays: Mapping[str, torch.Tensor]) -> tuple[Any, ...]:
     """Return the names, shapes, strides and types of arrays.
 
-    A record can be replayed only for arrays for which all four are equal to those of the recorded arguments.
+    A record can be replayed for other arrays only if their names, shapes, strides and types equal the names,
+    shapes, strides and types of the recorded arguments.
     """
     return tuple((name, array.shape, array.stride(), array.dtype) for name, array in arrays.items())
 

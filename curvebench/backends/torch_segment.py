@@ -137,7 +137,9 @@ class FusedUpdate:
 
 @dataclass(frozen=True)
 class TorchOptimUpdate:
-    """The update by optimizers of PyTorch. Their leaves are views of the lane's part of the buffer.
+    """The update by optimizers of PyTorch, one or more for each lane.
+
+    The leaves of a lane's optimizers are views of the lane's part of the buffer.
 
     Args:
         rule: the rule that constructs the optimizers of a lane.
@@ -151,8 +153,8 @@ class TorchOptimUpdate:
         """Bind the update to the buffers of a carry, whose state becomes a list of `LaneOptimizers`.
 
         If the carry's state already contains optimizers whose leaves are in the carry's buffer, these
-        optimizers are used. Otherwise, new optimizers are constructed. They resume from the carry's state if
-        it is not empty.
+        optimizers are used. Otherwise, new optimizers are constructed. The new optimizers resume from the
+        carry's state if it is not empty.
 
         Args:
             program: the program of the run.
@@ -236,7 +238,7 @@ BufferUpdate = FusedUpdate | TorchOptimUpdate | RuleUpdate
 
 
 def warm(loaded: Loaded, inputs: Inputs, number: int, steppers: Mapping[int, Stepper]) -> None:
-    """Compile the updates of a group before the first step, by calling them on copies of its buffers.
+    """Compile the updates of a group before the first step, by calling each on copies of the buffers.
 
     Args:
         loaded: the bundle on its device: the program, the carry before the first step, and the constants.

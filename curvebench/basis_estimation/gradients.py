@@ -38,14 +38,14 @@ class GradientSampling:
     Args:
         workload: workload whose training loss is differentiated.
         settings: settings of the workload. If they include a batch size, each gradient is computed on one
-            minibatch (000 App. C.6). Otherwise it is computed on all training data.
+            minibatch (000 App. C.6). Otherwise each gradient is computed on all training data.
         count: number of samples.
         normal_scale: standard deviation of a normal distribution from which parameters are drawn; None to
             draw from the distribution of initial parameters.
         around_start: whether the distribution is centred at the problem's initial parameters. If
             `normal_scale` is given, normal numbers are added to the initial parameters. Otherwise the
-            difference of two samples of initial parameters, divided by sqrt(2), is added; it has mean 0 and
-            the covariance of one sample.
+            difference of two samples of initial parameters, divided by sqrt(2), is added; this difference has
+            mean 0 and the covariance of one sample.
     """
 
     workload: Workload
@@ -138,10 +138,10 @@ def chunk_of(sampling: GradientSampling, engine: Engine, problem: Problem) -> in
 def _unmapped(sampling: GradientSampling, engine: Engine) -> bool:
     """Return whether gradients are computed one after another instead of by one mapped call.
 
-    One after another is faster for convolutions, which become grouped convolutions if they are mapped. It is
-    necessary for workloads with `separate_jobs`, of which a single run may fill the memory of a GPU. It is
-    also necessary for models of PyTorch, because batch normalization cannot write a state that all samples
-    share.
+    Computing one gradient after another is faster for convolutions, which become grouped convolutions if they
+    are mapped. It is necessary for workloads with `separate_jobs`, of which a single run may fill the memory
+    of a GPU. It is also necessary for models of PyTorch, because batch normalization cannot write a state
+    that all samples share.
     """
     workload = sampling.workload
     fills_gpu = workload.separate_jobs and engine.device != "cpu"

@@ -27,8 +27,8 @@ class RenewalPlan:
 
     Args:
         points: numbers of steps after which the run estimates its bases.
-        sampling: distribution of the parameters at which gradients are computed. It is centred at the current
-            parameters of the run.
+        sampling: distribution of the parameters at which gradients are computed. The distribution is centred
+            at the current parameters of the run.
         groups: groups of parameters that share a V, in the order of the bundle's matrices.
         estimator: `estimator(group, random, decompose)` creates the estimator of a group's V.
     """
@@ -42,7 +42,7 @@ class RenewalPlan:
         """Return how many gradients a run has sampled to estimate its bases again.
 
         Args:
-            gradients: numbers of gradients that the run has computed for its own steps, an integer array.
+            gradients: numbers of gradients that the run has computed in its steps, an integer array.
 
         Returns:
             The number of sampled gradients for each number in `gradients`. The gradients that are sampled

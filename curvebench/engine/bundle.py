@@ -60,7 +60,8 @@ class Bundle:
         orders: indices of the examples in each minibatch, of shape (steps, S, batch_size); None for the full
             batch.
         hyperparameters: values of every hyperparameter of the rule by name, of shape (K,).
-        schedule: multipliers of the learning rate, of shape (steps,). Its length is the number of steps.
+        schedule: multipliers of the learning rate at each step, of shape (steps,). The number of steps of a
+            run is the length of this array.
         evaluations: number of evaluation intervals. The steps are divided into intervals of nearly equal
             length. Metrics are evaluated before the first step and after each interval.
         matrices: matrices V of a basis, of shape (S, n, r), by the names of the parameters that each matrix
@@ -70,8 +71,8 @@ class Bundle:
         protocol: keys of the training protocol that steps execute: gradient clipping and accumulation, and
             stopping.
         settings: values of all settings of the workload.
-        randoms: one source of random generators per seed. It is required if the workload has noise or data
-            sources, if the rule draws random numbers, or if bases are estimated again during the run.
+        randoms: one source of random generators per seed. The sources are required if the workload has noise
+            or data sources, if the rule draws random numbers, or if bases are estimated again during the run.
         reestimation: when and how bases are estimated again during the run; None if they are not.
         tile: shape into which the lanes are padded, so that bundles of several sizes share one compiled
             program; None for no padding.

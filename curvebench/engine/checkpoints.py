@@ -1,8 +1,9 @@
 """Checkpoints of a run, from which it resumes bit for bit after its process was ended.
 
-A checkpoint is a file in the format of NumPy (.npz). It contains the state of a bundle, the runs that are
-computed together. Checkpoints are written at intervals of CHECKPOINT_SECONDS, and when the process receives
-SIGTERM, but only between segments. A segment is a number of steps that one call of the device computes.
+A checkpoint is a file in the format of NumPy (.npz) with the state of a bundle, which is a set of runs that
+are computed together. Checkpoints are written at intervals of CHECKPOINT_SECONDS, and when the process
+receives SIGTERM, but only between segments. A segment is a number of steps that one call of the device
+computes.
 """
 
 from __future__ import annotations
@@ -99,7 +100,8 @@ class Checkpoints:
     """The checkpoints of one bundle's run.
 
     Args:
-        folder: folder that contains only checkpoints of this run. It exists while there are checkpoints.
+        folder: folder that contains only checkpoints of this run. The folder exists only while there are
+            checkpoints.
         run: identity of the run, in JSON types: everything that decides the run's result. A checkpoint with
             another identity is refused.
         name: name of the run in notes.
@@ -164,8 +166,8 @@ class Checkpoints:
         A checkpoint that cannot be restored is removed, with a note, and the next older checkpoint is tried.
 
         Args:
-            restore: function that restores the state of the run. It raises an exception if the checkpoint
-                does not fit.
+            restore: function that restores the state of the run from a checkpoint. It raises an exception if
+                the checkpoint does not match the run.
 
         Returns:
             The result of `restore`; None if there is no checkpoint.
@@ -206,7 +208,7 @@ class Checkpoints:
 
 
 def remove_with_empty_parents(folder: Path, parents: int) -> None:
-    """Remove a folder with its contents, and those of its nearest `parents` parents that are then empty."""
+    """Remove a folder with its contents, and up to `parents` of its parent folders if they are then empty."""
     rmtree(folder, ignore_errors=True)
     with suppress(OSError):
         for above in list(folder.parents)[:parents]:

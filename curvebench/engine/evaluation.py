@@ -1,8 +1,8 @@
 """Evaluation of a bundle during its run: the metrics of its workload, and mean losses of minibatches.
 
-A bundle is a set of runs (lanes) that are computed together, S seeds x K settings. Its carry is the state
-that steps change (parameters, optimizer and model), and its constants are the arrays that steps only read.
-The full name of a metric consists of a split and a quantity, such as `validation_loss`.
+A bundle is a set of runs (lanes) that are computed together, S seeds x K settings. The carry of a bundle is
+the state that steps change (parameters, optimizer and model). The constants of a bundle are the arrays that
+steps only read. The full name of a metric consists of a split and a quantity, such as `validation_loss`.
 """
 
 from __future__ import annotations

@@ -231,7 +231,7 @@ class _Run:
         return (self.clock.seconds["step"] - start) / len(inputs.step)
 
     def measure(self) -> None:
-        """Evaluate the metrics, and add them to the history."""
+        """Evaluate the metrics of all lanes, and add the values to the history."""
         with self.clock.phase("evaluation"):
             rows = self.history.rows
             rows.append(self.evaluate(self.carry, self.constants))
@@ -277,7 +277,7 @@ class Pace:
     step_seconds: float = math.inf
 
     def divide(self, segments: Iterable[int]) -> Iterator[int]:
-        """Divide segments, so that each takes at most about SEGMENT_SECONDS; yield their lengths in steps.
+        """Divide segments, so that each takes at most about SEGMENT_SECONDS; yield the new lengths in steps.
 
         Args:
             segments: lengths of the undivided segments in steps.

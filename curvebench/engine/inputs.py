@@ -2,7 +2,8 @@
 
 A segment is a number of steps that are computed in one call of the device. A segment ends at each evaluation,
 and at each step after which the basis is estimated again. Long intervals between such steps are divided into
-several segments. S is the number of seeds of a bundle. Its lanes are its runs, one for each seed and setting.
+several segments. S is the number of seeds of a bundle. The lanes of a bundle are its runs, one for each seed
+and setting.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from curvebench.steps.examples import gathered, generators_of, prefetched
 from curvebench.steps.program import Inputs
 from curvebench.workloads.workload import Split, placeholder_of
 
-MAX_INPUT_BYTES = 1 << 28  # largest size of the minibatches, example indices and noise of one segment
+MAX_INPUT_BYTES = 1 << 28  # largest size in bytes of the inputs of one segment
 # Number of segments into which a long run is divided, so that checkpoints can be written between segments.
 # Each segment of a 12-hour run then takes 43 s.
 MIN_SEGMENTS = 1000
@@ -28,7 +29,7 @@ MIN_SEGMENTS = 1000
 # On a CPU, so many multiplications take about a second with dense layers, and minutes with convolutions.
 MIN_SEGMENT_PRODUCTS = 10**10
 # A step counts as at least this many multiplications, because each step has an overhead. A segment therefore
-# has at most 10,000 steps, or a thousandth of the run.
+# has at most 10,000 steps or, in a longer run, about a thousandth of the run's steps.
 MIN_STEP_PRODUCTS = 10**6
 
 
@@ -46,7 +47,7 @@ def split_interval(bundle: Bundle, length: int) -> list[int]:
 
     The inputs of a segment fit into MAX_INPUT_BYTES. The number of multiplications in a segment is limited,
     so that a long run has about MIN_SEGMENTS segments. The lengths depend on the bundle and not on the
-    machine, since programs are compiled for them.
+    machine, since programs are compiled for these lengths.
     """
     step_bytes = 0
     if bundle.orders is not None:
@@ -85,7 +86,7 @@ def segment_inputs(bundle: Bundle, engine: Engine, start: int, length: int, room
         start: number of steps that precede the segment.
         length: number of steps of the segment.
         room: number of steps for which the segment was compiled. Arrays on the device are padded with zeros
-            to this length; 0 not to pad them.
+            to this length; 0 for no padding.
     """
     dtype, missing = engine.ops.dtype, (room or length) - length
 
@@ -165,7 +166,7 @@ def prefetch_inputs(
         lengths: number of steps of each segment. A length is read only when the inputs of its segment are
             made, so that it can depend on the duration of earlier segments (`execution.Pace`).
         start: number of steps before the first segment.
-        room: number of steps to which the arrays of each segment are padded; 0 not to pad them.
+        room: number of steps to which the arrays of each segment are padded; 0 for no padding.
     """
 
     def make(segment: tuple[int, int]) -> Inputs:

@@ -25,8 +25,8 @@ from curvebench.steps.layout import layout, roles_of
 from curvebench.steps.update import Update
 
 SHAPE = (2, 3)
-# Shape of the parameters if the rule depends on layers. It is square, so that the outputs of a layer can be
-# the inputs of the next layer.
+# Shape of the parameters if the rule depends on layers. The shape is square, so that the outputs of a layer
+# can be the inputs of the next layer.
 SQUARE = (3, 3)
 # Two parameters of the same shape, which a rule of scope `leaf` receives as a stack.
 PARAMETERS = ("first", "second")

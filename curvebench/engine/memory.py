@@ -66,8 +66,9 @@ def runs_singly(bundle: Bundle) -> bool:
 def bytes_of(bundle: Bundle, itemsize: int) -> tuple[int, int]:
     """Estimate the memory on the device: bytes that the lanes of a seed share, and bytes of each lane.
 
-    The lanes of a seed share the basis of the seed. It counts twice if V^T may be stored next to V. They also
-    share the data of the seed, which count if they are on the device and differ between seeds. Each lane has
+    The lanes of a seed share the basis of the seed, which counts twice if V^T may be stored in addition to V.
+    The lanes of a seed also share the data of the seed. The data count if they are on the device and differ
+    between seeds. Each lane has
 
     - four copies of its parameters, two copies of the rule's state, and the needs of the rule;
     - more copies of gradient and needs for accumulation and clipping (`StepProtocol.gradient_copies`);
@@ -114,10 +115,10 @@ def tile_of(
         memory_limit_bytes: memory limit of a bundle.
 
     Returns:
-        The tile; None if the rounds do not share a tile. They do not if all rounds have the same numbers of
-        seeds and settings, if bases are estimated during runs (a basis then belongs to one setting), if the
-        engine's programs serve any number of lanes (`Engine.compiles_lanes` is false), or if the steps take
-        much longer than compilation (MAX_TILED_PRODUCTS).
+        The tile; None if the rounds do not share a tile. Rounds share no tile if all rounds have the same
+        numbers of seeds and settings; if bases are estimated during runs, so that a basis belongs to one
+        setting; if the engine's programs serve any number of lanes (`Engine.compiles_lanes` is false); or if
+        the steps take much longer than compilation (MAX_TILED_PRODUCTS).
     """
     if len(set(rounds)) < 2 or bundle.reestimation_steps:
         return None

@@ -1,8 +1,8 @@
 """Compiled programs that all rounds of a method on a workload share.
 
-A method is an optimizer in a basis. Its tuning rounds and its final round are bundles with different numbers
-of runs (lanes): S seeds x K settings. A segment is a number of steps that one call of a compiled function
-computes. A tile (`engine.tiles`) is a shape to which the lanes of all rounds are padded.
+A method is an optimizer in a basis. The tuning rounds and the final round of a method are bundles with
+different numbers of runs (lanes): S seeds x K settings. A segment is a number of steps that one call of a
+compiled function computes. A tile (`engine.tiles`) is a shape to which the lanes of all rounds are padded.
 """
 
 from __future__ import annotations

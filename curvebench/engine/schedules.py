@@ -18,9 +18,9 @@ from curvebench.optimizers.rule import Hyperparameter, ParameterRole, Part, Rule
 EXPONENTIAL = "exponential"
 RATE_DECAY = "rate_decay"
 
-# For each schedule, the function by which the multiplier decays from 1 towards 0. Its arguments are two
-# arrays with an entry per step. `since` is the number of steps since the decay began. `progress` is the share
-# of the decay's steps that are over, from 0 to 1.
+# For each schedule, the function by which the multiplier decays from 1 towards 0. The arguments of the
+# function are two arrays with an entry per step. `since` is the number of steps since the decay began.
+# `progress` is the share of the decay's steps that are over, from 0 to 1.
 SHAPES: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "constant": lambda since, progress: 1.0 - progress,
     "cosine": lambda since, progress: 0.5 * (1.0 + np.cos(math.pi * progress)),

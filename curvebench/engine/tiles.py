@@ -24,8 +24,8 @@ class Placement(NamedTuple):
     Args:
         seeds: index of the seed of each slot, (slots,).
         settings: index of the setting of each lane of the tile, (slots, width).
-        lanes: two arrays (S, K): the slot of each lane, and the lane's column in the slot. With them as
-            indices, the values of all lanes are selected from an array (slots, width).
+        lanes: two arrays (S, K): the slot of each lane, and the lane's column in the slot. As indices, the
+            two arrays select the values of all lanes from an array (slots, width).
     """
 
     seeds: np.ndarray

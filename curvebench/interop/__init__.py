@@ -40,7 +40,8 @@ def chosen(rule: str | Rule, options: Options | None) -> Rule:
     """Return a rule with other options.
 
     Args:
-        rule: the name of a registered rule, or a rule. It decides all options that are not in `options`.
+        rule: the name of a registered rule, or a rule. All options that are not in `options` stay as they are
+            in this rule.
         options: new values of options by name; None to change no option.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Import of Python files of users, such as a file with an optimizer, and of the modules next to them.
+"""Import of a user's Python files, such as a file with an optimizer, and of the modules in the same folder.
 
 A user's file can import modules from its own folder, its *neighbours*, as a script can. Neighbours are found
 in the syntax tree of the file, without executing code.

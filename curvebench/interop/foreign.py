@@ -1,9 +1,9 @@
 """Optimizers of other libraries as rules: any `torch.optim.Optimizer`, any gradient transformation of Optax.
 
-A study names them by a *locator*, such as `torch:torch.optim.NAdam` or `optax:my.py:descent`. `rule` makes
-the rule of a locator without importing the library, because planning must be fast. An optimizer of PyTorch
-becomes a `TorchRule`, whose optimizer the engine of PyTorch calls itself. A transformation of Optax becomes
-an ordinary rule of scope `named`.
+A study names such an optimizer by a *locator*, such as `torch:torch.optim.NAdam` or `optax:my.py:descent`.
+The function `rule` returns the rule for a locator without importing the library, because planning must be
+fast. An optimizer of PyTorch becomes a `TorchRule`, whose optimizer the engine of PyTorch calls itself. A
+transformation of Optax becomes an ordinary rule of scope `named`.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Location:
 
     @property
     def package(self) -> str:
-        """Top-level package of the module. If the module is a file, it is the library."""
+        """Top-level package of the module, or the library if the module is a file."""
         return self.library if self.is_file else self.module.split(".")[0]
 
 

@@ -51,8 +51,8 @@ from curvebench.spec.errors import InputError
 GIVEN = ("key", "state", "training")  # arguments that a loss or a metric may have besides model and batch
 NOT_SETTINGS = ("key", "rngs", "parent", "name")  # arguments of constructors that are no settings
 
-# For parameters with two or more axes, the kind by an operation that uses the parameter. If several of these
-# operations use the parameter, the first in this order decides.
+# Kind of a parameter with two or more axes, by the operation that uses the parameter. If several of these
+# operations use the parameter, the operation that comes first in this mapping decides.
 KINDS_BY_OPERATION = {
     "gather": "embedding",
     "dynamic_slice": "embedding",

@@ -479,8 +479,8 @@ def store(data: Any, path: Path) -> None:
     """Store the data of a split in a file, which settings such as `train` may name.
 
     Args:
-        data: a data set with a length and an index, a mapping or sequence of arrays whose first axis counts
-            examples, or a single array.
+        data: a data set with a length and an index, a mapping or sequence of arrays, or a single array. The
+            first axis of each array counts examples.
         path: path of the file, which ends in `.npz`.
     """
     arrays = _without_data_set(data)
@@ -765,7 +765,7 @@ def _seeds(settings: Settings, generator: np.random.Generator, batch_size: int) 
     """Draw the seeds of a step, (batch_size, 2).
 
     A loss that draws random numbers uses the first seed of its batch. There is a seed for each example, so
-    that each microbatch of an accumulated gradient has its own first seed.
+    that the microbatches of an accumulated gradient have different first seeds.
     """
     return {SEEDS: generator.integers(2**31, size=(batch_size, 2), dtype=np.int64)}
 

@@ -1,9 +1,9 @@
 """Update rules as gradient transformations of Optax, which can be compiled, chained, masked and scheduled.
 
 Optax calls `init` and `update` with a tree of arrays. A rule expects either one array per parameter or one
-vector of all parameters. `_BoundRule` converts between the tree and the arrays of the rule. It is derived
-from the parameters again at every call, which costs nothing inside compiled code. Amortized work is an
-expensive computation of a rule that only some steps do, such as an eigendecomposition.
+vector of all parameters. `_BoundRule` converts between the tree and the arrays of the rule. A `_BoundRule` is
+derived from the parameters again at every call, which costs nothing inside compiled code. Amortized work is
+an expensive computation of a rule that only some steps do, such as an eigendecomposition.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ def as_optax(rule: str | Rule, options: Options | None = None, kinds: Any = None
         hyper: hyperparameters by full name. Hyperparameters with a default may be omitted.
 
     Returns:
-        The transformation. Its `update` requires the parameters as the third argument.
+        The transformation. The function `update` of the transformation requires the parameters as the third
+        argument.
 
     Raises:
         ImportError: when Optax is not installed.

@@ -97,7 +97,8 @@ class Online:
         basis: orthogonal matrix V for all parameters, or a matrix V for some parameters by name (see
             `replay`); None for no basis.
         options: options of the optimizer by name. Omitted options have their defaults.
-        kinds: kinds or roles of parameters by name. For other parameters, the number of axes decides.
+        kinds: kinds or roles of parameters by name. For an omitted parameter, the number of axes decides the
+            kind.
 
     Raises:
         InputError: when a name is unknown, an option, value or shape is wrong, or a matrix is not orthogonal.
@@ -278,7 +279,7 @@ def replay(
     """Feed a sequence of gradients to an optimizer, and return the parameters after each step.
 
     Args:
-        optimizer: name of an update rule; `curvebench list` prints them.
+        optimizer: name of an update rule; `curvebench list` prints the names.
         params: initial parameters by name, arrays of any shape.
         grads: for each step, the gradients by parameter name, with the shapes of `params`, in the original
             coordinates even if a basis is given.
@@ -291,9 +292,9 @@ def replay(
             row-major order; or a mapping from names of parameters to matrices, each for one parameter. None
             for no basis.
         options: options of the optimizer by name. Omitted options have their defaults.
-        kinds: for some parameters, by name, the kind, such as `weight`, `convolution` or `bias`, or the role,
-            which consists of the kind and the number of the layer. The number of axes decides the kind of an
-            omitted parameter, and layers are numbered in the order of `params`
+        kinds: a mapping from names of parameters to kinds, such as `weight`, `convolution` or `bias`, or to
+            roles, which consist of a kind and the number of a layer. For an omitted parameter, the number of
+            axes decides the kind, and layers are numbered in the order of `params`
             (curvebench.steps.layout.roles_of).
         needs: for each step, the values of the rule's needs by name: a `hessian` (d, d), with rows and
             columns in the order of theta (see `basis`), or `layers` at the steps that observe; None for a

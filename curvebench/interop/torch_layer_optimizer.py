@@ -73,9 +73,9 @@ class LayerRuleOptimizer(RuleOptimizer):
 
     **Layers** are the `Linear` and `Conv2d` modules of the model whose weight is among the parameters, with
     their bias if it is in the same group. The optimizer that the rule's option `others` names updates all
-    other parameters. It also updates a layer whose weight gets another kind, such as `embedding`, by `kinds`
-    or by the parameter group. Each parameter group must have at least one layer, because the rule is applied
-    to each group separately.
+    other parameters. The same optimizer updates a layer whose weight gets another kind, such as `embedding`,
+    by `kinds` or by the parameter group. Each parameter group must have at least one layer, because the rule
+    is applied to each group separately.
 
     **Statistics** are computed from the inputs of the layers and the gradients of their outputs, in the
     backward passes since the last step. The passes must go through a call of the model as a whole; passes by
@@ -380,8 +380,8 @@ def as_torch(
     Rules that use the whole model, such as `adagrad_full`, update several parameters as one vector: all
     parameters of a group that have a gradient at the first step. The same parameters must have a gradient at
     every step. Rules that use layers, such as `symo`, assume that the parameters are in the order of the
-    layers. They require the kind of each bias, unless the parameters have the names of a module, such as
-    `0.weight` and `0.bias`.
+    layers. These rules require the kind of each bias, unless the parameters have the names of a module, such
+    as `0.weight` and `0.bias`.
 
     For rules that need statistics of layers, such as `kfac`, the result is a `LayerRuleOptimizer`, which
     finds the layers in `model`. The docstring of that class explains which calls are needed besides `step`.
@@ -390,8 +390,8 @@ def as_torch(
         rule: name of a registered rule, or a rule.
         params: tensors, (name, tensor) pairs, or parameter groups (dicts), in float32 or float64.
         options: options of the rule by name. Omitted options have their defaults.
-        kinds: for some parameters, by name, the kind in the model: `weight`, `bias`, `convolution`, `norm`,
-            `embedding`, `head` or `vector`. An omitted parameter `NAME.bias` is a bias if there is a
+        kinds: a mapping from names of parameters to kinds in the model: `weight`, `bias`, `convolution`,
+            `norm`, `embedding`, `head` or `vector`. An omitted parameter `NAME.bias` is a bias if there is a
             `NAME.weight`. For all other omitted parameters, the number of axes decides the kind.
         model: the `torch.nn.Module` whose layers are observed, for rules that need statistics of layers.
             Other rules ignore `model`.

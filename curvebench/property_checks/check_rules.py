@@ -1,7 +1,7 @@
 """Hashes of the decision rules of property claims.
 
-A property claim is tested on random instances. Its decision rule is the source code of the functions that
-draw and measure an instance.
+A property claim is tested on random instances. The decision rule of a claim is the source code of the
+functions that draw and measure an instance.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def check_rule(claim: PropertyClaim) -> str:
     The hash covers the subclaims, the functions that measure them, and the functions and constants in
     benchmarks/claims that the measuring functions use, without comments and docstrings. The hash covers
     neither the number of instances nor code outside benchmarks/claims, such as the optimizers that a claim is
-    about. Instances are drawn from the hash. Therefore corrected code of an optimizer is tested on the same
-    instances as before, and a changed decision rule on new instances.
+    about. The seed of the random instances depends on the hash. Therefore corrected code of an optimizer is
+    tested on the same instances as before, and a changed decision rule on new instances.
     """
     texts: dict[str, str] = {}
     parts = [_part(check, texts) for check in claim.checks]

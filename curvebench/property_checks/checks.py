@@ -1,8 +1,8 @@
 """Property claims, which are true or false on random instances, and the evaluation of their checks.
 
 A property claim consists of subclaims, each with a verdict of its own. A check tests one subclaim: it draws
-instances, such as random matrices, and measures numbers on each of them, for which the claim gives limits. If
-the source has a misprint, a subclaim has two variants, as printed and as corrected.
+instances, such as random matrices, and measures numbers on each instance. The claim states a limit for each
+number. If the source has a misprint, a subclaim has two variants, as printed and as corrected.
 """
 
 from __future__ import annotations

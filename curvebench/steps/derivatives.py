@@ -31,7 +31,7 @@ class StepInfo(NamedTuple):
     gradient: dict[str, Array]  # gradient by parameter name in the original coordinates, (S, K, *shape)
     model: dict[str, Array]  # arrays of the model's state after the loss was evaluated, (S, K, ...)
     # Values of the rule's needs by name: arrays (S, K, ...), or nested mappings of such arrays.
-    # They are in the original coordinates. Amortized needs are missing at steps that do not observe.
+    # The values are in the original coordinates. Amortized needs are missing at steps that do not observe.
     needs: dict[str, Any]
 
 
@@ -48,10 +48,11 @@ class Derivatives(Protocol):
 
     ops: Ops  # array functions for rules and needs
     model_ops: Ops  # array functions for losses and metrics; products may have a lower precision
-    # Array functions for losses and metrics of single runs. They may use kernels that cannot be mapped over
-    # lanes or differentiated twice, so that no second derivatives of these losses are computed.
+    # Array functions for losses and metrics of single runs. The functions may use kernels that cannot be
+    # mapped over lanes or differentiated twice. Therefore losses whose second derivatives are computed do not
+    # use these functions.
     single_run_ops: Ops
-    many_examples: float  # with at least so many examples, lanes are computed one after another
+    many_examples: float  # number of examples from which lanes are computed one by one
 
     def products(self) -> AbstractContextManager[Any]:
         """Return a context in which the library computes matrix products in the precision of the model."""
@@ -293,8 +294,8 @@ def sampled_gradients(derivatives: Derivatives, loss: Function, per_sample: bool
     Args:
         derivatives: the backend's automatic differentiation.
         loss: the loss of the workload.
-        per_sample: whether the first axis of the batch's arrays also counts samples, because each sample has
-            its own minibatch.
+        per_sample: whether each sample has a minibatch of its own, so that the first axis of the batch's
+            arrays counts samples, too.
         single: whether there is only one sample, so that the gradient is computed without a mapping over
             samples.
     """

@@ -32,7 +32,7 @@ KINDS: tuple[str, ...] = get_args(get_type_hints(Role)["kind"])
 class Stack:
     """Leaves (single parameters) of equal shape and kind that are adjacent in the buffer.
 
-    They can be viewed as one array (*lanes, leaves, *shape).
+    The leaves of a stack can be viewed as one array (*lanes, leaves, *shape).
 
     Args:
         roles: the role of each leaf; all have the same kind.
@@ -99,7 +99,7 @@ class Layout:
 
     @property
     def total(self) -> int:
-        """Number of coordinates."""
+        """Number of coordinates, which is the length of the buffer of coordinates."""
         return _size(self.shapes)
 
     @property

@@ -92,8 +92,8 @@ class Carry(NamedTuple):
 class Constants(NamedTuple):
     """Arrays that every step of a bundle reads and no step changes."""
 
-    # Training data by field: (examples, ...) if all seeds share them, otherwise (S, examples, ...).
-    # The mapping is empty for a streamed workload, whose minibatches are part of the inputs of steps.
+    # Training data by field: (examples, ...) if all seeds share the data, otherwise (S, examples, ...). The
+    # mapping is empty for a streamed workload, whose minibatches are part of the inputs of steps.
     data: dict[str, Array]
     rows: Array | None  # index of each seed in `data`, (S, 1); None if all seeds share the data
     matrices: tuple[Array, ...]  # for each block of parameters in a basis, V of all seeds, (S, n, r)
@@ -390,10 +390,10 @@ class Program:
         """Add the losses of T steps to the carry, and record the first step whose loss is not finite.
 
         Args:
-            carry: the carry after these steps, which does not contain their losses yet.
-            stopped_at: `Carry.stopped_at` before these steps, (seeds, settings).
+            carry: the carry after the T steps, in which the losses of the T steps are not counted yet.
+            stopped_at: `Carry.stopped_at` before the T steps, (seeds, settings).
             losses: the losses, (seeds, settings, T).
-            steps: numbers of the steps, (T,).
+            steps: numbers of the T steps, (T,).
         """
         ops = self.ops
         first = -ops.max(ops.where(ops.isfinite(losses), -math.inf, -steps), axis=-1)

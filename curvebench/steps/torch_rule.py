@@ -28,8 +28,8 @@ class TorchRule(Rule):
             name, `roles` the roles by parameter name, and `values` the hyperparameters by name.
         closure: whether every step gets a closure (a function that evaluates the loss again), even if the
             optimizer does not require it.
-        needs_closure: function that returns whether the optimizer requires a closure. It is called late,
-            since it may have to import the optimizer's library.
+        needs_closure: function that returns whether the optimizer requires a closure. A function is used
+            instead of a value, because it may have to import the optimizer's library.
     """
 
     make: Make = lambda leaves, roles, values: []

@@ -88,7 +88,7 @@ class UpdateGroup:
 def hyper_of(ops: Ops, part: Part, values: Mapping[str, Array], axes: int) -> dict[str, Array]:
     """Return the argument `hyper` of a rule's functions.
 
-    Its entry `learning_rate` is the learning rate multiplied by the schedule.
+    The entry `learning_rate` of the result is the learning rate multiplied by the schedule.
 
     Args:
         ops: array functions.
@@ -97,7 +97,8 @@ def hyper_of(ops: Ops, part: Part, values: Mapping[str, Array], axes: int) -> di
             (*lanes, 1), and the values of the rule's needs, (*lanes, ...). Amortized needs are missing at
             steps that do not observe.
         axes: number of axes of the arrays that the rule updates. Axes of length 1 are appended to each
-            hyperparameter until it has this number of axes, so that it broadcasts with these arrays.
+            hyperparameter until it has this number of axes, so that the hyperparameter broadcasts with the
+            arrays.
 
     Returns:
         Hyperparameters, `step`, `schedule` and needs, by the names that the rule's functions use.

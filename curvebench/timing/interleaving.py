@@ -27,7 +27,7 @@ class Ratios:
         ratio: seconds of `a` divided by seconds of `b`: median over repetitions, with a distribution-free
             confidence interval.
         same: seconds of the second measurement of `a` in a repetition divided by seconds of the first: median
-            with a confidence interval. Its distance from 1 shows the noise of the measurement.
+            with a confidence interval. The distance of this ratio from 1 shows the noise of the measurement.
         seconds: median seconds of a call of `a`, and of a call of `b`.
     """
 
@@ -62,7 +62,7 @@ def interleaved(a: Callable[[], None], b: Callable[[], None], repetitions: int) 
     `one_thread`.
 
     Args:
-        a: first function. It must be compiled already, and is warmed up here.
+        a: first function. `a` must be compiled already; it is warmed up here.
         b: second function, which must also be compiled.
         repetitions: number of repetitions, at least 1. With 6 or more repetitions, the confidence intervals
             have a coverage of 95 %.

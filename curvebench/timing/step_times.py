@@ -126,7 +126,8 @@ class Memory:
         host_baseline_bytes: resident memory of the process before the arrays of the method were loaded; None
             if the system cannot reset the peak.
         host_peak_bytes: peak of the resident memory during the steps; None if the system cannot reset it.
-        device_peak_bytes: peak of the bytes of arrays on the device; None if the backend does not count them.
+        device_peak_bytes: peak of the bytes of arrays on the device; None if the backend does not count these
+            bytes.
     """
 
     method: str
@@ -230,7 +231,8 @@ class _TimedRun:
         The inputs of the segments are computed before the clock starts.
 
         Args:
-            start: number of steps that precede the first segment; it decides the inputs.
+            start: number of steps that precede the first segment. The inputs are the inputs of the next
+                steps.
             calls: number of segments, all with the same inputs.
         """
         engine, bundle = self.contestant.engine, self.contestant.bundle
