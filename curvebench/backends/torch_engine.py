@@ -186,7 +186,8 @@ class TorchEngine(Engine):
         return torch_segment.TorchSegment(program, updates, compiled)
 
     def _native(self, loaded: Loaded, group: UpdateGroup) -> Native | None:
-        """Return the fused kernel that can update a group; None if there is none, or several runs."""
+        """Return the fused kernel that can update a group of a single run; None if there is no such kernel.
+        """
         single = tuple(loaded.carry.coordinates.shape[:2]) == (1, 1)
         if not (self.fused and single and loaded.program.protocol.stop_gradient_norm is None):
             return None

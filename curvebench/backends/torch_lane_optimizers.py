@@ -108,8 +108,8 @@ class LaneOptimizers:
 
         Args:
             grads: gradients with respect to the leaves.
-            schedule: factor of all learning rates.
-            evaluate: function that returns loss and gradients at the current leaves. A closure calls it, for
+            schedule: factor by which all learning rates are multiplied.
+            evaluate: function that returns loss and gradients at the current leaves. It is called for
                 optimizers that change the leaves and evaluate the loss again during the step.
 
         Raises:

@@ -73,7 +73,7 @@ class Bundle:
         settings: values of all settings of the workload.
         randoms: one source of random generators per seed. The sources are required if the workload has noise
             or data sources, if the rule draws random numbers, or if bases are estimated again during the run.
-        reestimation: when and how bases are estimated again during the run; None if they are not.
+        reestimation: plan of the estimation of bases during the run; None if bases are not estimated again.
         tile: shape into which the lanes are padded, so that bundles of several sizes share one compiled
             program; None for no padding.
 

@@ -72,7 +72,7 @@ class Measurement:
 
 
 def evaluator(bundle: Bundle, engine: Engine, loaded: Loaded, programs: Programs | None = None) -> Evaluate:
-    """Compile the function of carry and constants that returns the declared metrics on the host.
+    """Compile the function of carry and constants that returns the declared metrics as NumPy arrays.
 
     If the workload limits the number of examples in an evaluation (`evaluation_batch`), each split is divided
     into batches, which are sent to the device one after another. A metric is then the mean over batches,

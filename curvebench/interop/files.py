@@ -120,7 +120,7 @@ def _imported_names(source: bytes, package: str) -> tuple[str, ...]:
 
 
 def module_file(folder: Path, module: str) -> Path | None:
-    """Return the file of a module or package; None if there is none, as for the name of a function.
+    """Return the file of a module or package; None if no file exists, as for a function in a module.
 
     Args:
         folder: folder in which an import would look for the module.

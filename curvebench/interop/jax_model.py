@@ -404,8 +404,8 @@ def _kinds(
     only parameter with several axes.
 
     Args:
-        shapes: shapes by name.
-        uses: uses by name.
+        shapes: shapes of the parameters by name.
+        uses: uses of each parameter, by name of the parameter.
         last: name of the parameter that the last product uses.
     """
     found = {
@@ -556,7 +556,7 @@ def _maps(step: Callable[..., Any], arguments: Sequence[Any]) -> bool:
 
 
 def initial(model: UserModel, seed: int) -> Initial:
-    """Construct a model with a random key that is derived from a seed."""
+    """Construct a model with a random key that is derived from a seed; return its initial arrays."""
     traced = _traced(model)
     params, state = traced.create(seed)
     arrays = {name: np.asarray(leaf, np.float64) for name, leaf in _arrays(model, params).items()}

@@ -303,12 +303,13 @@ class UserModel:
 
     @property
     def loss(self) -> Callable[..., Any]:
-        """The loss, `(model, batch) -> number`."""
+        """The function `(model, batch) -> number` that returns the loss."""
         return _function(self.file, self.settings, "loss")
 
     @property
     def metrics(self) -> Callable[..., Mapping[str, Any]] | None:
-        """The metrics besides the loss, `(model, batch) -> {name: number}`; None if there are none."""
+        """The function `(model, batch) -> {name: number}` that returns the metrics besides the loss, or None.
+        """
         return _function(self.file, self.settings, "metrics") if self.settings["metrics"] else None
 
     @property

@@ -394,7 +394,7 @@ class _Trial:
         both = slice(0, 2)
         try:
             together = self.results(both, both)
-        except InputError:  # operations that cannot be mapped raise various errors
+        except InputError:  # raised for any error, such as of an operation that cannot be mapped
             return False
         return all(
             _close(

@@ -76,7 +76,7 @@ def _form(rule: Rule, kinds: Sequence[Any], shapes: Sequence[tuple[int, ...]]) -
     Args:
         rule: the rule.
         kinds: kinds or roles of the parameters.
-        shapes: their shapes.
+        shapes: shapes of the parameters.
 
     Raises:
         InputError: when the rule cannot update these parameters.

@@ -273,7 +273,10 @@ class Trace(OfInstance):
 
 
 def modules(folder: Path | None = None) -> tuple[str, ...]:
-    """Return the names of the modules in benchmarks/claims that define claims, without the package's name."""
+    """Return the names of the modules of claims in a folder, without the name of the package.
+
+    The default folder is benchmarks/claims.
+    """
     files = (FOLDER if folder is None else folder).glob("*.py")
     return tuple(sorted(path.stem for path in files if not path.stem.startswith("_")))
 

@@ -207,8 +207,8 @@ class StepEvaluation:
         return self._differentiated(single=False)
 
     def _differentiated(self, single: bool) -> Function:
-        # If there are needs, they are computed with `model_ops`, and the gradient must come from the same
-        # functions.
+        # Needs are computed with `ops`. If there are needs, the gradient must come from the same functions,
+        # apart from the precision of products, and not from the fused functions of `single_run_ops`.
         table = self.derivatives.single_run_ops if single and not self.needs else self.derivatives.model_ops
 
         def value(params: Any, model: Any, batch: Any, noise: Any) -> Any:

@@ -78,7 +78,7 @@ class StepLosses(NamedTuple):
 
 
 class Carry(NamedTuple):
-    """State of all runs of a bundle, which each step receives from the step before and changes."""
+    """State of all runs of a bundle: the result of a step, and an argument of the next step."""
 
     # Parameters in the coordinates of the basis, (seeds S, settings K, number of coordinates).
     coordinates: Array
@@ -117,7 +117,10 @@ def step_of(inputs: Inputs, index: Any) -> Inputs:
 
 
 def minibatch_of(constants: Constants, inputs: Inputs) -> dict[str, Array]:
-    """Return the minibatch of each seed by field, (seeds, batch_size, ...); all data for a full batch."""
+    """Return the minibatch of each seed by field, (seeds, batch_size, ...).
+
+    If steps use the full batch, return all training data.
+    """
     if inputs.batch is not None:
         return dict(inputs.batch)
     order = inputs.order
