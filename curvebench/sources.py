@@ -199,7 +199,7 @@ def check_unchanged(spec: JobSpec) -> None:
 
 
 def content_hash(path: Path) -> str:
-    """Return the hexadecimal SHA-256 of a file, for a Python file without its docstrings and comments."""
+    """Return the hexadecimal SHA-256 of a file. Docstrings and comments of a Python file are not hashed."""
     return hashlib.sha256(_content(path)).hexdigest()
 
 

@@ -230,7 +230,7 @@ class _Loop:
         return [self.update.work_of(round(number)) for number in np.asarray(steps).tolist()]
 
     def _filled(self, values: Array) -> Array:
-        """Pad an array with zeros from one entry per step to the length for which programs were compiled."""
+        """Append zeros to an array with one entry per step, up to the length of a compiled segment."""
         missing = self.length - len(values)
         return np.pad(np.asarray(values), (0, missing)) if missing else values
 

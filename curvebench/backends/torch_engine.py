@@ -186,8 +186,7 @@ class TorchEngine(Engine):
         return torch_segment.TorchSegment(program, updates, compiled)
 
     def _native(self, loaded: Loaded, group: UpdateGroup) -> Native | None:
-        """Return the fused kernel that can update a group of a single run; None if there is no such kernel.
-        """
+        """Return the fused kernel that can update a group of a single run; None if no kernel can."""
         single = tuple(loaded.carry.coordinates.shape[:2]) == (1, 1)
         if not (self.fused and single and loaded.program.protocol.stop_gradient_norm is None):
             return None

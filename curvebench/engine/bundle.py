@@ -155,8 +155,9 @@ class Bundle:
     def evaluations_of(self, steps: np.ndarray) -> np.ndarray:
         """Return the number of gradient evaluations of a run after the given numbers of steps.
 
-        The needs of the rule count as the number of gradients whose computation costs as much. Gradients that
-        were sampled to estimate bases during the run are included.
+        A need of the rule counts as the number of gradients that cost as much to compute
+        (`Need.gradient_evaluations`). Gradients that were sampled to estimate bases during the run are
+        counted, too.
 
         Args:
             steps: numbers of steps, an integer array.

@@ -290,7 +290,10 @@ class Pace:
 
 
 class CheckpointWriter:
-    """Writes checkpoints of a run between its segments, and resumes the run from its newest checkpoint."""
+    """Writer of the checkpoints of a run, which also resumes the run from its newest checkpoint.
+
+    Checkpoints are written between segments.
+    """
 
     def __init__(self, checkpoints: Checkpoints, engine: Engine, clock: Clock, history: RunHistory) -> None:
         self.checkpoints, self.engine, self.clock, self.history = checkpoints, engine, clock, history

@@ -100,8 +100,9 @@ def shapes_of(engine: Engine, arguments: Any) -> Hashable:
 def segment_of(engine: Engine, loaded: Loaded, inputs: Inputs, programs: Programs) -> Segment:
     """Return the function that computes the steps of a segment, compiled now or for an earlier bundle.
 
-    The result is a copy of the function that is stored in `programs`. The copy may refer to arrays of its
-    run; if the stored function did, the arrays would stay in memory as long as the programs.
+    The function that is stored in `programs` must not refer to arrays of a run, because the arrays would then
+    stay in memory as long as the programs. Therefore the result is a copy of the stored function; the copy
+    may refer to arrays of its run.
 
     Args:
         engine: the engine of the run.

@@ -308,8 +308,7 @@ class UserModel:
 
     @property
     def metrics(self) -> Callable[..., Mapping[str, Any]] | None:
-        """The function `(model, batch) -> {name: number}` that returns the metrics besides the loss, or None.
-        """
+        """The function `(model, batch) -> {name: number}` for metrics besides the loss, or None."""
         return _function(self.file, self.settings, "metrics") if self.settings["metrics"] else None
 
     @property

@@ -259,7 +259,7 @@ class Row(OfInstance):
     """A measure of an instance, and the seconds in which the whole instance was drawn and measured."""
 
     measure: Measure
-    seconds: float = field(default=0.0, compare=False)  # so that rows of the same instance are equal
+    seconds: float = field(default=0.0, compare=False)  # differs in each measurement
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ def seconds_of(run: Callable[[], None], calls: int) -> float:
 def calls_for(run: Callable[[], None], seconds: float) -> int:
     """Return how many calls of `run` in a row take about `seconds`.
 
-    To measure this, `run` is called repeatedly for about `seconds`, which also warms up `run`.
+    This function calls `run` repeatedly for about `seconds`, and thereby also warms up `run`.
     """
     fastest = math.inf
     end = time.perf_counter() + seconds
