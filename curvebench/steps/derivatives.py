@@ -236,8 +236,7 @@ class StepEvaluation:
         return StepInfo(value, grads, new_model, {need.name: need.evaluate(at_point()) for need in due})
 
     def _point(self, single: bool, params: Any, state: Any, batch: Any, noise: Any, draw: Any) -> LossAtPoint:
-        """Return the loss of one run in the form that `Need.evaluate` expects, to compute needs at `params`.
-        """
+        """Return the loss of one run as `Need.evaluate` expects it, to compute the needs at `params`."""
         ops, lay, likelihood = self.derivatives.ops, self.lay, self.likelihood
         assert lay is not None, "given where there are needs"
 
