@@ -35,7 +35,9 @@ class _NotReplayable(RuntimeError):
 
 
 def _memory_key(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """Return a key that is equal for two tensors if both view the same memory with the same type and shape.
+    """Return a key that is equal for two tensors if they view memory in the same way.
+
+    The key consists of address, type, shape and strides.
 
     Raises:
         _NotReplayable: when the tensor is not strided.

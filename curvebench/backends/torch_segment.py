@@ -291,8 +291,8 @@ def flat_gradient(
 def writable(state: Any, coordinates: torch.Tensor) -> Any:
     """Return a state that an update can overwrite, because each tensor in the state has its own memory.
 
-    Only tensors that share memory are copied. The initial state of a rule may contain the parameters
-    themselves, the same tensor twice, or a broadcast value.
+    Only tensors that share memory, or are not contiguous, are copied. The initial state of a rule may contain
+    the parameters themselves, the same tensor twice, or a broadcast value.
 
     Args:
         state: state of the rule.
