@@ -1,9 +1,9 @@
 """curvebench: benchmarks of adaptive and curvature-aware optimizers.
 
-Everything that is needed to write update rules, workloads, property claims and analyses is imported from this
-package, for example `from curvebench import Rule, as_torch, load`. The imports below list the public names.
-Only type checkers execute these imports. At run time a name is imported at its first use, so that `import
-curvebench` is fast and imports neither PyTorch nor JAX before they are needed.
+The names for writing update rules, workloads, property claims and analyses are imported from this package,
+for example `from curvebench import Rule, as_torch, load`. The imports below list the public names. Only type
+checkers execute these imports. At run time a name is imported at its first use, so that `import curvebench`
+is fast and imports neither PyTorch nor JAX before they are needed.
 """
 
 from __future__ import annotations
@@ -60,7 +60,10 @@ __version__ = "0.2.0"
 
 
 def _public() -> dict[str, tuple[str, str]]:
-    """Return, by public name, the module that defines it and its name there, as the imports above say."""
+    """Return, for each public name, the module that defines it and its name in that module.
+
+    Both are read from the source of the imports above.
+    """
     tree = ast.parse(Path(__file__).read_text(encoding="utf-8"))
     (block,) = (node for node in tree.body if isinstance(node, ast.If))
     nodes = (node for node in block.body if isinstance(node, ast.ImportFrom))

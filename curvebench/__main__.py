@@ -61,17 +61,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Args:
-        arguments: the words after `curvebench`; those of the process by default.
+        arguments: the words after `curvebench` on the command line; None for the arguments of this process.
 
     Returns:
-        The exit status of the command: 2 for bad input, after one line per problem on standard error.
+        The exit status of the command. For bad input it is 2, after one line per problem on standard error.
 
     Raises:
-        SystemExit: when the words are not a valid command with valid arguments, or ask for help.
+        SystemExit: when `arguments` are not a valid command with valid arguments, or ask for help.
     """
     args = _parser().parse_args(arguments)
-    # Each collection visits all objects, of which libraries make and keep most. Jobs need collections, in
-    # which JAX frees memory.
+    # Collect garbage less often, since each collection visits all objects, most of which belong to libraries.
+    # Jobs (`curvebench run`) are the exception, because JAX frees memory in collections.
     if args.run is not runs.run.run:
         gc.set_threshold(50_000, 20, 20)
     try:
@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _message(error: Exception) -> str:
-    """Return the message of an error; for an OSError, add its file and a remedy."""
+    """Return the message of an error. For an OSError, it consists of file, reason and remedy."""
     if isinstance(error, OSError):
         is_wrong_name = isinstance(error, FileNotFoundError | IsADirectoryError)
         remedy = "" if is_wrong_name else "; make room there, or name another folder"
@@ -100,7 +100,7 @@ def _message(error: Exception) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    """Return the parser of all commands; the function of the chosen command becomes the argument `run`."""
+    """Return the parser of all commands. The parsed arguments have the function of the command as `run`."""
     parser = argparse.ArgumentParser(
         prog="curvebench",
         usage="curvebench [-h] COMMAND ...",

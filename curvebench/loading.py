@@ -1,8 +1,8 @@
 """Results in Python: `curvebench.load` opens the tables of a published set or of local runs.
 
-A published set is a folder with the results of a report that never changes again. A study compares methods
-(optimizers in a basis, that is a change of coordinates of the parameters) on workloads. Tuning runs choose
-the hyperparameters of a method; final runs use them on other seeds.
+A published set is a folder with the results of a report; the folder is never changed. A study compares
+methods (optimizers in a basis, that is a change of coordinates of the parameters) on workloads. Tuning runs
+choose the hyperparameters of a method; final runs use the chosen hyperparameters on other seeds.
 """
 
 from __future__ import annotations
@@ -31,24 +31,26 @@ if TYPE_CHECKING:
 
 # Folder of the published sets. The path is absolute because notebooks change their working folder.
 SETS = Path(__file__).parent / "results" / "published"
-FIGURE_INCHES = (6.0, 4.0)  # Width and height of a figure
-# Columns of `runs` without the list of hyperparameters, which becomes columns
+FIGURE_INCHES = (6.0, 4.0)  # width and height of a figure in inches
+# Columns of the table `runs` except the list of hyperparameters, which is replaced by a column for each
+# hyperparameter.
 UNNESTED = {name: dtype for name, dtype in SCHEMAS["runs"].items() if name != "hyperparameters"}
-MARKER_DISTANCE = 0.1  # Distance between two markers on a line, as a share of its length
+MARKER_DISTANCE = 0.1  # distance between two markers on a line divided by the length of the line
 
 
 @dataclass(frozen=True)
 class LoadedResults:
     """Tables of a published set or of local runs, as Polars frames; `load` returns one.
 
-    A table is read when its attribute is first used. It has no rows if the folder lacks the table: a set of
-    property checks has no runs, and only published sets have claims. The columns are described in
-    docs/reference/tables.md; those of `runs` differ from there as the attribute says.
+    A table is read when its attribute is first used. If the folder lacks a table, the frame has no rows: a
+    set of property checks has no runs, and only published sets have claims. The columns are described in
+    docs/reference/tables.md. The attribute `runs` has other columns for hyperparameters and settings, as its
+    docstring says.
 
     Args:
-        folder: folder of the set, or any folder that contains tables, directly or in its subfolders. If the
-            tables of several definitions of a study are in `results/tables`, only those of the definition
-            that was planned last are read.
+        folder: folder of the set, or any folder that contains tables, directly or in its subfolders. If a
+            study was changed, `results/tables` may contain tables of several versions of the study; only the
+            tables of the version that was planned last are read.
 
     Example:
         >>> from curvebench import load
@@ -64,23 +66,23 @@ class LoadedResults:
 
     @property
     def name(self) -> str:
-        """Name of the published set; for other tables, the path of the folder."""
+        """Name of the published set. For local runs, it is the path of the folder."""
         return self.folder.name if self.folder.parent == SETS else str(self.folder)
 
     @cached_property
     def runs(self) -> pl.DataFrame:
         """Table with one row per run, including tuning runs.
 
-        The column `method` joins the labels of optimizer and basis (`adam @ egop`). Every hyperparameter has
-        a column `hyperparameters.NAME`, in place of the list `hyperparameters`; the learning rate stays the
-        column `learning_rate`. Every setting of the workload has a column `workload.NAME`, if the plan of the
-        study is next to the tables (`plan.json`); a setting that is a list is JSON text. The column `sweep`
-        then has the name of the sweep to which the workload belongs. A value is null in runs without the
-        hyperparameter, setting or sweep.
+        The column `method` joins the labels of optimizer and basis (`adam @ egop`). The learning rate is the
+        column `learning_rate`. Every other hyperparameter has a column `hyperparameters.NAME`; these columns
+        replace the list `hyperparameters`. If the plan of the study (`plan.json`) is next to the tables,
+        every setting of the workload has a column `workload.NAME`, where a setting that is a list is JSON
+        text, and the column `sweep` has the name of the sweep to which the workload belongs. A value is null
+        in runs without the hyperparameter, setting or sweep.
 
         Raises:
-            InputError: when a run occurs twice, as in a folder with the tables of its job and of its study,
-                or a plan is damaged.
+            InputError: when a run occurs twice, as in a folder that contains the tables of a job and the
+                tables of the job's study; or when a plan is damaged.
         """
         frames = [with_values(read([file], "runs"), file.parent) for file in self._files("runs")]
         runs = with_method(pl.concat([pl.DataFrame(schema=UNNESTED), *frames], how="diagonal_relaxed"))
@@ -120,17 +122,19 @@ class LoadedResults:
             workload: keep the runs on this workload (default: all).
             backend: keep the runs on this backend, `jax` or `torch` (default: both).
             study: keep the runs of this study (default: all).
-            which: "final" ranks by the value at the end of a run, "best" by the best value on its curve.
+            which: "final" to rank by the value at the end of a run, "best" to rank by the best value on the
+                run's curve.
             maximize: whether larger values are better. Set it for accuracies.
 
         Returns:
-            Frame with the columns study, workload, backend, method, median, low, high (ends of the confidence
-            interval of the median), level (coverage of the interval, 0.95 if there are enough seeds) and
-            count (number of seeds). Within a study, workload and backend, the best method is the first row.
-            The final value of a failed run counts as infinitely bad.
+            Frame with the columns study, workload, backend, method, median, low and high (the ends of the
+            confidence interval of the median), level (coverage of the interval, 0.95 if there are enough
+            seeds) and count (number of seeds). Within a study, workload and backend, the best method is the
+            first row. The final value of a failed run counts as infinitely bad.
 
         Raises:
-            InputError: when no final run has the study, workload, backend or metric, or `which` is unknown.
+            InputError: when no final run has the study, workload, backend or metric; or when `which` is
+                unknown.
         """
         final = self._select(metric, "final", which, study=study, workload=workload, backend=backend)
         values = run_values(final, metric, which, "maximize" if maximize else "minimize")
@@ -147,9 +151,9 @@ class LoadedResults:
         *,
         maximize: bool = False,
     ) -> Figure:
-        """Draw a metric against the step: for each method the median over the seeds of its final runs.
+        """Plot a metric over steps: for each method, the median over the seeds of the method's final runs.
 
-        The band around a line reaches from the lower to the upper quartile.
+        The band around a line reaches from the lower to the upper quartile over the seeds.
 
         Args:
             workload: name of the workload.
@@ -163,7 +167,8 @@ class LoadedResults:
             value; a failed run counts as infinitely bad from the step at which it failed.
 
         Raises:
-            InputError: when there are no such runs, or when a backend or study must be given.
+            InputError: when there are no runs with the given names and metric, or when a backend or study
+                must be given.
         """
         final = self._select(metric, "final", one_cell=True, study=study, workload=workload, backend=backend)
         curves = complete_curves(final, self.curves, metric, "maximize" if maximize else "minimize")
@@ -187,16 +192,16 @@ class LoadedResults:
             metric: name of the metric, such as `train_loss`.
             backend: `jax` or `torch`; required if the tables contain both.
             study: name of the study; required if the tables contain several studies.
-            which: "final" for the value at the end of a run, "best" for the best value on its curve.
+            which: "final" for the value at the end of a run, "best" for the best value on the run's curve.
             maximize: whether larger values are better. Set it for accuracies.
 
         Returns:
-            A matplotlib figure. Learning rates at which most runs failed are left out. If
-            successive halving dropped a learning rate early, its values come from the longest of its runs.
+            A matplotlib figure. Learning rates at which most runs failed are left out. If successive halving
+            dropped a learning rate early, the values at this learning rate come from its longest runs.
 
         Raises:
-            InputError: when there are no such runs, when `which` is unknown, or when a backend or study must
-                be given.
+            InputError: when there are no runs with the given names and metric, when `which` is unknown, or
+                when a backend or study must be given.
         """
         tuning = self._select(
             metric, "tuning", which, one_cell=True, study=study, workload=workload, backend=backend
@@ -212,7 +217,7 @@ class LoadedResults:
         return read(self._files(table), table)
 
     def _files(self, table: str) -> list[Path]:
-        """Return the files of a table in the folder, without those of older definitions of a study."""
+        """Return the files of a table in the folder, without the files of older versions of a study."""
         name = f"{table}.parquet"
         return [folder / name for folder in newest(file.parent for file in self.folder.rglob(name))]
 
@@ -222,17 +227,18 @@ class LoadedResults:
         """Return the runs of a stage ("tuning" or "final") that have the given study, workload and backend.
 
         Args:
-            metric: name of a metric; an error is raised if no run has it.
+            metric: name of a metric; an error is raised if no run has the metric.
             stage: "tuning" or "final".
-            which: "final" or "best". This method only checks the value, because all public methods have it.
+            which: "final" or "best". The value is only checked here, on behalf of the public methods.
             one_cell: whether to raise an error unless the runs belong to one study, one workload and one
                 backend.
-            names: by column (study, workload, backend), the name to keep; None keeps all names.
+            names: for each of the columns study, workload and backend, the name that the runs must have; None
+                for any name.
 
         Raises:
-            InputError: when no run has one of the names or the metric, `which` is unknown, a study has runs
-                at several scales, or the runs do not belong to one study, workload and backend although
-                `one_cell` is set.
+            InputError: when no run has one of the names or the metric; when `which` is unknown; when a study
+                has runs at several scales; or when `one_cell` is set and the runs do not belong to one study,
+                workload and backend.
         """
         if which not in get_args(Which):
             raise InputError(f"which: {unknown('a run', 'value', which, get_args(Which))}")
@@ -258,8 +264,8 @@ def with_values(runs: pl.DataFrame, folder: Path) -> pl.DataFrame:
 
     Args:
         runs: the table `runs` in a folder.
-        folder: the folder. The plan of its studies is in it, or above it, as in published sets; without a
-            plan there are no columns for settings.
+        folder: the folder. The plan is in the folder or, in a published set, in its parent folder. Without a
+            plan, no columns for settings are added.
     """
     names = runs["hyperparameters"].explode().struct.field("name").drop_nulls().unique(maintain_order=True)
     columns = (named(name, "hyperparameters").alias(f"hyperparameters.{name}") for name in names)
@@ -281,7 +287,7 @@ def with_values(runs: pl.DataFrame, folder: Path) -> pl.DataFrame:
 
 
 def _as_cell(value: Any) -> Any:
-    """Return the value of a setting if a column can contain it, else JSON text."""
+    """Return the value of a setting as a column can contain it: lists and mappings as JSON text."""
     return json.dumps(value) if isinstance(value, list | dict) else value
 
 
@@ -324,10 +330,11 @@ def load(place: str | Path) -> LoadedResults:
     """Open the tables of a published set or of local runs.
 
     Args:
-        place: a folder (of a set, of the tables of a study, or of the tables of all studies,
-            `results/tables`), the name of a published set (`curvebench.published()` lists them), or the name
-            of a study that was run in the working folder, `STUDY`, or `STUDY.SCALE` if it was run at several
-            scales. If the study was changed between runs, its newest definition is opened.
+        place: one of: a folder of a published set, of the tables of a study, or of the tables of all studies
+            (`results/tables`); the name of a published set (`curvebench.published()` lists the names); the
+            name of a study that was run in the working folder, as `STUDY`, or as `STUDY.SCALE` if it was run
+            at several scales. If the study was changed between runs, the tables of its newest version are
+            opened.
 
     Returns:
         The tables, which are read when they are first used.

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-# If the working directory is a checkout of this project, the project's files are below it; otherwise they are
-# below the installed package. The working directory is a checkout if it has both of these files: one of them
-# may exist in another project too.
+# Files by which a checkout of this project is recognized. The working directory counts as a checkout only if
+# it has both files, since another project may have one of them. HOME, the folder of the project's files, is
+# then the working directory; otherwise HOME is the installed package.
 CHECKOUT = (Path("Snakefile"), Path("curvebench/paths.py"))
 HOME = Path() if all(path.is_file() for path in CHECKOUT) else Path(__file__).parent
 STUDY_FOLDER = HOME / "benchmarks/studies"
-# A user's own studies, relative to the working directory. They are read in addition to those of the project.
+# Folder of a user's own studies, relative to the working directory. These studies are read in addition to the
+# studies of the project.
 OWN_STUDIES = Path("studies")
 PUBLISHED = HOME / "results/published"
-# Snakemake finds the Snakefile of a checkout by itself.
+# Without `--snakefile`, Snakemake uses the Snakefile in the working directory.
 SNAKEMAKE = ("snakemake",) if Path() == HOME else ("snakemake", "--snakefile", str(HOME / "Snakefile"))
 # Folders that a run writes, relative to the working directory.
 RESULTS = Path("results")
@@ -45,5 +46,5 @@ def checkpoints_folder(results: Path, job: str) -> Path:
 
 
 def basis_file(folder: Path, workload: str, label: str, seed: int) -> Path:
-    """Return the path of one estimated basis in the output folder of a basis-estimation job."""
+    """Return the path of the estimated basis of one seed in the output folder of a basis-estimation job."""
     return folder / f"{workload}.{label}.{seed}.npz"

@@ -21,10 +21,12 @@ class Policy:
     """Number formats of a run. A study chooses a policy by its name in `POLICIES`.
 
     Args:
-        computed: format of update rules, hyperparameters, norms, softmax, losses and batch statistics.
-        parameters: format in which parameters are stored between steps, and format of their gradients.
-        products: format of the model's linear layers, convolutions, attention and matrix products. Statistics
-            that an update rule needs in addition to the gradient are always computed in the format
+        computed: format in which update rules, norms, softmax, losses and batch statistics are computed, and
+            format of hyperparameters.
+        parameters: format in which parameters are stored between steps, and format of the gradients of
+            parameters.
+        products: format in which the model's linear layers, convolutions, attention and matrix products are
+            computed. Statistics that an update rule needs in addition to the gradient always have the format
             `computed`.
     """
 
@@ -58,13 +60,13 @@ def table_of_model(ops: Ops, policy: Policy) -> Ops:
     return HalfProducts(ops, policy) if policy.products == HALF else ops  # type: ignore[return-value]
 
 
-# Names of array functions that take and return half precision
+# Names of the array functions that take and return half precision (bfloat16).
 PRODUCTS = ("linear", "linear_layers", "matmul", "conv2d", "attention")
-# Names of array functions that take and return the format `Policy.computed`
+# Names of the array functions that take and return the format `Policy.computed`.
 WIDE = ("softmax", "log_softmax", "logsumexp", "log_sigmoid")
 # Names of array functions that compute in the format `Policy.computed` and convert the result to the format
-# of the first argument. (XLA would sum half-precision numbers in half precision.) Batch statistics, which
-# some of them also return, are not converted.
+# of the first argument. (XLA would sum half-precision numbers in half precision.) `batch_norm_in_training`
+# also returns batch statistics, which are not converted.
 NORMS = ("layer_norm", "batch_norm", "batch_norm_in_training")
 NARROWED = ("gelu", "silu", "tanh", "sigmoid", "average_pool2d", *NORMS)
 
@@ -114,7 +116,7 @@ class HalfProducts:
         return getattr(self.ops, name)
 
     def asarray(self, x: Any) -> Array:
-        """Convert to an array of the backend; real numbers get the format of parameters."""
+        """Convert `x` to an array of the backend. Real numbers get the format of parameters."""
         return self.ops.cast(self.ops.asarray(x), self.policy.parameters)
 
 

@@ -6,14 +6,14 @@ import sys
 import time
 from dataclasses import dataclass, field
 
-# The remaining time is printed once this share of the work is done. Before that, start-up has taken most of
-# the time, so that an estimate would be wrong.
+# The remaining time is printed only when at least this share of the work is done. Earlier, start-up has taken
+# most of the elapsed time, so that an estimate from the elapsed time would be wrong.
 MIN_SHARE = 0.1
 
 
 @dataclass
 class Progress:
-    """Prints the share of a job's work that is done, at most once in `every` seconds.
+    """Progress of a job: the share of its work that is done, printed at most once in `every` seconds.
 
     Args:
         title: name of the job, at the start of each line.
@@ -34,7 +34,7 @@ class Progress:
     printed: float = field(default_factory=time.monotonic)
 
     def advance(self, work: float, note: str = "") -> None:
-        """Record work that has been done, and print a line if the last line is at least `every` seconds old.
+        """Record that work has been done. Print a line if the last line is at least `every` seconds old.
 
         Args:
             work: amount of work, in the unit of `total`.
@@ -42,8 +42,8 @@ class Progress:
         """
         self.done += work
         now = time.monotonic()
-        # The call that reaches 100 % prints a line even if the last line is recent. If more work is done than
-        # was planned, later calls do not.
+        # The call at which the work reaches `total` prints a line even if the last line is recent. Later
+        # calls, for more work than was planned, do not.
         ends = self.done - work < self.total <= self.done
         if now - self.printed < self.every and not ends:
             return

@@ -25,8 +25,8 @@ from curvebench.spec.errors import InputError, put_aside, unknown
 from curvebench.spec.method import LIBRARIES, OptimizerSpec, WorkloadSpec
 from curvebench.workloads.workload import Workload
 
-# Prefixes of the keys in `Origin.files`: the first for a file that a user names and for its neighbours, the
-# modules in the same folder that it imports; the second for a file in an installed package
+# Prefixes of the keys in `Origin.files`. `file:` is for a file that a user names, and for its neighbours
+# (modules in the same folder that the file imports). `package:` is for a file in an installed package.
 SINGLE_FILE, IN_PACKAGE = "file:", "package:"
 
 
@@ -35,11 +35,11 @@ class Origin:
     """Source code that decides the results of an optimizer or a workload, except the engine that executes it.
 
     Args:
-        modules: modules of this project, by dotted name.
-        files: other files. The key of a user's file, or of a neighbour that it imports, is `file:` and its
-            path. The key of a file in an installed package is `package:` and its path inside the package, so
-            that the key is the same on every machine.
-        packages: distributions of other libraries, whose versions matter.
+        modules: dotted names of modules of this project.
+        files: paths of other files by key. The key of a user's file, or of a neighbour that it imports, is
+            `file:` followed by the path. The key of a file in an installed package is `package:` followed by
+            the path inside the package, which is the same on every machine.
+        packages: names of distributions of other libraries whose versions decide the results, too.
     """
 
     modules: tuple[str, ...] = ()
@@ -53,7 +53,8 @@ RULES, WORKLOADS = optimizers.KIND, workloads.KIND
 def canonical(name: str, folder: Path) -> str:
     """Return the locator for a name in a study file.
 
-    A path in it becomes relative to the working directory if the file is inside that, and otherwise absolute.
+    If the name contains the path of a file, the locator has the path relative to the working directory, or
+    the absolute path if the file is outside of the working directory.
 
     Args:
         name: `adam`, `torch:torch.optim.NAdam`, or the path of a file, relative to `folder`. `torch:` or
@@ -73,7 +74,7 @@ def canonical(name: str, folder: Path) -> str:
 
 
 def canonical_in(value: Any, folder: Path) -> Any:
-    """Return the value of an option, with each optimizer of another library that it names as a locator.
+    """Return the value of an option, with the names of optimizers of other libraries as locators.
 
     Args:
         value: value of an option in a study file, which may be a mapping or a list.
@@ -130,7 +131,7 @@ def find_workload(locator: str) -> Workload:
 
 
 def rule_of(spec: OptimizerSpec, schedule: str = "constant") -> Rule:
-    """Return the update rule of an optimizer with the options that the study gives.
+    """Return the update rule of an optimizer, with the options and the schedule that the study gives.
 
     Args:
         spec: the optimizer.
@@ -140,8 +141,9 @@ def rule_of(spec: OptimizerSpec, schedule: str = "constant") -> Rule:
 
 
 def missing_of(workloads: Iterable[WorkloadSpec]) -> str | None:
-    """Return a text that says which data of the workloads is missing and how to get it; None if no data is
-    missing.
+    """Return a text that says which data of the workloads is missing.
+
+    The text also says how to get the data. If no data is missing, the result is None.
     """
     reasons = [find_workload(spec.locator).missing(spec.settings) for spec in workloads]
     text = "; ".join(dict.fromkeys(reason for reason in reasons if reason))
@@ -149,7 +151,7 @@ def missing_of(workloads: Iterable[WorkloadSpec]) -> str | None:
 
 
 def at_defaults(names: Iterable[str]) -> tuple[WorkloadSpec, ...]:
-    """Return the workloads with these names, with default settings; a repeated name counts once."""
+    """Return the workloads with the given names, with default settings. A repeated name counts once."""
     return tuple(WorkloadSpec(name, find_workload(name).complete({})) for name in dict.fromkeys(names))
 
 
@@ -158,8 +160,8 @@ def known(kind: Kind, broken: dict[str, str]) -> dict[str, Any]:
 
     Args:
         kind: optimizers, bases or workloads.
-        broken: a dictionary to which the reason is added for each entry point that is left out, because its
-            module cannot be imported or uses a name that is already in use.
+        broken: a dictionary to which a reason is added for each entry point that is left out. An entry point
+            is left out if its module cannot be imported, or defines a name that is already in use.
     """
     items, reasons = _installed(kind)
     broken.update(reasons)
@@ -167,7 +169,7 @@ def known(kind: Kind, broken: dict[str, str]) -> dict[str, Any]:
 
 
 def origin(kind: Kind, locator: str) -> Origin:
-    """Return the source code that decides the results of an optimizer or a workload."""
+    """Return the source files and packages that decide the results of an optimizer or a workload."""
     if kind is WORKLOADS and models.is_model(locator):
         return Origin(files=_neighbours(models.location(locator).path), packages=models.packages(locator))
     if foreign.is_foreign(locator):
@@ -187,7 +189,10 @@ def origin(kind: Kind, locator: str) -> Origin:
 
 
 def located(key: str) -> Path | None:
-    """Return the path on this machine of the file with a key of `Origin.files`; None for any other text."""
+    """Return the path on this machine of the file that has the key `key` in `Origin.files`.
+
+    The result is None for any text that is not such a key.
+    """
     if key.startswith(SINGLE_FILE):
         return Path(key.removeprefix(SINGLE_FILE))
     if key.startswith(IN_PACKAGE):
@@ -201,12 +206,13 @@ def _find(kind: Kind, locator: str) -> Any:
     """Return the optimizer or workload that a locator means.
 
     Raises:
-        InputError: if it does not exist, or if a file uses a name of this project, or defines several
-            optimizers or workloads and the locator names none of them.
+        InputError: if the optimizer or workload does not exist, if a file defines a name that this project
+            uses, or if a file defines several optimizers or workloads and the locator does not name one of
+            them.
     """
     match = FILE.fullmatch(locator)
     if locator in kind.own():
-        return kind.own()[locator]  # returned first, because loading all installed packages takes time
+        return kind.own()[locator]  # checked first, because loading all installed packages takes time
     if match is None:
         broken: dict[str, str] = {}
         items = known(kind, broken)
@@ -232,8 +238,11 @@ def _find(kind: Kind, locator: str) -> Any:
 
 @cache
 def _installed(kind: Kind) -> tuple[dict[str, tuple[Any, EntryPoint]], dict[str, str]]:
-    """Return the optimizers, bases or workloads of installed packages by name, each with the entry point that
-    defines it; and the reason for each entry point that is left out.
+    """Return the optimizers, bases or workloads that installed packages define by entry points.
+
+    Returns:
+        The optimizers, bases or workloads by name, each with its entry point; and for each entry point that
+        is left out, the reason.
     """
     items: dict[str, tuple[Any, EntryPoint]] = {}
     broken: dict[str, str] = {}
@@ -248,15 +257,18 @@ def _installed(kind: Kind) -> tuple[dict[str, tuple[Any, EntryPoint]], dict[str,
 
 
 def _neighbours(path: str) -> dict[str, Path]:
-    """Return a user's file and the neighbours that it imports, directly or not, by keys of `Origin.files`."""
+    """Return a user's file and the neighbours that it imports, by keys of `Origin.files`.
+
+    Imports by imported neighbours are followed as well.
+    """
     return {f"{SINGLE_FILE}{file.as_posix()}": file for file in with_neighbours(Path(path))}
 
 
 def _package_files(package: str, pattern: str = "**/*.py") -> dict[str, Path]:
     """Return the paths of an installed package's Python files, by keys that are equal on all machines.
 
-    A namespace package has several folders. If two contain the same path, the file in the first folder is
-    used, as in an import.
+    A namespace package has several folders. If two folders contain the same path, the file in the first
+    folder is used, as in an import.
 
     Args:
         package: name of the package.

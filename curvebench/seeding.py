@@ -29,8 +29,8 @@ def generator(*axes: str | int) -> np.random.Generator:
 class WorkloadRandom:
     """Source of the random generators of one problem: the `Random` that a workload's functions receive.
 
-    Each purpose, such as "data" or "parameters", has a generator of its own, so that a change in the draws
-    for one purpose changes no other.
+    Each purpose, such as "data" or "parameters", has a generator of its own, so that a change in the random
+    numbers for one purpose does not change the random numbers for other purposes.
 
     Args:
         workload: name of the workload.
@@ -52,7 +52,8 @@ class WorkloadRandom:
         """Return a new random generator.
 
         Args:
-            purpose: what the random numbers are for, such as "data".
+            purpose: purpose of the random numbers, such as "data". Each call with the same purpose returns a
+                generator with the same random numbers.
             shared: whether the random numbers are the same for every seed of the problem.
         """
         return generator(self._workload, "shared" if shared else self.seed, purpose)
@@ -63,8 +64,8 @@ def batch_order(
 ) -> np.ndarray:
     """Return the indices of the examples in the minibatch of each step, shape (steps, batch_size).
 
-    Every epoch is a new permutation of the examples, divided into whole minibatches; the remaining examples
-    are not used in that epoch. The type is int32, which halves the memory of long runs.
+    For every epoch, the examples are permuted anew and divided into whole minibatches. The remaining examples
+    are not used in that epoch. The indices have the type int32, which takes half the memory of int64.
 
     Args:
         random: source of random generators.

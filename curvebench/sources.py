@@ -1,5 +1,6 @@
-"""Hashes of the source files that decide a result. The files are found by following imports without executing
-them.
+"""Hashes of the source files that decide a result.
+
+The files are found by following imports in syntax trees, without executing code.
 
 A job's hash contains the hashes of its source files, so that a job is run again when one of them changes.
 """
@@ -24,19 +25,19 @@ from curvebench.spec.method import BasisSpec, WorkloadSpec
 
 ROOT = Path(__file__).resolve().parent.parent
 RULES_AND_WORKLOADS = ("curvebench.optimizers", "curvebench.workloads")
-# Packages whose imports are followed for the jobs of studies. The engine, which executes steps, is not
-# hashed: if a change of the engine alters results, a test that compares with stored trajectories fails, and
-# TRAJECTORY_VERSION must then be increased.
+# Packages whose modules are hashed for the jobs of studies, and whose imports are followed. The engine, which
+# executes steps, is not hashed. If a change of the engine alters results, a test that compares with stored
+# trajectories fails, and TRAJECTORY_VERSION must be increased.
 FOLLOWED = ("curvebench.spec", *RULES_AND_WORKLOADS)
 # Nodes of syntax trees that may have a docstring.
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-# Modules that define the public names, by name with the package
+# For each public name, such as `curvebench.Rule`, the module that defines it.
 PUBLIC = {f"curvebench.{name}": module for name, module in EXPORTS.items()}
-DATA = "data:"  # prefix of the keys of data files among the hashes of a job's sources
+DATA = "data:"  # prefix of keys of data files in the mapping `JobSpec.sources`
 
 
 class SourceTree:
-    """Cache of file hashes and package versions for a plan: each file is read and hashed once.
+    """Cache of file hashes and package versions for a plan, so that each file is read and hashed once.
 
     Args:
         root: folder that contains the package `curvebench`.
@@ -51,10 +52,13 @@ class SourceTree:
         self._version = cache(version)
 
     def sources(self, modules: Iterable[str], followed: tuple[str, ...] = FOLLOWED) -> Mapping[str, str]:
-        """Return the SHA-256 of modules, and of what they import from `followed`, directly or not.
+        """Return the SHA-256 of modules, and of all modules in `followed` that they import.
 
-        Docstrings and comments are not hashed, so that improving a sentence recomputes no run. Imports inside
-        functions count. The `__init__` of a package counts for each module in it.
+        Imports by imported modules are followed as well.
+
+        Docstrings and comments are not hashed, so that no run is computed again because a sentence was
+        improved. Imports inside functions are followed as well. For a module in a package, the `__init__` of
+        the package is hashed as well.
 
         Args:
             modules: dotted names such as `curvebench.optimizers.adam`.
@@ -69,7 +73,7 @@ class SourceTree:
         return self._sources(tuple(sorted(set(modules))), followed)
 
     def data_files(self, specs: Iterable[WorkloadSpec]) -> dict[str, str]:
-        """Return the SHA-256 of data of workloads, by `data:` and the name of the file or of the data."""
+        """Return the SHA-256 of the workloads' data, by keys of `data:` and the name of a file or of data."""
         hashes = dict[str, str]()
         for spec in specs:
             workload = find_workload(spec.locator)
@@ -94,7 +98,7 @@ class SourceTree:
             rules: locators of the optimizers that the job runs.
             workloads: workloads that the job runs.
             bases: bases (changes of coordinates of the parameters) that the job uses.
-            packages: names of distributions, such as `numpy`, whose versions decide the result too.
+            packages: names of distributions, such as `numpy`, whose versions decide the result, too.
             followed: packages whose imports are followed.
         """
         origins = [origin(RULES, locator) for locator in rules]
@@ -112,11 +116,13 @@ class SourceTree:
         }
 
     def outside(self, files: Mapping[str, Path], followed: tuple[str, ...] = FOLLOWED) -> dict[str, str]:
-        """Return the SHA-256 of Python files outside the project, and of the modules that they import from
-        `followed`.
+        """Return the SHA-256 of Python files outside the project, and of modules that they import.
+
+        Only imported modules in `followed` are included.
 
         Args:
-            files: paths by keys that are the same on every machine; these are keys of the result too.
+            files: paths of the files by keys. The hashes of the files have the same keys; the hashes of
+                imported modules have paths as keys.
             followed: packages whose imports are followed.
 
         Raises:
@@ -127,7 +133,10 @@ class SourceTree:
         return {**hashes, **self.sources(imported, followed)}
 
     def _all_sources(self, modules: tuple[str, ...], followed: tuple[str, ...]) -> Mapping[str, str]:
-        """Return the SHA-256 of modules, and of the modules that they import, directly or not, by path."""
+        """Return the SHA-256 of modules, and of all modules that they import, by path.
+
+        Imports by imported modules are followed as well.
+        """
         paths: dict[str, Path] = {}
         waiting = [name for module in modules for name in _hashed(module)]
         while waiting:
@@ -144,7 +153,7 @@ class SourceTree:
         return {path.relative_to(self.root).as_posix(): self._hash(path) for path in sorted(paths.values())}
 
     def _imports(self, module: str, path: Path, followed: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the names of the followed modules that a file imports, and of the packages they are in.
+        """Return the names of the followed modules that a file imports, and the names of their packages.
 
         A public name, as in `from curvebench import Rule`, counts as the module that defines it. `import
         curvebench` counts as all public names, because the file may use any of them.
@@ -170,10 +179,10 @@ class SourceTree:
 def check_unchanged(spec: JobSpec) -> None:
     """Check that source files, data files and package versions are the same as when the job was planned.
 
-    If they were not, the job's result would be stored under the hash of other code.
+    Otherwise the job's result would be stored under the hash of other code.
 
     Raises:
-        InputError: if a file or a version has changed; the message names it.
+        InputError: if a file or a version has changed. The message names the file or the package.
     """
     files = {name: located(name) or ROOT / name for name in spec.sources if not name.startswith(DATA)}
     current = {name: content_hash(path) if path.is_file() else None for name, path in files.items()}
@@ -190,12 +199,16 @@ def check_unchanged(spec: JobSpec) -> None:
 
 
 def content_hash(path: Path) -> str:
-    """Return the hexadecimal SHA-256 of a file; docstrings and comments of a Python file are not hashed."""
+    """Return the hexadecimal SHA-256 of a file. Docstrings and comments of a Python file are not hashed."""
     return hashlib.sha256(_content(path)).hexdigest()
 
 
 def files_hash(paths: Iterable[Path], root: Path = ROOT) -> str:
-    """Return one SHA-256 (first 16 digits) over the names and contents of several files below `root`."""
+    """Return one hash of the names and contents of several files below `root`.
+
+    The hash is the first 16 hexadecimal digits of a SHA-256. Docstrings and comments of Python files are left
+    out.
+    """
     digest = hashlib.sha256()
     for path in sorted(paths):
         content = _content(path)
@@ -204,8 +217,9 @@ def files_hash(paths: Iterable[Path], root: Path = ROOT) -> str:
 
 
 def _content(path: Path) -> bytes:
-    """Return the bytes of a file that are hashed: all bytes, or for a Python file the code without docstrings
-    and comments.
+    """Return the bytes of a file that are hashed.
+
+    For a Python file, these are the code without docstrings and comments; for other files, all bytes.
     """
     content = path.read_bytes()
     return _code(content) if path.suffix == ".py" else content
@@ -213,7 +227,9 @@ def _content(path: Path) -> bytes:
 
 @cache
 def _code(source: bytes) -> bytes:
-    """Return the code of a Python file without docstrings and comments; if it is not valid Python, all of it.
+    """Return the code of a Python file without docstrings and comments.
+
+    If the file is not valid Python, return the whole source.
 
     The result is cached, because parsing takes a hundred times as long as reading, and a plan hashes most
     files for several jobs.
@@ -225,7 +241,7 @@ def _code(source: bytes) -> bytes:
 
 
 def code_of(tree: ast.Module) -> str:
-    """Remove docstrings from a syntax tree, and return its code, which has no comments either."""
+    """Remove docstrings from a syntax tree, and return the code of the tree, which has no comments either."""
     for node in ast.walk(tree):
         if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
             node.body = node.body[1:] or [ast.Pass()]
@@ -233,7 +249,7 @@ def code_of(tree: ast.Module) -> str:
 
 
 def _is_below(module: str, packages: tuple[str, ...]) -> bool:
-    """Return whether a module is one of the packages, or in one of them."""
+    """Return whether a module is one of the given packages or inside one of them."""
     return any(f"{module}.".startswith(f"{package}.") for package in packages)
 
 

@@ -12,9 +12,10 @@ Array = Any
 def symmetric_part(x: Array) -> Array:
     """Return (x + x^T) / 2 for matrices x.
 
-    Some libraries read only one triangle of a symmetric matrix, so that results and gradients would differ
-    for other matrices; for the symmetric part, all libraries agree. The entries are halved before they are
-    added, because a sum of finite entries may overflow.
+    Some libraries read only one triangle of a matrix that should be symmetric. For a matrix that is not
+    symmetric, results and gradients would then differ between libraries; for its symmetric part, all
+    libraries agree. The entries are halved before they are added, because a sum of finite entries may
+    overflow.
     """
     return x / 2 + x.swapaxes(-1, -2) / 2
 
@@ -49,7 +50,7 @@ COMMON = (
     *("sqrt", "square", "sign", "exp", "log", "sin", "cos", "tanh", "atan2", "isfinite"),
     *("matmul", "einsum", "tril"),
 )
-# Functions that only NumPy and JAX provide in this way; PyTorch has other names or arguments.
+# Functions of the standard that NumPy and JAX provide by this name. PyTorch has other names or arguments.
 NUMPY = (
     *("power", "maximum", "minimum", "clip", "sum", "mean", "max", "cumsum", "argmax"),
     *("pad", "concatenate", "stack", "take", "take_along_axis", "flip", "matrix_transpose"),
@@ -58,12 +59,12 @@ NUMPY = (
 
 
 def named(library: Any, names: Iterable[str]) -> dict[str, Any]:
-    """Return the functions of a library with the given names, by name."""
+    """Return a mapping from each of the given names to the function of `library` with this name."""
     return {name: getattr(library, name) for name in names}
 
 
 def like_numpy(library: Any, dtype: Any) -> dict[str, Any]:
-    """Return the functions that NumPy and JAX have in common, by name.
+    """Return the array functions whose definition is the same for NumPy and JAX, by their names in `Ops`.
 
     Args:
         library: the module `numpy` or `jax.numpy`.

@@ -24,14 +24,16 @@ from curvebench.arrays.ops import Array, Ops, separate_copies
 BLOCK_COLUMNS = 8
 # Functions that use LAPACK on the CPU.
 DECOMPOSITIONS = ("eigh", "qr", "svd", "solve", "cholesky", "triangular_inverse")
-# Up to this number of columns, a right factor is not padded to BLOCK_COLUMNS, which would take longer.
+# A right factor with at most this number of columns is not padded to BLOCK_COLUMNS columns, because the
+# product with the padded factor would take longer.
 FEW_COLUMNS = 4
 
 
 class Bases(NamedTuple):
     """The matrix V of a basis for each seed, as separate arrays.
 
-    If they were one array, the compiler would slice and transpose it at every step.
+    If the matrices of all seeds were one array, the compiler would slice and transpose this array at every
+    step.
 
     Args:
         transposed: V^T of each seed.
@@ -53,7 +55,7 @@ class Bases(NamedTuple):
 
 
 def _products(matrices: tuple[jax.Array, ...], lanes: jax.Array) -> jax.Array:
-    """Multiply each seed's matrix with the vectors of its lanes, which are the columns of the right factor.
+    """Multiply each seed's matrix by the vectors of the seed's lanes, as the columns of one right factor.
 
     If the large matrix were the right factor, a product on the CPU would copy the matrix to another memory
     layout at each call, and take up to three times as long. The optimization barriers prevent the compiler
@@ -72,9 +74,10 @@ def _products(matrices: tuple[jax.Array, ...], lanes: jax.Array) -> jax.Array:
 
 
 def _products_of_tall(transposed: tuple[jax.Array, ...], lanes: jax.Array) -> jax.Array:
-    """Multiply each seed's V with the vectors of its lanes, computed from V^T.
+    """Multiply V of each seed by the vectors c of the seed's lanes, computed as c^T V^T.
 
-    The rows of V^T are contiguous and long, whereas those of a tall V are short.
+    This is faster if V is tall: the rows of V^T are long and contiguous in memory, whereas the rows of V are
+    short.
     """
     rows = jax.lax.optimization_barrier(lanes)
     products = [left @ matrix for matrix, left in zip(transposed, rows, strict=True)]
@@ -146,10 +149,11 @@ def _over_windows(x: jax.Array, start: float, reduce: Any, window: int, stride: 
 def _matrix_by_matrix(decompose: Callable[..., Any]) -> Callable[..., Any]:
     """Return a decomposition that, on the CPU, decomposes one matrix after the other.
 
-    Otherwise a program could deadlock. A batched LAPACK routine of jaxlib 0.10.2 runs on a thread pool, hands
-    its matrices to the same pool, and waits for the results. If a program has as many such calls as there are
-    threads, all threads may wait. A call with a single matrix hands nothing to the pool. The batched routine
-    is used on a GPU, and for derivatives of the decomposition, which no update rule takes.
+    A batched decomposition could deadlock the program: a batched LAPACK routine of jaxlib 0.10.2 runs on a
+    thread pool, submits its matrices to the same pool, and waits for the results. If the pool runs as many
+    such routines as it has threads, all threads may wait. A routine with a single matrix submits nothing to
+    the pool. The batched routine is used on a GPU, and for derivatives of the decomposition, which no update
+    rule computes.
 
     Args:
         decompose: decomposition of arrays of matrices (..., m, n), whose leading axes broadcast.
@@ -196,7 +200,7 @@ def jax_ops(dtype: str = "float32", device: str = "cpu") -> Ops:
             x, jnp.broadcast_to(jnp.eye(x.shape[-1], dtype=kind), x.shape), left_side=True, lower=True
         ),
     }
-    # In jobs with NPROC=1, XLA has one thread, so that batched routines cannot wait for each other.
+    # If NPROC=1, the thread pool of XLA has one thread, so that batched routines cannot wait for each other.
     if os.environ.get("NPROC") != "1":
         table |= {name: _matrix_by_matrix(table[name]) for name in DECOMPOSITIONS}
     return JaxOps(

@@ -1,4 +1,7 @@
-"""Array functions on NumPy, the reference with which tests compare. They cannot be differentiated."""
+"""Array functions on NumPy, the reference with which tests compare.
+
+The functions cannot be differentiated.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ def _logsumexp(x: np.ndarray, axis: int) -> np.ndarray:
 
 
 def _or_nan(function: Callable[..., np.ndarray], signature: str) -> Callable[..., np.ndarray]:
-    """Return a function of stacked matrices whose result is NaN for each matrix on which NumPy raises."""
+    """Return a function of stacked matrices that returns NaN for each matrix for which `function` raises."""
 
     def single(*matrices: np.ndarray) -> np.ndarray:
         try:
@@ -84,8 +87,8 @@ def _conv2d(x: np.ndarray, weight: np.ndarray, stride: int = 1, padding: int = 0
 def numpy_ops(dtype: str = "float64") -> Ops:
     """Return the array functions on NumPy, the reference for the functions of JAX and PyTorch.
 
-    A rule or a workload gets such a table as its first argument, `ops`, and uses no other array functions.
-    The table of NumPy is for tests and for experiments without a backend.
+    An update rule or a workload receives array functions (`Ops`) as its first argument, `ops`, and uses no
+    others. The array functions on NumPy are for tests and for experiments without a backend.
 
     Args:
         dtype: precision of the arrays that the functions create, `float64` or `float32`.

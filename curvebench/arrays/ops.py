@@ -14,21 +14,23 @@ from typing import Any
 
 Array = Any
 
-# From this size of V on, a separate array for each seed is faster than one array for all seeds.
-# The size is the smaller number of rows and columns; for a tall V, the square root of its entries.
+# Bases whose matrix V has at least this size are stored as a separate array for each seed, because products
+# with V are then faster than with one array for all seeds. The size of V is the smaller of its numbers of
+# rows and columns; for a tall V, the size is the square root of its number of entries.
 LARGE = 512
-# Ratio of rows to columns from which V counts as tall.
+# V counts as tall if its number of rows divided by its number of columns is at least this ratio.
 MIN_RATIO = 2
 
 
 def separate_copies(rows: int, columns: int) -> int:
-    """Return how many arrays a backend stores for the matrix V of each seed.
+    """Return how many arrays a backend stores per seed for the matrix V of a basis.
 
     Args:
         rows, columns: shape of V.
 
     Returns:
-        2 to store V^T and V of each seed, 1 to store V^T only, 0 to store one array for all seeds.
+        2 to store both V^T and V for each seed, 1 to store only V^T for each seed, 0 to store V of all seeds
+        as one array.
     """
     if min(rows, columns) >= LARGE:
         return 2
@@ -39,22 +41,23 @@ def separate_copies(rows: int, columns: int) -> int:
 class Ops:
     """Array functions for one backend, device and precision.
 
-    Names and meanings follow the array API standard where it has the function. Functions that create
+    A function that the array API standard defines has the same name and meaning here. Functions that create
     arrays use the precision and device of this object, so that no Python scalar or default changes the
     precision.
 
     Linear algebra works on the last two axes; all leading axes are batch axes. If a matrix has no result,
-    because it is not finite, singular or not positive definite, the result is NaN or infinite, and no
-    exception is raised: a run that has diverged does not stop the runs that are computed with it. `eigh` and
-    `cholesky` use the symmetric part of their argument. The signs of the columns of `eigh`, `qr` and `svd`
-    are those of the backend's library, and differ between backends.
+    because its entries are not finite, or it is singular or not positive definite, the result is NaN or
+    infinite. No exception is raised, so that a run that has diverged does not stop the other runs that are
+    computed in the same call. `eigh` and `cholesky` use the symmetric part of their argument. The signs of
+    the columns of `eigh`, `qr` and `svd` are chosen by the backend's library, and differ between backends.
 
-    Functions that each backend implements are fields. Methods have one implementation in terms of the fields;
-    the subclass of a backend overrides a method if its library has a faster kernel.
+    The fields are functions that each backend implements. The methods are implemented once, in terms of the
+    fields; the subclass of a backend overrides a method if the backend's library has a faster kernel.
 
-    Where functions are not differentiable, derivatives are defined as follows: those of `relu` and `abs` are
-    0 at 0. `maximum`, `minimum` and `max` divide the gradient equally between equal values. `max_pool2d`
-    passes the gradient to one of several equal values, on PyTorch to the first.
+    At points where a function is not differentiable, its derivative is defined as follows. The derivatives of
+    `relu` and `abs` at 0 are 0. `maximum`, `minimum` and `max` divide the gradient equally between equal
+    values. If several values of a window are the largest, `max_pool2d` passes the whole gradient to one of
+    these values; on PyTorch, to the first.
     """
 
     backend: str
@@ -88,7 +91,7 @@ class Ops:
     maximum: Callable[[Array, Any], Array]
     minimum: Callable[[Array, Any], Array]
     clip: Callable[[Array, float, float], Array]
-    sum: Callable[..., Array]  # arguments (x, axis=None, keepdims=False), as for `mean` and `max`
+    sum: Callable[..., Array]  # `sum`, `mean` and `max`: arguments (x, axis=None, keepdims=False)
     mean: Callable[..., Array]
     max: Callable[..., Array]
     cumsum: Callable[[Array, int], Array]
@@ -99,10 +102,10 @@ class Ops:
     permute_dims: Callable[[Array, tuple[int, ...]], Array]
     reshape: Callable[[Array, tuple[int, ...]], Array]
     broadcast_to: Callable[[Array, tuple[int, ...]], Array]
-    pad: Callable[[Array, tuple[tuple[int, int], ...]], Array]  # zeros (before, after) to add on each axis
+    pad: Callable[[Array, tuple[tuple[int, int], ...]], Array]  # (before, after) zeros to add on each axis
     concatenate: Callable[[list[Array], int], Array]
     stack: Callable[[list[Array], int], Array]
-    unstack: Callable[[Array, int], Sequence[Array]]  # the slices along an axis, without that axis
+    unstack: Callable[[Array, int], Sequence[Array]]  # splits an array into its slices along an axis
     take: Callable[[Array, Array, int], Array]  # indices may have any shape, and must not be negative
     take_along_axis: Callable[[Array, Array, int], Array]
 
@@ -122,7 +125,7 @@ class Ops:
 
     # --- networks ---
     relu: Callable[[Array], Array]
-    gelu: Callable[[Array], Array]  # x times the normal distribution function at x, computed with erf
+    gelu: Callable[[Array], Array]  # x times the standard normal distribution function of x
     silu: Callable[[Array], Array]
     tanh: Callable[[Array], Array]
     sigmoid: Callable[[Array], Array]
@@ -137,11 +140,11 @@ class Ops:
     average_pool2d: Callable[[Array, int, int], Array]
 
     def bases(self, matrices: Any) -> Any:
-        """Convert the matrices V of all seeds, (S, n, r), to the argument of `from_basis` and `to_basis`."""
+        """Return the matrices V of all seeds, (S, n, r), as `from_basis` and `to_basis` expect them."""
         return self.asarray(matrices)
 
     def from_basis(self, bases: Any, coordinates: Array) -> Array:
-        """Return V c, (S, K, n), for the coordinates c of all lanes, (S, K, r).
+        """Multiply the coordinates c of each lane, (S, K, r), by V of the lane's seed; return V c, (S, K, n).
 
         Args:
             bases: the matrices V, as `bases` returns them.
@@ -150,7 +153,7 @@ class Ops:
         return self.einsum("sij,skj->ski", bases, coordinates)
 
     def to_basis(self, bases: Any, vectors: Array) -> Array:
-        """Return V^T x, (S, K, r), for the vectors x of all lanes, (S, K, n).
+        """Multiply the vector x of each lane, (S, K, n), by V^T of the lane's seed; return V^T x, (S, K, r).
 
         Args:
             bases: the matrices V, as `bases` returns them.
@@ -177,8 +180,8 @@ class Ops:
     def linear_layers(self, x: Array, weights: Sequence[Array]) -> Array:
         """Return the outputs x W_1^T ... W_L^T of a network of L linear layers, (..., outputs).
 
-        The weights are multiplied with each other first. This takes the fewest multiplications if there are
-        more examples than units in a layer.
+        The weights are multiplied with each other first. This order takes the fewest multiplications if there
+        are more examples than units in each layer.
 
         Args:
             x: inputs, (..., inputs).
@@ -190,9 +193,10 @@ class Ops:
         return self.linear(x, product)
 
     def tap(self, observe: Callable[[Array], Array], y: Array, slot: Array) -> Array:
-        """Return `y`. In differentiation, the loss's gradient with respect to `slot` is observe(g).
+        """Return `y`. When the loss is differentiated, its gradient with respect to `slot` is observe(g).
 
-        Here g is the loss's gradient with respect to `y`.
+        Here g is the gradient of the loss with respect to `y`. In this way a function of g is computed during
+        backpropagation.
 
         Args:
             observe: function of g, whose result must have the shape of `slot`.
@@ -229,7 +233,7 @@ class Ops:
     def batch_norm(
         self, x: Array, mean: Array, variance: Array, scale: Array, shift: Array, epsilon: float
     ) -> Array:
-        """Normalize the channels of x with given statistics, then scale and shift them.
+        """Normalize the channels of x with the given mean and variance, then scale and shift the channels.
 
         Args:
             x: activations of shape (examples, channels, ...).
@@ -244,12 +248,13 @@ class Ops:
     def batch_norm_in_training(
         self, x: Array, scale: Array, shift: Array, epsilon: float
     ) -> tuple[Array, Array, Array]:
-        """Apply `batch_norm` with the statistics of the batch.
+        """Apply `batch_norm` with the mean and the variance of each channel over the batch.
 
         Returns:
             The normalized activations, and the mean and the variance of each channel, (channels,). The
             variance is the mean of squared deviations, without the correction by n / (n - 1). The gradient of
-            the activations includes the dependence on the statistics; the returned statistics are constants.
+            the activations includes their dependence on the mean and the variance. The returned mean and
+            variance count as constants in differentiation.
         """
         axes = (0, *range(2, x.ndim))
         mean = self.mean(x, axis=axes, keepdims=True)

@@ -11,7 +11,7 @@ from curvebench.steps.engine import Engine
 def engine(backend: str, precision: str, device: str = "cpu") -> Engine:
     """Return the engine of a backend, which differentiates losses and executes compiled steps.
 
-    The library of the backend is imported when this function is called, not before.
+    Only a call of this function imports the library of the backend.
 
     Args:
         backend: `jax` or `torch`.
@@ -20,7 +20,7 @@ def engine(backend: str, precision: str, device: str = "cpu") -> Engine:
         device: `cpu` or `gpu`.
 
     Raises:
-        InputError: when the precision is unknown, or this machine has no such device.
+        InputError: when the precision is unknown, or this machine does not have the device.
 
     Example:
         >>> from curvebench import make_engine

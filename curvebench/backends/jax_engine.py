@@ -1,7 +1,8 @@
-"""The engine of JAX: a segment (a stretch of steps) is a compiled loop that reuses the buffers of its input.
+"""The engine of JAX, in which a segment is a compiled loop over steps.
 
-Lanes are the runs that are computed together. The amortized work of a step consists of expensive computations
-of an update rule that only some steps do, such as an eigendecomposition.
+A segment is a number of consecutive steps that one call computes. The loop reuses the buffers of the carry
+that it receives. Lanes are the runs that are computed together. The amortized work of a step consists of
+expensive computations of an update rule that only some steps do, such as an eigendecomposition.
 """
 
 from __future__ import annotations
@@ -27,18 +28,21 @@ from curvebench.steps.program import Carry, Constants, Inputs, Loaded, step_of
 from curvebench.steps.update import Work
 
 Options = dict[str, bool | int]  # options of the XLA compiler
-# Without this option, XLA on a CPU copies the parameters at each step, because the loss reads them as well.
+# Without this option, XLA on a CPU copies the parameters at each step, because both the loss and the update
+# read the parameters.
 IN_PLACE = {"xla_cpu_copy_insertion_use_region_analysis": True}
-# Number of multiplications below which a program is compiled with less effort on a CPU, in half of the time.
-# A larger program would lose more time by slower steps than it saves in compilation (docs/performance.md).
+# On a CPU, a program with fewer multiplications is compiled with less effort (QUICK), which halves the
+# compilation time. In a larger program, the slower steps would cost more time than this saves
+# (docs/performance.md).
 MULTIPLICATIONS_WORTH_OPTIMIZING = 5e9
 QUICK: Options = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
-# Number of multiplications below which a program is not optimized at all, which halves the time again.
-# Programs of steps are always optimized. Otherwise they would round differently, and change chaotic runs.
+# A program with fewer multiplications is not optimized at all, which halves the compilation time again.
+# Programs of steps are always optimized, because they would otherwise round differently, which changes
+# chaotic runs.
 MULTIPLICATIONS_WORTH_MORE = 3e8
 UNOPTIMIZED: Options = QUICK | {"xla_backend_optimization_level": 0}
-# Number of examples from which the lanes are evaluated one after another on a CPU.
-# From this number on, a batched program takes longer than single lanes (docs/performance.md).
+# On a CPU, lanes are evaluated one after another if a batch has at least this number of examples. A program
+# that evaluates all lanes at once would then take longer (docs/performance.md).
 MANY_EXAMPLES = 1_000
 
 
@@ -63,7 +67,8 @@ class JaxEngine(Engine):
     def products(self) -> AbstractContextManager[Any]:
         if self.policy.products != "tf32":
             return nullcontext()
-        # This context changes the precision of operations that are traced in it, and of their gradients.
+        # The context changes the precision of operations that are traced in it, and of the gradients of these
+        # operations.
         return jax.default_matmul_precision("tensorfloat32")
 
     def vmap(self, function: Function, axes: tuple[int | None, ...]) -> Function:
@@ -99,7 +104,7 @@ class JaxEngine(Engine):
             carry, summand = function(carry_and_sum[0], part)
             return (carry, jax.tree.map(jnp.add, carry_and_sum[1], summand)), None
 
-        # Unroll the loop on a CPU if there is a convolution, which would be slow inside a compiled loop.
+        # On a CPU, convolutions are slow inside a compiled loop. If there is one, unroll the loop.
         if self.device == "cpu" and has_convolution(jax.make_jaxpr(add)(start, first).jaxpr):
             total = start
             for number in range(len(jax.tree.leaves(parts)[0])):
@@ -116,11 +121,11 @@ class JaxEngine(Engine):
         return jax.jit(function).lower(*arguments).compile(options)
 
     def _options(self, multiplications: float, unoptimized_below: float) -> Options | None:
-        """Return the compiler's options for a program.
+        """Return the compiler's options for a program, depending on how much the program computes.
 
         Args:
             multiplications: estimated number of multiplications in all calls of the program together.
-            unoptimized_below: number of multiplications below which the program is not optimized.
+            unoptimized_below: the program is not optimized if it has fewer multiplications than this number.
         """
         if self.device != "cpu":
             return None
@@ -147,7 +152,8 @@ class JaxEngine(Engine):
     def device_peak(self, segment: Callable[..., Any], run: Callable[[], None]) -> int | None:
         """Return the memory that the compiler reserves for the largest program of the segment.
 
-        This number is exact, and equal for all runs of the same program on a device.
+        The compiler knows this number exactly, and all runs of the same program on a device have the same
+        number.
         """
         run()
         assert isinstance(segment, _Loop)
@@ -166,14 +172,14 @@ def program_bytes(program: Any) -> int:
 
 
 class _Loop:
-    """A segment: one compiled program for each kind of amortized work.
+    """A segment: one compiled program for each combination of amortized work.
 
-    The host calls the program of a kind for consecutive steps of this kind; the number of steps is an
-    argument of the program. On a CPU, a step with a convolution is a call by itself, because XLA compiles
-    convolutions inside a loop to slow code.
+    For consecutive steps with the same amortized work, the host calls the program of this work once. The
+    range of steps is an argument of the program. On a CPU, if steps have a convolution, the host calls the
+    program once per step, because XLA compiles convolutions inside a loop to slow code.
 
     Args:
-        loaded: the program and examples of its carry and constants.
+        loaded: the bundle's program, and examples of its carry and constants.
         inputs: examples of the inputs of a segment.
         options: options of the compiler.
         device: the device, `cpu` or `gpu`.
@@ -217,23 +223,23 @@ class _Loop:
 
     def _works(self, steps: Array) -> list[Work]:
         """Return the amortized work of each step."""
-        # Do not read the numbers of the steps if all steps do the same amortized work.
-        # Reading the numbers would take longer than short steps.
+        # If all steps do the same amortized work, do not read the numbers of the steps, which would take
+        # longer than short steps.
         if len(self.programs) == 1:
             return list(self.programs) * len(steps)
         return [self.update.work_of(round(number)) for number in np.asarray(steps).tolist()]
 
     def _filled(self, values: Array) -> Array:
-        """Pad an array with an entry per step by zeros, to the length for which programs were compiled."""
+        """Append zeros to an array with one entry per step, up to the length of a compiled segment."""
         missing = self.length - len(values)
         return np.pad(np.asarray(values), (0, missing)) if missing else values
 
 
 def _zero_after(arrays: Any) -> Array:
-    """Return 0 as a value that depends on all arrays, so that operations with this value come after them.
+    """Return a 0 that is computed from all arrays, so that operations that use it come after the arrays.
 
-    On a CPU, XLA removes optimization barriers before it orders operations. Without this dependency, it would
-    evaluate all microbatches at once, and need memory for the activations of all of them.
+    On a CPU, XLA removes optimization barriers before it orders operations. Without this dependency, XLA
+    would evaluate all microbatches at once, and need memory for the activations of all microbatches.
     """
     firsts = [leaf.reshape(-1)[0] for leaf in jax.tree.leaves(arrays)]
     return (jnp.stack(firsts).max() > jnp.inf).astype(jnp.int32)
@@ -252,7 +258,7 @@ def make(precision: str, device: str) -> JaxEngine:
     """Return the engine for a precision policy and a device, `cpu` or `gpu`.
 
     Raises:
-        InputError: when the device is `gpu` and JAX finds none.
+        InputError: when the device is `gpu` and JAX finds no GPU.
     """
     try:
         jax.devices(device)

@@ -1,7 +1,7 @@
-"""Compilation by torch.compile, of updates that overwrite their buffers and of the loss of a single run.
+"""Compilation by torch.compile: of updates that overwrite buffers, and of the loss of a single run.
 
-The gradient of a single run is computed by ordinary autograd, because `torch.func` is only needed to map
-functions over several runs (lanes). An eager function is a function that is not compiled.
+The gradient of a single run is computed by ordinary autograd (`torch.autograd`), because `torch.func` is only
+needed to map functions over several runs (lanes). An eager function is a function that is not compiled.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from curvebench.optimizers.rule import Part
 from curvebench.steps.program import select_lanes
 from curvebench.steps.update import Work, updated
 
-# Arrays of the parameters that one rule updates at once: a tensor, or tensors by name
+# Arrays of a group, the parameters that one call of a rule updates: a tensor, or tensors by name.
 GroupArrays: TypeAlias = Any
 Stepper = Callable[[GroupArrays, Any, GroupArrays, Mapping[str, torch.Tensor], torch.Tensor | None], None]
 
 
 class NoCompiler(RuntimeError):
-    """Raised when torch.compile fails, or needs a program that this machine lacks."""
+    """Raised when torch.compile fails, or when this machine lacks a program that torch.compile needs."""
 
 
 def require_compiler(compiler: str, device: str) -> None:
@@ -58,14 +58,15 @@ def stepper(ops: Ops, part: Part, work: Work, compiler: str | None) -> Stepper:
     Args:
         ops: array functions of PyTorch.
         part: the rule, and the names that its hyperparameters have in the whole optimizer.
-        work: amortized work, such as an eigendecomposition, that is done before the update.
+        work: work of some steps only, such as an eigendecomposition, that the function does before the
+            update.
         compiler: backend of torch.compile, which compiles the function as one graph or fails; None for an
             eager function.
 
     Returns:
-        The function. `grad`, `state`, `param` and `values` are the arguments of `updated`; a compiled
-        function accepts arrays of all shapes with the same number of axes. Runs for which `stopped` (seeds,
-        settings) is true are not updated.
+        The function. `grad`, `state`, `param` and `values` are the arguments of
+        `curvebench.steps.update.updated`. A compiled function accepts arrays of other shapes with the same
+        numbers of axes. Runs for which `stopped` (seeds, settings) is true are not updated.
     """
 
     def step(
@@ -78,9 +79,10 @@ def stepper(ops: Ops, part: Part, work: Work, compiler: str | None) -> Stepper:
         new, new_state = updated(ops, part, grad, state, param, values, work)
         if stopped is not None:
             new, new_state = select_lanes(ops, stopped, (param, state), (new, new_state))
-        # Write results into the old arrays: to allocate new tensors would take longer than the update.
+        # Write the results into the old arrays, because allocating new tensors would take longer than the
+        # update.
         if isinstance(param, Mapping):
-            new = {name: new[name] for name in param}  # old and new arrays are paired by their order
+            new = {name: new[name] for name in param}  # in the order of `param`
         olds, leaves = leaves_of((param, state)), leaves_of((new, new_state))
         for old, leaf in zip(olds, without_aliases(leaves, olds, compiler is not None), strict=True):
             if old is not leaf:
@@ -115,7 +117,7 @@ class Compilable:
 
         Args:
             compiler: backend of torch.compile.
-            call: calls this object with arguments of the shapes to compile for.
+            call: function that calls this object with arguments of the shapes to compile for.
 
         Raises:
             NoCompiler: when the compilation fails; the function is then called unchanged.
@@ -134,10 +136,10 @@ class Compilable:
 
 
 def with_own_code(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a copy of a function with its own code object, so that calls find their program fast.
+    """Return a copy of a function with a code object of its own, to make calls of its compiled program fast.
 
-    PyTorch stores compiled programs by code object, and at each call searches all programs of the code
-    object.
+    PyTorch stores compiled programs by code object. At each call, it searches all programs that are stored
+    for the code object of the function.
     """
     assert isinstance(function, FunctionType)
     return FunctionType(
@@ -150,7 +152,10 @@ def with_own_code(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def leaves_of(tree: Any) -> list[torch.Tensor]:
-    """Return the tensors of nested tuples and dictionaries, in a fifth of the time of PyTorch's `pytree`."""
+    """Return the tensors in nested tuples and dictionaries.
+
+    This takes a fifth of the time of PyTorch's `pytree`.
+    """
     items = tuple(tree.values()) if isinstance(tree, dict) else tree
     return [leaf for item in items for leaf in leaves_of(item)] if isinstance(items, tuple) else [items]
 
@@ -159,7 +164,7 @@ def _guards_arguments(guards: Sequence[Any]) -> list[bool]:
     """Return, for each guard of a compiled step, whether torch.compile must check it at each call.
 
     A guard is a condition under which a compiled program is valid. Only guards on arguments are checked. The
-    other guards, about 200, are on variables that the step closes over, which do not change.
+    other guards, about 200, are on variables of the enclosing scope, which do not change.
     """
     roots = [re.split(r"\W", guard.name, maxsplit=1)[0] for guard in guards]
     return [root in ("", "grad", "state", "param", "values", "stopped") for root in roots]
@@ -168,9 +173,9 @@ def _guards_arguments(guards: Sequence[Any]) -> list[bool]:
 def without_aliases(
     leaves: list[torch.Tensor], olds: list[torch.Tensor], compiled: bool
 ) -> list[torch.Tensor]:
-    """Return new arrays, copied if they share memory with another array that will be overwritten.
+    """Return the new arrays, with a copy of each that shares memory with an array to be overwritten.
 
-    Without the copy, an array would change while other arrays are overwritten.
+    Without the copy, a new array would change while other arrays are overwritten.
 
     Args:
         leaves: new arrays. A new array may be an old array, or a view of an old array.
@@ -192,9 +197,9 @@ def never_eager() -> Iterator[None]:
     """Return a context in which compiled functions never fall back to eager execution without an error.
 
     PyTorch falls back when a code object has more specializations than a limit. Groups of parameters share
-    code objects and may reach this limit; it is therefore increased, and exceeding it is an error. Python
-    numbers of a rule, such as an exponent, are compiled as constants; as variables they would cause a second
-    compilation.
+    code objects and may reach this limit. The limit is therefore increased, and exceeding the increased limit
+    is an error. Python numbers of a rule, such as an exponent, are compiled as constants, because as
+    variables they would cause a second compilation.
     """
     with torch._dynamo.config.patch(
         recompile_limit=1 << 16,
@@ -209,7 +214,7 @@ def never_eager() -> Iterator[None]:
 def compiling() -> Iterator[None]:
     """Return a context that turns errors of the compiler into NoCompiler.
 
-    The run can catch this error, and continue with functions that are not compiled.
+    The caller can catch NoCompiler, and continue with functions that are not compiled.
 
     Raises:
         NoCompiler: when the compiler fails in the first call of a function.
@@ -228,7 +233,7 @@ UNUSED_ARE_ZERO = {"allow_unused": True, "materialize_grads": True}
 
 
 class LossGradient(Compilable):
-    """A loss of a single run that returns its value and its gradient, computed by ordinary autograd."""
+    """A loss of a single run, called for its value and its gradient, which ordinary autograd computes."""
 
     def __call__(self, params: Mapping[str, torch.Tensor], *arguments: Any) -> Any:
         leaves = {name: value.detach().requires_grad_() for name, value in params.items()}
@@ -240,9 +245,9 @@ class LossGradient(Compilable):
 
 
 def vjp(function: Callable[..., Any], point: Any) -> tuple[Any, Callable[..., Any], Any]:
-    """Return value, pullback and other results of a function of a single run, computed by ordinary autograd.
+    """Return `(value, pullback, others)` for `function(point) -> (value, others)` of a single run.
 
-    The pullback maps a cotangent of the value to a cotangent of `point`.
+    The pullback maps a cotangent of the value to a cotangent of `point`, by ordinary autograd.
     """
     leaves, form = pytree.tree_flatten(point)
     leaves = [leaf.detach().requires_grad_() for leaf in leaves]

@@ -1,9 +1,9 @@
-"""The engine of PyTorch: a segment (a stretch of steps) is a loop of the host over steps.
+"""The engine of PyTorch, in which the host loops over the steps of a segment.
 
-The evaluation of a step is mapped by `torch.func` over lanes, the runs that are computed together. It is
-either replayed from a record (`torch_replay`) or compiled. Each group of parameters is updated in one of
-three ways (`torch_segment`): by a fused kernel, by an optimizer of PyTorch, or by the rule itself, compiled
-or eager.
+A segment is a number of steps that one call computes. The evaluation of a step is mapped by `torch.func` over
+lanes, the runs that are computed together. The evaluation is either replayed from a record (`torch_replay`)
+or compiled. Each group of parameters is updated in one of three ways (`torch_segment`): by a fused kernel, by
+an optimizer of PyTorch, or by the rule itself, compiled or eager.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from curvebench.steps.program import Carry, Inputs, Loaded, Program
 from curvebench.steps.torch_rule import TorchRule
 from curvebench.steps.update import UpdateGroup, Work
 
-# Number of multiplications in a single run from which its loss is compiled on a CPU.
-# Compilation takes a minute and saves a third of the loss's time or more.
+# On a CPU, the loss of a single run is compiled if the run has at least this number of multiplications.
+# Compilation takes a minute, and saves at least a third of the time that the loss takes.
 MULTIPLICATIONS_WORTH_COMPILING = 1e13
-# Number of entries of parameters, times steps, from which updates are compiled on a CPU.
+# On a CPU, updates are compiled if the entries of parameters times the steps are at least this number.
 # Compilation takes about 15 s, and an eager update takes about 14 ns per entry longer than a compiled update.
 ENTRIES_WORTH_COMPILING = 1 << 30
-# Number of steps of a run from which updates are compiled on a GPU, for the rule with the most kernels.
-# Starting the kernels of this rule, SOAP, takes about 5 ms per step of ResNet-34.
-# Compiling the updates for its 12 shapes of parameters took the host of an H100 more than 224 s.
+# On a GPU, updates are compiled if the run has at least this number of steps. The number is chosen for SOAP,
+# the rule with the most kernels. On ResNet-34, starting the kernels of SOAP takes about 5 ms per step, and
+# compiling its updates for 12 shapes of parameters took the host of an H100 more than 224 s.
 STEPS_WORTH_COMPILING = 50_000
 
 
@@ -51,15 +51,15 @@ class TorchEngine(Engine):
         precision: precision policy.
         device: `cpu` or `cuda`.
         compiler: backend of torch.compile for updates and losses.
-        worth_compiling: number of entries of parameters, times steps, from which the updates of a run are
-            compiled; None for the default of the device.
-        loss_worth_compiling: estimated number of multiplications in all steps from which the loss of a single
-            run is compiled; None for the default of the device.
+        worth_compiling: the updates of a run are compiled if the entries of parameters times the steps are at
+            least this number; None for the default of the device.
+        loss_worth_compiling: the loss of a single run is compiled if the estimated multiplications of all
+            steps are at least this number; None for the default of the device.
         fused: whether fused kernels of PyTorch may update the parameters of single runs.
     """
 
     tree = pytree
-    compiles_lanes = False  # operations and compiled updates accept any number of lanes
+    compiles_lanes = False  # because operations and compiled updates accept any number of lanes
 
     def __init__(
         self,
@@ -125,7 +125,8 @@ class TorchEngine(Engine):
         return torch.func.grad(function)
 
     def hessian(self, function: Function) -> Function:
-        # Use reverse mode twice: forward mode does not support some functions, and warns about others.
+        # Use reverse mode twice, because forward mode does not support some functions, and warns about
+        # others.
         return torch.func.jacrev(torch.func.jacrev(function))
 
     def vjp(self, function: Function, point: Any, single: bool) -> tuple[Any, Function, Any]:
@@ -145,13 +146,15 @@ class TorchEngine(Engine):
     def segment(self, loaded: Loaded, inputs: Inputs, steps: int | None = None) -> Segment:
         inputs, program, carry = torch_segment.on_device(self.ops, inputs), loaded.program, loaded.carry
         compiled_loss = self._compiled_loss(loaded, inputs, steps)
-        # With TF32, do not replay: a replay ignores the context `products`, which allows this precision.
+        # With TF32, do not replay the evaluation, because a replay ignores the context `products`, which
+        # allows TF32.
         if not compiled_loss and self.policy.products != "tf32":
             program = replace(program, evaluation=replayed(program.evaluation))
         compiled = compiled_loss
         lanes = _numbers(loaded)
         updates: list[torch_segment.BufferUpdate] = []
-        # Compiled updates by the identity of a group's part; groups with the same part share them.
+        # Updates of each part (a rule with names of hyperparameters), by the identity of the part. All groups
+        # that have the same part share its updates.
         steppers: dict[int, Mapping[int, torch_compiled.Stepper]] = {}
         for number, group in enumerate(program.update.groups):
             native = self._native(loaded, group)
@@ -183,7 +186,7 @@ class TorchEngine(Engine):
         return torch_segment.TorchSegment(program, updates, compiled)
 
     def _native(self, loaded: Loaded, group: UpdateGroup) -> Native | None:
-        """Return the fused kernel that can update a group of a single run; None if there is none."""
+        """Return the fused kernel that can update a group of a single run; None if no kernel can."""
         single = tuple(loaded.carry.coordinates.shape[:2]) == (1, 1)
         if not (self.fused and single and loaded.program.protocol.stop_gradient_norm is None):
             return None
@@ -196,7 +199,11 @@ class TorchEngine(Engine):
         return ()
 
     def _compiled_loss(self, loaded: Loaded, inputs: Inputs, steps: int | None) -> bool:
-        """Compile the loss of a single run if this is worth its time, and return whether it was compiled."""
+        """Compile the loss of a single run if compilation is worth its time.
+
+        Returns:
+            Whether the loss was compiled.
+        """
         program, carry, constants = loaded.program, loaded.carry, loaded.constants
         evaluation, lanes = program.evaluation, tuple(carry.coordinates.shape[:2])
         if not isinstance(evaluation, StepEvaluation) or lanes != (1, 1):
@@ -214,7 +221,7 @@ class TorchEngine(Engine):
     def _steppers(
         self, program: Program, group: UpdateGroup, compiler: str | None
     ) -> Mapping[int, torch_compiled.Stepper]:
-        """Return the update of a group for each kind of amortized work.
+        """Return the function that updates a group, for each combination of amortized work.
 
         The update of the first step (`Work.START`) is never compiled, since it is executed once.
         """
@@ -224,7 +231,7 @@ class TorchEngine(Engine):
         }
 
     def _too_few(self, entries: int, steps: int | None) -> str | None:
-        """Return which number is too small to compile updates, "steps" or "entries"; None to compile them."""
+        """Return which number is too small to compile updates: "steps", "entries", or None if neither."""
         if steps is None:
             return None
         if self.worth_compiling is None and self.device != "cpu":
@@ -235,7 +242,7 @@ class TorchEngine(Engine):
     def to_device(self, array: np.ndarray) -> torch.Tensor:
         host = torch.from_numpy(np.array(array))
         host = host.to(getattr(torch, self.ops.dtype)) if host.is_floating_point() else host
-        # A GPU copies from pinned memory asynchronously.
+        # From pinned memory, copies to a GPU are asynchronous.
         host = host.pin_memory() if self.device.startswith("cuda") else host
         return host.to(self.device, non_blocking=True)
 
@@ -266,8 +273,8 @@ class TorchEngine(Engine):
     def carry_from_host(self, carry: Carry, arrays: Mapping[str, np.ndarray]) -> Carry:
         restored = super().carry_from_host(carry, arrays)
         for number, state in enumerate(restored.state):
-            # The state of optimizers of PyTorch is a list. Fill this list with the saved states.
-            # The first segment of steps constructs the optimizers from these saved states.
+            # The state of optimizers of PyTorch is a list. Fill this list with the saved states, from which
+            # the first segment constructs the optimizers.
             if isinstance(state, list):
                 lanes = math.prod(restored.coordinates.shape[:2])
                 saved = [arrays[f".state[{number}][{lane}]"] for lane in range(lanes)]
@@ -275,7 +282,7 @@ class TorchEngine(Engine):
         return restored
 
     def device_peak(self, segment: Callable[..., Any], run: Callable[[], None]) -> int | None:
-        """Return the peak memory that the GPU's allocator counts; None on a CPU, which has no counter."""
+        """Return the peak memory that the GPU's allocator counts; None on a CPU, which has no such count."""
         if not self.device.startswith("cuda"):
             run()
             return None
@@ -293,7 +300,10 @@ def _numbers(loaded: Loaded) -> list[dict[str, float]]:
 
 @contextmanager
 def _tf32(allowed: bool) -> Iterator[None]:
-    """Return a context that allows or forbids TF32 (10 bits instead of 23) in float32 products on a GPU."""
+    """Return a context that allows or forbids TF32 for float32 products on a GPU.
+
+    TF32 rounds the mantissas of factors from 23 to 10 bits.
+    """
     matmul, convolution = torch.backends.cuda.matmul, torch.backends.cudnn
     before = matmul.allow_tf32, convolution.allow_tf32
     matmul.allow_tf32 = convolution.allow_tf32 = allowed
@@ -307,7 +317,7 @@ def make(precision: str, device: str) -> TorchEngine:
     """Return the engine for a precision policy and a device, `cpu` or `gpu`.
 
     Raises:
-        InputError: when the device is `gpu` and PyTorch finds none.
+        InputError: when the device is `gpu` and PyTorch finds no GPU.
     """
     if device == "gpu" and not torch.cuda.is_available():
         raise InputError(NO_GPU.format(library="PyTorch"))

@@ -1,8 +1,8 @@
 """Execution of optimizers of PyTorch on the parameters of one run.
 
-A lane is one of the runs that are computed together; their parameters are in one buffer. Leaves are the
-tensors of single parameters, which are views of the lane's part of the buffer. A closure is a function that
-an optimizer calls to evaluate the loss again in the middle of a step.
+A lane is one of the runs that are computed together. The parameters of all lanes are in one buffer. Leaves
+are the tensors of single parameters, which are views of the lane's part of the buffer. A closure is a
+function that an optimizer calls to evaluate the loss again in the middle of a step.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from curvebench.spec.errors import InputError
 from curvebench.steps.torch_rule import requires_closure
 
 Tensors = Sequence[torch.Tensor]
-Evaluate = Callable[[], tuple[torch.Tensor, Tensors]]  # returns loss and gradients at the present leaves
+Evaluate = Callable[[], tuple[torch.Tensor, Tensors]]  # returns loss and gradients at the current leaves
 
 
 @dataclass(frozen=True)
 class SavedOptimizers:
-    """State of the optimizers of a lane, without the leaves. Optimizers of new leaves resume from it.
+    """State of the optimizers of a lane, without the leaves.
+
+    Optimizers that are constructed for new leaves resume from this state.
 
     Args:
         states: the `state_dict` of each optimizer.
@@ -46,18 +48,21 @@ class SavedOptimizers:
 
     @staticmethod
     def from_bytes(content: np.ndarray) -> SavedOptimizers:
-        """Return the state, given the result of `to_bytes`; only tensors and plain values are accepted."""
+        """Return the state, given the result of `to_bytes`. Only tensors and plain values are loaded."""
         return SavedOptimizers(**torch.load(io.BytesIO(content.tobytes()), weights_only=True))
 
     def saved(self) -> SavedOptimizers:
-        """Return this state. `LaneOptimizers` has the same method, so that callers may have either object."""
+        """Return this object.
+
+        `LaneOptimizers.saved` returns its state, so that callers need not distinguish the two classes.
+        """
         return self
 
 
 class LaneOptimizers:
     """Optimizers that together update the leaves of one lane.
 
-    They are the lane's state in the carry, the state that steps change.
+    This object is the lane's optimizer state in the carry, the state that steps change.
 
     Args:
         name: name of the optimizer in messages.
@@ -83,16 +88,16 @@ class LaneOptimizers:
         self._set_mode("train")
 
     def is_on(self, leaves: Tensors) -> bool:
-        """Return whether `leaves` are views of the same memory as the leaves of these optimizers."""
+        """Return whether `leaves` are views of the same memory as the leaves that these optimizers update."""
         return [leaf.data_ptr() for leaf in leaves] == [view.data_ptr() for view in self._views]
 
     def saved(self) -> SavedOptimizers:
-        """Return the state of the optimizers; its tensors are not copied."""
+        """Return the state of the optimizers. The tensors in the state are not copied."""
         states = [optimizer.state_dict() for optimizer in self.optimizers]
         return SavedOptimizers(states, self.evaluations, self.steps)
 
     def restore(self, saved: SavedOptimizers) -> None:
-        """Resume from a saved state. Its optimizers may have had leaves in other memory."""
+        """Resume from a saved state. The leaves of the saved optimizers may have been in other memory."""
         for optimizer, state in zip(self.optimizers, saved.states, strict=True):
             optimizer.load_state_dict(dict(state))
             _restore_dtypes(optimizer, state)
@@ -103,9 +108,9 @@ class LaneOptimizers:
 
         Args:
             grads: gradients with respect to the leaves.
-            schedule: factor of all learning rates.
-            evaluate: returns loss and gradients at the present leaves, for optimizers that change the leaves
-                and then call a closure during the step.
+            schedule: factor by which all learning rates are multiplied.
+            evaluate: function that returns loss and gradients at the current leaves. It is called for
+                optimizers that change the leaves and evaluate the loss again during the step.
 
         Raises:
             InputError: when the library raises an error, or a leaf has another shape after the step.
@@ -149,25 +154,25 @@ class LaneOptimizers:
 
     @property
     def has_modes(self) -> bool:
-        """Whether an optimizer has an evaluation mode, with other parameter values than in training."""
+        """Whether one of the optimizers has an evaluation mode, in which parameters have other values."""
         return any(map(_has_modes, self.optimizers))
 
     def evaluated(self) -> Tensors:
         """Return copies of the values that the leaves have in the evaluation mode of the optimizers.
 
-        The leaves and the mode are restored, so that training can continue.
+        The leaves and the training mode are restored, so that training can continue.
         """
         trained = [view.clone() for view in self._views]
         self._set_mode("eval")
         values = [view.clone() for view in self._views]
         self._set_mode("train")
-        # Restore the exact values: switching modes back and forth has changed them by rounding errors.
+        # Restore the exact values of training, which the two changes of mode have changed by rounding errors.
         for view, value in zip(self._views, trained, strict=True):
             view.copy_(value)
         return values
 
     def states(self) -> Iterator[Any]:
-        """Yield the states of the optimizers, and those of optimizers that they wrap."""
+        """Yield the state of each optimizer, and the state of each optimizer that it wraps."""
         for optimizer in self.optimizers:
             attributes = vars(optimizer).values()
             wrapped = (value for value in attributes if isinstance(value, torch.optim.Optimizer))
@@ -183,7 +188,7 @@ class LaneOptimizers:
             leaf.grad = grad.detach()
 
     def _restore_views(self) -> None:
-        """Make the leaves views of the lane's buffer again. An optimizer may have replaced their memory.
+        """Make the leaves views of the lane's buffer again, if an optimizer has replaced their memory.
 
         Raises:
             InputError: when a leaf has another shape than before.
@@ -200,7 +205,7 @@ class LaneOptimizers:
 
 
 def _restore_dtypes(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
-    """Restore the data types of a loaded state, since `load_state_dict` casts to the parameter's type."""
+    """Restore the data types of a state, which `load_state_dict` has cast to the parameter's type."""
     params = [param for group in optimizer.param_groups for param in group["params"]]
     numbers = [number for group in state["param_groups"] for number in group["params"]]
     for number, param in zip(numbers, params, strict=True):
@@ -211,7 +216,7 @@ def _restore_dtypes(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) 
 
 
 def _has_modes(optimizer: torch.optim.Optimizer) -> bool:
-    """Return whether an optimizer has modes for training and evaluation, as schedule-free optimizers have."""
+    """Return whether an optimizer has modes for training and evaluation, like schedule-free optimizers."""
     return all(callable(getattr(optimizer, mode, None)) for mode in ("eval", "train"))
 
 
@@ -219,7 +224,8 @@ def _last_line(error: Exception) -> str:
     """Return file and line at which an error was raised, preferably outside of installed packages.
 
     Args:
-        error: an error from code that this module has called. The frame of this module is left out.
+        error: an error from code that this module has called. The traceback's frame in this module is left
+            out.
     """
     frames = traceback.extract_tb(error.__traceback__)[1:] or traceback.extract_tb(error.__traceback__)
     user_frames = [frame for frame in frames if "site-packages" not in Path(frame.filename).parts]

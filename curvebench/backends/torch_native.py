@@ -1,7 +1,8 @@
-"""Fused kernels of PyTorch for rules of this project: each updates a flat buffer in one pass, in place.
+"""Fused kernels of PyTorch for update rules of this project.
 
-An update remains defined by its rule, which is executed whenever the kernel does not support the
-hyperparameters. A test compares rules and kernels (tests/curvebench/test_torch_native.py).
+A kernel updates a flat buffer in place, in one pass. An update remains defined by its rule, which is executed
+instead whenever the kernel does not support the hyperparameters. A test compares rules and kernels
+(tests/curvebench/test_torch_native.py).
 """
 
 from __future__ import annotations
@@ -18,19 +19,20 @@ Hyper = Mapping[str, float]
 Tensors = list[torch.Tensor]
 Step = Callable[[Tensors, Tensors, Any, Hyper, torch.Tensor], None]
 Lists = Callable[[tuple[Tensors, ...]], tuple[Tensors, ...]]
-# For each argument that all kernels have, the name of the hyperparameter that is passed.
+# For each argument that all kernels have, the name of the hyperparameter that is passed as the argument.
 COMMON_ARGUMENTS = {"lr": "learning_rate", "weight_decay": "weight_decay"}
 
 
 @dataclass(frozen=True)
 class Native:
-    """A fused update for a rule.
+    """A fused kernel that updates parameters as a rule does.
 
     Args:
-        home: module that defines the rule's `update`. A user's rule with the same name is in another module.
-        step: `step(params, grads, state, hyper, number)`, which updates lists of tensors in place. `state` is
-            the rule's state with a list in each field, `hyper` contains Python numbers, and `number` is the
-            number of the step, a float32 scalar tensor.
+        home: module that defines the rule's `update`. The module distinguishes the rule from a user's rule
+            with the same name.
+        step: `step(params, grads, state, hyper, number)`, which updates the lists of tensors `params` and
+            `state` in place. `state` is the rule's state with a list in each field. `hyper` contains Python
+            numbers. `number` is the number of the step, a float32 scalar tensor.
         kernel: name of the kernel, for the provenance.
         applies: function that returns whether the kernel supports the given hyperparameters.
     """
@@ -46,10 +48,11 @@ def _fused(kernel: Any, numbers: Mapping[str, str], lists: Lists = tuple, **cons
 
     Args:
         kernel: the kernel of PyTorch.
-        numbers: by argument of the kernel, the name of the hyperparameter to pass. If the rule does not have
-            it, 0 is passed.
-        lists: function that returns the lists of tensors to pass after `grads`. Its argument is a tuple of
-            the fields of the rule's state, followed by a list with the step's number for each parameter.
+        numbers: for each further argument of the kernel, the name of the hyperparameter to pass. If the rule
+            does not have the hyperparameter, 0 is passed.
+        lists: function that returns the lists of tensors to pass after `grads`. The argument of the function
+            is a tuple of the fields of the rule's state, followed by a list with the step's number for each
+            parameter.
         constants: further arguments of the kernel, with constant values.
     """
 
@@ -67,7 +70,7 @@ def _sgd(params: Tensors, grads: Tensors, state: Any, hyper: Hyper, number: torc
 
 
 def _null(params: Tensors, grads: Tensors, state: Any, hyper: Hyper, number: torch.Tensor) -> None:
-    """Do nothing. With the rule `null`, only the gradient is timed, which is computed although unused."""
+    """Do nothing, for the rule `null`, with which only the computation of the gradient is timed."""
 
 
 def _adam_family(kernel: Any) -> Step:
@@ -80,7 +83,8 @@ def _adam_family(kernel: Any) -> Step:
 def _has_epsilon(hyper: Hyper) -> bool:
     """Return whether epsilon is positive, as kernels require.
 
-    If epsilon is 0, a rule does not change an entry whose gradients were all 0, but a kernel makes it NaN.
+    Let epsilon be 0, and an entry of the parameters have had only gradients of 0. A rule then does not change
+    the entry, but a kernel makes it NaN.
     """
     return hyper["epsilon"] > 0
 
@@ -107,9 +111,9 @@ NATIVE: Mapping[str, Native] = {
 
 
 def native_of(rule: Rule) -> Native | None:
-    """Return the fused update of a rule; None if there is none.
+    """Return the fused kernel that updates parameters as a rule does; None if there is none.
 
-    Only rules of this project with the defaults of all options have a fused update.
+    Only some rules of this project have a kernel, and only with the defaults of all options.
     """
     native = NATIVE.get(rule.name)
     is_plain = all(rule.chosen[name] == option.default for name, option in rule.options.items())

@@ -1,7 +1,8 @@
 """Recording of the evaluation of a step as a graph of PyTorch operations, which later steps replay.
 
-For small arrays, mapping over lanes and automatic differentiation take longer than the operations that they
-call. A replay calls only these operations.
+Lanes are the runs that are computed together. For small arrays, mapping over lanes and automatic
+differentiation take longer than the array operations that they call. A replay calls only the array
+operations.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from curvebench.steps.derivatives import Evaluation, StepInfo
 
-# Largest size of all results of operations for which an evaluation is recorded.
-# The time between the operations is negligible in larger evaluations.
+# An evaluation is recorded only if the results of its operations together have at most this size. In larger
+# evaluations, the time between operations is negligible, so that a replay would not be faster.
 MAX_BYTES = 1 << 28
-# Tags of operations that cannot be replayed: they draw random numbers, or return numbers to the host.
-# The host may use such a number in an `if`, whose other branch would not be recorded.
+# Tags of operations that cannot be replayed, because they draw random numbers or return numbers to the host.
+# The host may use a returned number in an `if`, of which only one branch would be recorded.
 REFUSED = {torch.Tag.nondeterministic_seeded, torch.Tag.data_dependent_output}
 MASKS = (torch.bool, torch.uint8)
-# Methods that return numbers to the host without an operation of PyTorch
+# Methods of a tensor that return its numbers to the host without calling an operation of PyTorch.
 READS = (torch.Tensor.numpy, torch.Tensor.tolist, torch.Tensor.__array__)
 
 
@@ -34,7 +35,9 @@ class _NotReplayable(RuntimeError):
 
 
 def _memory_key(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """Return a key that is equal for two tensors if they view the same memory in the same way.
+    """Return a key that is equal for two tensors if they view memory in the same way.
+
+    The key consists of address, type, shape and strides.
 
     Raises:
         _NotReplayable: when the tensor is not strided.
@@ -45,7 +48,10 @@ def _memory_key(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 
 def _has_dynamic_shape(function: Any, leaves: list[Any]) -> bool:
-    """Return whether the shape of a result depends on values, as for `nonzero` and for a mask as an index."""
+    """Return whether the shape of the result of `function` depends on values.
+
+    Examples are `nonzero`, and indexing with a mask.
+    """
     if torch.Tag.dynamic_output_shape not in function.tags:
         return False
     if function is not torch.ops.aten.index.Tensor:
@@ -56,8 +62,8 @@ def _has_dynamic_shape(function: Any, leaves: list[Any]) -> bool:
 class _Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch has no types here
     """Context that records the operations called in it as a graph.
 
-    An operation that is called again with the same arguments is recorded once. A view of a whole tensor is
-    not recorded, since it shows the same memory.
+    An operation that is called several times with the same arguments is recorded once. A view of a whole
+    tensor is not recorded, since the view has the same memory as the tensor.
 
     Args:
         arguments: the tensors that a replay will receive.
@@ -67,18 +73,21 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch has no types 
         super().__init__()
         self.graph = Graph()
         self.constants: dict[str, torch.Tensor] = {}
-        self.nodes: dict[Any, Any] = {}  # nodes of the graph by the `_memory_key` of their tensor
+        self.nodes: dict[Any, Any] = {}  # node of the graph for each tensor, by `_memory_key`
         for number, tensor in enumerate(arguments):
             self.nodes[_memory_key(tensor)] = self.graph.placeholder(f"given_{number}")
         if len(self.nodes) < len(arguments):
             raise _NotReplayable("two arguments are the same")
-        self.calls: dict[Any, Any] = {}  # nodes of the graph by operation and arguments
-        # Every result stays in memory, so that no other tensor gets the memory, and the key, of a result.
+        self.calls: dict[Any, Any] = {}  # node of the graph for each call, by operation and arguments
+        # Keep every result in memory. Otherwise another tensor might get the memory of a result, and its key.
         self.results: list[torch.Tensor] = []
         self.bytes = 0
 
     def node(self, value: Any) -> Any:
-        """Return the node of a value in the graph. A tensor that was not computed here becomes a constant."""
+        """Return the node of a value in the graph.
+
+        A tensor that no recorded operation has computed is a constant.
+        """
         if not isinstance(value, torch.Tensor):
             return value
         key = _memory_key(value)
@@ -94,7 +103,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch has no types 
         if refused or _has_dynamic_shape(function, leaves):
             raise _NotReplayable(f"it calls {function}")
         leaves = list(map(self.node, leaves))
-        # Compare floats by their digits, to distinguish 0.0 from -0.0.
+        # Compare floats by their digits, because 0.0 equals -0.0.
         values = ((type(leaf), repr(leaf) if isinstance(leaf, float) else leaf) for leaf in leaves)
         key = (function, form, *values)
         result = function(*args, **(kwargs or {}))
@@ -104,7 +113,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch has no types 
         return result
 
     def _register(self, result: Any, node: Any) -> None:
-        """Store the node that computes a tensor, or of each tensor in a tuple, by the tensor's memory key."""
+        """Store the node of `result`, a tensor or a tuple of tensors, by the memory key of each tensor."""
         if isinstance(result, torch.Tensor):
             self.results.append(result)
             self.nodes.setdefault(_memory_key(result), node)
@@ -116,7 +125,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch has no types 
                 self._register(item, self.graph.call_function(operator.getitem, (node, number)))
 
     def replay_of(self, results: Any) -> Any:
-        """Return the function that replays the record: it computes `results` from other arguments.
+        """Return a function that replays the recorded operations, to compute `results` from other arguments.
 
         Args:
             results: nested tuples and mappings of recorded tensors.
@@ -127,7 +136,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch has no types 
 
 
 class _ReadsRefused(TorchFunctionMode):  # type: ignore[misc]  # torch has no types here
-    """Context in which the host may not read the numbers of a tensor."""
+    """Context in which an error is raised if the host reads the numbers of a tensor."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if function in READS:
@@ -136,17 +145,21 @@ class _ReadsRefused(TorchFunctionMode):  # type: ignore[misc]  # torch has no ty
 
 
 def _kind(arrays: Mapping[str, torch.Tensor]) -> tuple[Any, ...]:
-    """Return names, shapes, strides and types of arrays. A record is valid if all four are equal."""
+    """Return the names, shapes, strides and types of arrays.
+
+    A record can be replayed for other arrays only if their names, shapes, strides and types equal the names,
+    shapes, strides and types of the recorded arguments.
+    """
     return tuple((name, array.shape, array.stride(), array.dtype) for name, array in arrays.items())
 
 
 def replayed(evaluation: Evaluation) -> Evaluation:
-    """Return an evaluation that records the given one at the first call, and replays it at later calls.
+    """Return an evaluation that records `evaluation` at the first call, and replays the record later.
 
     There is one record for each combination of names, shapes, strides and types of the arguments. As with a
-    compiler, a record is valid only if the evaluation always calls the same operations. An evaluation is not
-    recorded, but called unchanged each time, if it reads a number on the host, draws random numbers, writes
-    in place, has shapes that depend on values, or computes large arrays.
+    compiler, a record is valid only if the evaluation always calls the same operations. `evaluation` is not
+    recorded, but called each time, if it reads a number on the host, draws random numbers, writes in place,
+    has shapes that depend on values, or computes large arrays.
     """
     records: dict[Any, Any] = {}
 

@@ -1,10 +1,10 @@
-"""A segment (a stretch of steps) on PyTorch: a loop of the host, whose updates overwrite buffers in place.
+"""Segments on PyTorch: the host loops over steps, and updates overwrite buffers in place.
 
-The buffers are the arrays of the carry, the state that steps change. Lanes are the runs that are computed
-together, S seeds x K settings; the buffer of their parameters has the shape (S, K, d) for d coordinates of a
-run. Each group of parameters is updated by a fused kernel (`FusedUpdate`), by an optimizer of PyTorch
-(`TorchOptimUpdate`) or by its rule (`RuleUpdate`). `bind` creates the views of the buffers that an update
-needs, once for all steps.
+A segment is a number of consecutive steps that one call computes. The buffers are the arrays of the carry,
+the state that steps change. Lanes are the runs that are computed together, S seeds x K settings; the buffer
+of their parameters has the shape (S, K, d) for d coordinates of a run. Each group of parameters is updated by
+a fused kernel (`FusedUpdate`), by an optimizer of PyTorch (`TorchOptimUpdate`) or by its rule (`RuleUpdate`).
+`bind` creates the views of the buffers that an update needs, once for all steps.
 """
 
 from __future__ import annotations
@@ -29,17 +29,18 @@ from curvebench.steps.program import Carry, Constants, Inputs, Loaded, Program, 
 from curvebench.steps.torch_rule import TorchRule
 from curvebench.steps.update import UpdateGroup
 
-# Mean number of entries of a parameter from which a fused kernel gets a list of single parameters.
-# For smaller parameters, it is faster to copy the gradient into one buffer, and to pass this single tensor.
+# A fused kernel gets a list of single parameters if the parameters have at least this number of entries on
+# average. For smaller parameters, it is faster to copy all gradients into one buffer, and to pass single
+# tensors.
 MIN_MEAN_LEAF_ENTRIES = 4096
 
 
 @dataclass
 class StepContext:
-    """Everything that an update needs to know about its step. Costly values are computed at first use.
+    """The data of a step that updates need. Costly values are computed at first use.
 
-    This object has the only reference to the gradient by name, so that the gradient's memory is freed when
-    `flat` has copied it into one array.
+    Only this object refers to the gradient by name (in `info`). The memory of the gradient is therefore freed
+    as soon as `flat` has copied the gradient into one array.
 
     Args:
         program: the program of the run.
@@ -49,8 +50,8 @@ class StepContext:
         schedule: multiplier of the learning rate.
         info: loss, gradient and needs of the step.
         model: model state before the step.
-        stopped: whether each lane has stopped and is not updated, (seeds, settings); None if no lane can
-            stop.
+        stopped: for each lane, whether it has stopped and is not updated, (seeds, settings); None if no lane
+            can stop.
     """
 
     program: Program
@@ -81,7 +82,7 @@ class StepContext:
         return {**values, **self.program.needs_in_basis(self.info, self.constants.matrices)}
 
 
-Bound = Callable[[StepContext], None]  # an update that is bound to the buffers of a carry
+Bound = Callable[[StepContext], None]  # an update of a group, bound to the buffers of a carry
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,8 @@ class FusedUpdate:
 
         def update(context: StepContext) -> None:
             if leaf_by_leaf:
-                # Kernels pair entries by position in memory, whereas a gradient may be a transposed view.
+                # Kernels pair entries of parameter and gradient by their position in memory. A gradient may
+                # be a transposed view, and must be copied.
                 grads = [context.info.gradient[name].contiguous() for name in lay.shapes]
             else:
                 vector = context.vector
@@ -135,7 +137,9 @@ class FusedUpdate:
 
 @dataclass(frozen=True)
 class TorchOptimUpdate:
-    """The update by optimizers of PyTorch, on leaves that are views of each lane's part of the buffer.
+    """The update by optimizers of PyTorch, one or more for each lane.
+
+    The leaves of a lane's optimizers are views of the lane's part of the buffer.
 
     Args:
         rule: the rule that constructs the optimizers of a lane.
@@ -148,8 +152,9 @@ class TorchOptimUpdate:
     def bind(self, program: Program, carry: Carry, rotated: bool, number: int) -> Bound:
         """Bind the update to the buffers of a carry, whose state becomes a list of `LaneOptimizers`.
 
-        If the carry already has optimizers for these buffers, they are used. Otherwise, optimizers are
-        constructed, and resume from the carry's state if there is one.
+        If the carry's state already contains optimizers whose leaves are in the carry's buffer, these
+        optimizers are used. Otherwise, new optimizers are constructed. The new optimizers resume from the
+        carry's state if it is not empty.
 
         Args:
             program: the program of the run.
@@ -203,7 +208,8 @@ class RuleUpdate:
 
     Args:
         group: the parameters.
-        steppers: the update, compiled or eager, by the amortized work of a step.
+        steppers: the function that updates the group, compiled or eager, for each combination of amortized
+            work.
     """
 
     group: UpdateGroup
@@ -232,13 +238,13 @@ BufferUpdate = FusedUpdate | TorchOptimUpdate | RuleUpdate
 
 
 def warm(loaded: Loaded, inputs: Inputs, number: int, steppers: Mapping[int, Stepper]) -> None:
-    """Compile the updates of a group before the first step, by calls on copies of its buffers.
+    """Compile the updates of a group before the first step, by calling each on copies of the buffers.
 
     Args:
-        loaded: the program and the first carry and constants.
+        loaded: the bundle on its device: the program, the carry before the first step, and the constants.
         inputs: inputs of the first segment.
         number: index of the group in `Update.groups`.
-        steppers: updates of the group by the amortized work of a step.
+        steppers: functions that update the group, for each combination of amortized work.
 
     Raises:
         NoCompiler: when the compiler fails.
@@ -267,8 +273,8 @@ def flat_gradient(
 ) -> torch.Tensor:
     """Return the gradient in the coordinates of the basis as one array (seeds, settings, coordinates).
 
-    A compiled update accepts a view of this array only if the viewed array has the number of axes for which
-    the update was compiled. Therefore `warm` calls this function as well.
+    A compiled update receives a view of the returned array. It accepts the view only if the viewed array has
+    the same number of axes as in its compilation. Therefore `warm` calls this function as well.
 
     Args:
         program: the program of the run.
@@ -277,16 +283,16 @@ def flat_gradient(
     """
     if matrices or next(iter(gradient.values())).shape[:2].numel() > 1:
         return program.coordinates(gradient, matrices)
-    # For a single run with many parameters, PyTorch's own flattening takes less time than `coordinates`.
+    # For a single run with many parameters, PyTorch's own function is faster than `program.coordinates`.
     end_to_end = flatten([gradient[name] for name in program.update.layout.shapes])
     return program.ops.cast(end_to_end.view(1, 1, -1), program.parameter_dtype)
 
 
 def writable(state: Any, coordinates: torch.Tensor) -> Any:
-    """Return a state that an update can overwrite, because each of its tensors has its own memory.
+    """Return a state that an update can overwrite, because each tensor in the state has its own memory.
 
-    Tensors are copied only if necessary: the first state of a rule may contain the parameters themselves, the
-    same tensor twice, or a broadcast value.
+    Only tensors that share memory, or are not contiguous, are copied. The initial state of a rule may contain
+    the parameters themselves, the same tensor twice, or a broadcast value.
 
     Args:
         state: state of the rule.
@@ -313,7 +319,8 @@ def _copied(leaf: Any) -> Any:
 class TorchSegment:
     """A segment that overwrites the buffers of a carry.
 
-    Views of the buffers are created when a carry with other buffers arrives, and reused for all its steps.
+    Views of the buffers are created at the first call with a carry, and reused as long as calls receive
+    carries with the same buffers.
 
     Args:
         program: the program of the run.
@@ -325,13 +332,14 @@ class TorchSegment:
         self.program, self.updates, self.compiled = program, updates, compiled
         self.buffer: torch.Tensor | None = None  # buffer (S, K, d) to which the updates are bound
         self.state: tuple[Any, ...] = ()
-        # Views of the buffer at which the loss is evaluated; None if it is evaluated at another point.
+        # Views of the parameters in the buffer, at which the loss is evaluated; None if the loss is evaluated
+        # at another point than the buffer.
         self.params: dict[str, torch.Tensor] | None = None
         self.bound: list[Bound] = []
 
     def __call__(self, carry: Carry, constants: Constants, inputs: Inputs) -> Carry:
         with never_eager() if self.compiled else nullcontext(), torch.no_grad():
-            # Check both: another segment may have used the same buffer with a new state.
+            # Check buffer and state, because another segment may have used the same buffer with a new state.
             if self.buffer is not carry.coordinates or self.state is not carry.state:
                 self._bind(carry, constants)
             carry, losses, stopped_at = carry._replace(state=self.state), [], carry.stopped_at
@@ -364,7 +372,10 @@ class TorchSegment:
         return self._apply(carry, context.pop()), loss
 
     def _apply(self, carry: Carry, context: StepContext) -> Carry:
-        """Update the buffers of a carry in place; `Program.apply` does the same with new arrays."""
+        """Update the buffers of a carry in place.
+
+        `Program.apply` computes the same update as new arrays.
+        """
         program = self.program
         stopped_at = program.stopped_at(carry, context.info, context.inputs)
         model = context.info.model
@@ -381,9 +392,9 @@ class TorchSegment:
 
 
 def on_device(ops: Ops, inputs: Inputs) -> Inputs:
-    """Return inputs of a segment, with the numbers and multipliers of all steps copied to the device.
+    """Return the inputs of a segment, with the fields `step` and `schedule` copied to the device.
 
-    They are copied once for the whole segment, so that no step waits for a copy.
+    The fields are copied once for the whole segment, so that no step waits for a copy.
     """
     return inputs._replace(step=ops.asarray(inputs.step), schedule=ops.asarray(inputs.schedule))
 
@@ -391,7 +402,8 @@ def on_device(ops: Ops, inputs: Inputs) -> Inputs:
 def inputs_by_step(inputs: Inputs) -> list[Inputs]:
     """Return the inputs of each step of a segment.
 
-    Arrays are unbound at once, in a tenth of the time that indexing for each step would take.
+    `unbind` splits an array for all steps at once, in a tenth of the time that indexing for each step would
+    take.
     """
     count = len(inputs.step)
 

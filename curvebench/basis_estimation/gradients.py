@@ -1,8 +1,8 @@
 """Sampling of gradients at random parameters, from which EGOP bases are estimated.
 
-The EGOP is the expected outer product of the gradient with itself. The matrix V of a basis has eigenvectors
-of its estimate as columns: shape (n, r) for n entries of parameters. A group is a set of parameters that
-share a V. Source 000 is the EGOP paper (docs/sources.md).
+The EGOP is the expected outer product of the gradient with itself. The columns of the matrix V of a basis are
+r eigenvectors of the estimated EGOP; V has the shape (n, r) for n entries of parameters. A group is a set of
+parameters that share a V. Source 000 is the EGOP paper (docs/sources.md).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from curvebench.steps.examples import gathered, generators_of
 from curvebench.workloads.arguments import Random
 from curvebench.workloads.workload import Problem, Workload, examples_in
 
-# Largest number of gradients that one mapped call computes, and on a CPU the call's largest memory in bytes.
-# If a call does not fit into the CPU's caches, full batches of digits take 1.6 times as long.
-# If each gradient has a call of its own, gradients of the linear network take 12 times as long.
-# The values of gradients depend neither on MAX_CHUNK nor on CHUNK_BYTES.
+# A mapped call computes at most MAX_CHUNK gradients. On a CPU, it uses at most about CHUNK_BYTES bytes,
+# because calls that do not fit into the caches are slower (1.6 times for full batches of digits). Calls with
+# a single gradient are slower, too (12 times for the linear network). The values of gradients depend neither
+# on MAX_CHUNK nor on CHUNK_BYTES.
 MAX_CHUNK, CHUNK_BYTES = 256, 1 << 26
 
 
@@ -37,14 +37,15 @@ class GradientSampling:
 
     Args:
         workload: workload whose training loss is differentiated.
-        settings: settings of the workload. If they have a batch size, each gradient is computed on one
-            minibatch (000 App. C.6), and otherwise on all training data.
+        settings: settings of the workload. If they include a batch size, each gradient is computed on one
+            minibatch (000 App. C.6). Otherwise each gradient is computed on all training data.
         count: number of samples.
-        normal_scale: standard deviation of a normal distribution of parameters; None for the distribution of
-            initial parameters.
-        around_start: whether the distribution is centred at the problem's initial parameters. Normal numbers
-            are then added to the initial parameters. Without `normal_scale`, the difference of two samples of
-            initial parameters, divided by sqrt(2), is added; it has mean 0 and the covariance of one sample.
+        normal_scale: standard deviation of a normal distribution from which parameters are drawn; None to
+            draw from the distribution of initial parameters.
+        around_start: whether the distribution is centred at the problem's initial parameters. If
+            `normal_scale` is given, normal numbers are added to the initial parameters. Otherwise the
+            difference of two samples of initial parameters, divided by sqrt(2), is added; this difference has
+            mean 0 and the covariance of one sample.
     """
 
     workload: Workload
@@ -62,14 +63,14 @@ def sampler(sampling: GradientSampling, engine: Engine, problem: Problem, random
     """Compile a function that samples gradients for any seed of a problem.
 
     The function yields gradients of the training loss at independent random parameters (000 Alg. 2.1 lines
-    2-3), as NumPy arrays (samples, *shape) by parameter name. It yields them in chunks, which have
-    `sampling.count` samples in total.
+    2-3), as NumPy arrays (samples, *shape) by parameter name. Each yielded mapping is a chunk of samples; all
+    chunks together have `sampling.count` samples.
 
     Args:
         sampling: distribution and number of samples.
         engine: engine that computes gradients.
         problem: the problem of one seed, for whose shapes the function is compiled.
-        random: random generators of this seed.
+        random: random generators of the seed.
     """
     per_sample = sampling.settings.get("batch_size") is not None
     unmapped = _unmapped(sampling, engine)
@@ -101,7 +102,7 @@ def estimated(
         gradients: chunks of gradients (samples, *shape) by parameter name, from a `Sampler`.
 
     Returns:
-        V (n, r) and eigenvalues (r,) of each group, and the number of gradients.
+        For each group, V (n, r) and the eigenvalues (r,); and the number of gradients that were used.
     """
     estimators = [estimator(group) for group in groups]
     count = 0
@@ -117,9 +118,10 @@ def estimated(
 def chunk_of(sampling: GradientSampling, engine: Engine, problem: Problem) -> int:
     """Return the number of gradients that one mapped call computes: the size of a chunk.
 
-    It is 1 if gradients cannot be mapped. Otherwise all chunks have about the same size; on a CPU, a chunk
-    fits into CHUNK_BYTES. The memory for one gradient is estimated as the parameters, the gradient, and twice
-    the activations of a batch, with one activation for every example and row of a parameter.
+    The size is 1 if gradients cannot be mapped. Otherwise there are at most MAX_CHUNK gradients in a chunk,
+    and all chunks have about the same size. On a CPU, a chunk fits into CHUNK_BYTES. The memory for one
+    gradient is estimated as the parameters, the gradient, and twice the activations of a batch, with one
+    activation for every example and row of a parameter.
     """
     if _unmapped(sampling, engine):
         return 1
@@ -134,11 +136,12 @@ def chunk_of(sampling: GradientSampling, engine: Engine, problem: Problem) -> in
 
 
 def _unmapped(sampling: GradientSampling, engine: Engine) -> bool:
-    """Return whether gradients are computed one after the other.
+    """Return whether gradients are computed one after another instead of by one mapped call.
 
-    This is faster for convolutions, which become grouped convolutions if they are mapped. It is necessary for
-    workloads of which a single run may fill the memory of a GPU, and for models of PyTorch, whose batch
-    normalization cannot write a state that all samples share.
+    Computing one gradient after another is faster for convolutions, which become grouped convolutions if they
+    are mapped. It is necessary for workloads with `separate_jobs`, of which a single run may fill the memory
+    of a GPU. It is also necessary for models of PyTorch, because batch normalization cannot write a state
+    that all samples share.
     """
     workload = sampling.workload
     fills_gpu = workload.separate_jobs and engine.device != "cpu"
@@ -170,7 +173,7 @@ def _chunks(
         batch = data
         if order is not None:
             indices = order[start : start + chunk]
-            if sampling.workload.streamed:  # read only the examples of these batches
+            if sampling.workload.streamed:  # load only the examples of this chunk's batches
                 generators = generators_of([random], "egop examples of sample", start)
                 examples = gathered(train, indices[:, None], engine.threads, generators)
                 batch = {name: ops.asarray(values[:, 0]) for name, values in examples.items()}
@@ -184,7 +187,7 @@ def _chunks(
 
 
 def _draw(sampling: GradientSampling, problem: Problem, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Draw one sample of parameters from the distribution of `sampling`."""
+    """Draw one sample of parameters from the distribution that `sampling` describes."""
     if sampling.normal_scale is None:
         point = sampling.workload.sample_parameters(sampling.settings, rng)
         if sampling.around_start:
@@ -201,11 +204,11 @@ def _draw(sampling: GradientSampling, problem: Problem, rng: np.random.Generator
 
 
 def decomposition_on(engine: Engine) -> Decomposition:
-    """Return a function that computes an EGOP's eigenvectors with an engine's library and device, in float64.
+    """Return a function that computes the eigenvalues and eigenvectors of an EGOP on a device, in float64.
 
-    The function stores the gradients of one group on the device, and computes all eigenvectors of their mean
-    outer product. If there are fewer gradients than coordinates, the eigenvectors of the null space are
-    arbitrary, and differ between backends.
+    The function uses the library and the device of `engine`. It copies the gradients of one group to the
+    device, and decomposes the mean of their outer products. If there are fewer gradients than coordinates,
+    the eigenvectors of the null space are arbitrary, and differ between backends.
     """
     exact = engine_of(engine.ops.backend, "float64", engine.device)
 

@@ -23,13 +23,13 @@ from curvebench.workloads.workload import Problem
 
 @dataclass(frozen=True)
 class RenewalPlan:
-    """When and how a run estimates its bases again.
+    """Plan of a run that estimates its bases again: after which steps, and from which gradients.
 
     Args:
         points: numbers of steps after which the run estimates its bases.
-        sampling: distribution of the sampled parameters. It is centred at the parameters of a problem, which
-            are here the current parameters of the run.
-        groups: groups of parameters, in the order of the bundle's matrices.
+        sampling: distribution of the parameters at which gradients are computed. The distribution is centred
+            at the current parameters of the run.
+        groups: groups of parameters that share a V, in the order of the bundle's matrices.
         estimator: `estimator(group, random, decompose)` creates the estimator of a group's V.
     """
 
@@ -39,23 +39,24 @@ class RenewalPlan:
     estimator: Callable[[Group, np.random.Generator, Decomposition], Estimator]
 
     def evaluations(self, gradients: np.ndarray) -> np.ndarray:
-        """Return the number of gradients that a run has sampled for its bases.
+        """Return how many gradients a run has sampled to estimate its bases again.
 
         Args:
-            gradients: numbers of gradients that the run has computed for its own steps, an integer array.
+            gradients: numbers of gradients that the run has computed in its steps, an integer array.
 
         Returns:
-            An array of the same shape. An estimate after p steps counts from the gradient of step p + 1 on.
+            The number of sampled gradients for each number in `gradients`. The gradients that are sampled
+            after p steps count from the gradient of step p + 1 on.
         """
         return np.searchsorted(self.points, gradients, side="left") * self.sampling.count
 
 
 @dataclass
 class Renewal:
-    """Estimates the bases of several runs again while they run, one run per seed.
+    """New estimation of the bases of several runs while they run, one run per seed.
 
-    Gradients are computed with the backend and precision of the runs, and decomposed in float64. The sampler
-    is compiled once, for the shapes of the first problem.
+    Gradients are computed with the backend and precision of the runs. The mean of their outer products is
+    decomposed in float64. The sampler is compiled once, for the shapes of the first problem.
 
     Args:
         plan: when and how bases are estimated.
@@ -76,7 +77,7 @@ class Renewal:
         self.decompose = decomposition_on(self.engine)
 
     def __call__(self, steps: int, carry: Carry, constants: Constants) -> tuple[Carry, Constants, np.ndarray]:
-        """Estimate new bases, and express the state of the runs in them.
+        """Estimate new bases, and express the state of the runs in the coordinates of the new bases.
 
         The parameters do not change, only their coordinates. A run that has diverged or stopped keeps its
         basis.
@@ -118,7 +119,7 @@ class Renewal:
     def _estimated(self, iterate: Problem, seed: int, steps: int) -> list[np.ndarray]:
         """Estimate the matrix V of each group of parameters around the parameters of a run.
 
-        If a gradient is not finite, return an empty list, and note that the run keeps its basis.
+        If a gradient is not finite, return an empty list, and add a note that the run keeps its basis.
         """
 
         def random(purpose: str, shared: bool = False) -> np.random.Generator:

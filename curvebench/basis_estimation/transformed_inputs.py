@@ -25,11 +25,12 @@ def check_inputs(workload: Workload, changes: Iterable[tuple[Names, Change]]) ->
 
     Args:
         workload: workload of the run.
-        changes: pairs of the names of parameters that a basis changes together and the form of this change.
+        changes: pairs of names and change: the names of the parameters that a matrix of the basis changes
+            together, and the form of the change.
 
     Raises:
-        InputError: if the basis changes another weight, if no weight multiplies the data alone, or if the
-            data are streamed.
+        InputError: if the basis changes another parameter, if no weight multiplies the data directly, or if
+            the data are streamed.
     """
     for names, change in changes:
         if change is not DATA:
@@ -58,25 +59,26 @@ def with_changed_inputs(
     matrices: Mapping[Names, np.ndarray],
     changes: Mapping[Names, Change],
 ) -> tuple[Workload, list[Problem], dict[Names, np.ndarray]]:
-    """Apply a basis Q of the inputs to data and first weights (000 App. D, l. 1205-1209).
+    """Apply a basis Q of the inputs to the data and the first weight (000 App. D, l. 1205-1209).
 
-    The inputs x become Q^T x, and the first weight W becomes W Q. A run without a basis on the changed
-    problem is the run on the original problem in the basis I (x) Q of the weight, where (x) is the Kronecker
-    product. It does not change coordinates at each step.
+    The inputs x become Q^T x, and the first weight W becomes W Q. A run on the changed problem without a
+    basis equals the run on the original problem in the basis I (x) Q of the weight, where (x) is the
+    Kronecker product. The run without a basis does not have to change coordinates at each step.
 
     Args:
         workload: the original workload.
         problems: the original problem of each seed.
         matrices: matrices of the basis for all seeds, (S, n, r), by the names of the parameters that each
             matrix changes together.
-        changes: form of the change of basis by the same names. Only matrices with the form DATA are applied.
+        changes: form of the change of basis for each matrix, by the same names. Only matrices with the form
+            DATA are applied to the data.
 
     Returns:
-        The changed workload, whose data are no longer shared by seeds; the changed problems; and the matrices
-        that were not applied.
+        The changed workload, whose data are no longer shared by seeds; the changed problem of each seed; and
+        the matrices that were not applied to the data.
 
     Raises:
-        InputError: if the data do not enter linearly in the weight.
+        InputError: as `check_inputs`.
     """
     check_inputs(workload, changes.items())
     remaining = {names: matrix for names, matrix in matrices.items() if changes.get(names) is not DATA}
@@ -94,7 +96,7 @@ def with_changed_inputs(
 
 
 def _changed(problem: Problem, weight: str, field: str, q: np.ndarray) -> Problem:
-    """Return the problem with `field` of the data and `weight` in the basis `q` of the inputs."""
+    """Return the problem with the data's arrays `field` and the parameter `weight` multiplied by Q = `q`."""
     return replace(
         problem,
         parameters={**problem.parameters, weight: problem.parameters[weight] @ q},

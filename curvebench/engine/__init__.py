@@ -2,6 +2,6 @@
 
 A bundle (`bundle.py`) is a set of runs, called lanes, that advance together: one lane for each of S seeds and
 K settings of the hyperparameters. `execution.py` executes a bundle on an engine of `curvebench.backends`, in
-segments: stretches of consecutive steps that one call of the device computes. The engine computes; this
-package decides when steps, evaluations and checkpoints follow each other.
+segments: numbers of consecutive steps that one call of the device computes. The engine computes; this package
+decides on the order of steps, evaluations and checkpoints.
 """

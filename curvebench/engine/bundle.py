@@ -31,7 +31,7 @@ from curvebench.workloads.workload import Problem, Workload, examples_in, placeh
 
 
 def check_accumulation(owner: str, needs: Iterable[Need], protocol: StepProtocol) -> None:
-    """Check that the needs of a rule can be computed from microbatches, if gradients are accumulated.
+    """Check, if gradients are accumulated, that the needs of a rule can be computed from microbatches.
 
     Args:
         owner: name of the rule in the message.
@@ -57,21 +57,23 @@ class Bundle:
         workload: the workload that all lanes train on.
         rule: the update rule, with its options.
         problems: one problem per seed; their number is S.
-        orders: indices of the minibatches, of shape (steps, S, batch_size); None for the full batch.
+        orders: indices of the examples in each minibatch, of shape (steps, S, batch_size); None for the full
+            batch.
         hyperparameters: values of every hyperparameter of the rule by name, of shape (K,).
-        schedule: multipliers of the learning rate, of shape (steps,). Its length is the number of steps.
-        evaluations: number of evaluation intervals, into which the steps are divided equally. Metrics are
-            evaluated before the first step and after each interval.
+        schedule: multipliers of the learning rate at each step, of shape (steps,). The number of steps of a
+            run is the length of this array.
+        evaluations: number of evaluation intervals. The steps are divided into intervals of nearly equal
+            length. Metrics are evaluated before the first step and after each interval.
         matrices: matrices V of a basis, of shape (S, n, r), by the names of the parameters that each matrix
             transforms together. Empty without a basis.
-        changes: the change of coordinates that is made from each V, by the same names; parameters that are
-            not named here are rotated by V.
+        changes: form of the change of coordinates for each V, by the same names as in `matrices`. If a V has
+            no entry here, it rotates its parameters.
         protocol: keys of the training protocol that steps execute: gradient clipping and accumulation, and
             stopping.
         settings: values of all settings of the workload.
-        randoms: one source of random generators per seed. It is required if the workload has noise or data
-            sources, if the rule draws random numbers, or if bases are estimated again during the run.
-        reestimation: when and how bases are estimated again during the run; None if they are not.
+        randoms: one source of random generators per seed. The sources are required if the workload has noise
+            or data sources, if the rule draws random numbers, or if bases are estimated again during the run.
+        reestimation: plan of the estimation of bases during the run; None if bases are not estimated again.
         tile: shape into which the lanes are padded, so that bundles of several sizes share one compiled
             program; None for no padding.
 
@@ -130,7 +132,7 @@ class Bundle:
 
     @property
     def layout(self) -> Layout:
-        """Layout of the parameters in their flat buffer."""
+        """Layout of the parameters in one flat buffer."""
         shapes = {name: value.shape for name, value in self.problems[0].parameters.items()}
         roles = self.workload.roles(self.settings)
         changes = {
@@ -142,7 +144,7 @@ class Bundle:
 
     @cached_property
     def update(self) -> Update:
-        """The rule bound to the layout."""
+        """The update rule, bound to the layout of the parameters."""
         return Update(self.rule, self.layout)
 
     @cached_property
@@ -153,8 +155,12 @@ class Bundle:
     def evaluations_of(self, steps: np.ndarray) -> np.ndarray:
         """Return the number of gradient evaluations of a run after the given numbers of steps.
 
-        The count includes the needs of the rule, by the number of gradients that their computation costs, and
-        the gradients that were sampled to estimate bases during the run.
+        A need of the rule counts as the number of gradients that cost as much to compute
+        (`Need.gradient_evaluations`). Gradients that were sampled to estimate bases during the run are
+        counted, too.
+
+        Args:
+            steps: numbers of steps, an integer array.
         """
         count, model = steps, model_of(self.layout)
         for need in self.needs:
@@ -174,11 +180,11 @@ class Bundle:
         return (self.batch_size, *outputs.shape[1:])
 
     def draws(self, seed: int, step: int) -> dict[str, np.ndarray]:
-        """Draw the random numbers of the loss and of the needs for one step of one seed, by name.
+        """Draw the random numbers of the loss and of the needs for one step of one seed; return them by name.
 
-        Each step has its own generator, so that a resumed run draws the same numbers. At a step that does not
-        observe, the random numbers of amortized needs are replaced by 0, since the step does not evaluate
-        these needs.
+        Each step has its own generator, so that a resumed run draws the same numbers as an uninterrupted run.
+        At a step that does not observe, the random numbers of amortized needs are replaced by 0, since the
+        step does not evaluate these needs.
         """
         noise: dict[str, np.ndarray] = {}
         if self.workload.noise is not None:
@@ -210,27 +216,34 @@ class Bundle:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Shape of the lanes as they are computed: (slots, width) of a tile, or else (seeds, settings)."""
+        """Shape of the lanes as they are computed: (slots, width) with a tile, else (seeds, settings)."""
         return self.lanes if self.tile is None else (self.tile.slots, self.tile.width)
 
     @cached_property
     def placement(self) -> Placement:
-        """Position of each lane in the tile to which lanes are padded; without a tile, the lane's index."""
+        """Position of each lane in the tile to which lanes are padded.
+
+        Without a tile, the position of a lane is its index (seed, setting).
+        """
         return (self.tile or Tile(*self.lanes)).placement(*self.lanes)
 
     def by_slot(self, array: np.ndarray, axis: int = 0) -> np.ndarray:
-        """Repeat the entries of an array on its axis of seeds, so that each slot of the tile has an entry."""
+        """Return an array with an entry for each slot of the tile, given an entry for each seed.
+
+        Slots of the same seed get copies of the seed's entry. Without a tile, the array is returned
+        unchanged.
+        """
         return array if self.tile is None else np.take(array, self.placement.seeds, axis)
 
     @property
     def batch_size(self) -> int:
-        """Number of examples in a minibatch; if steps use the full batch, in the training split."""
+        """Number of examples in a minibatch; number of all training examples if steps use the full batch."""
         if self.orders is not None:
             return int(self.orders.shape[2])
         return examples_in(self.problems[0].splits["train"])
 
     def subset(self, seeds: slice, settings: slice) -> Bundle:
-        """Return the bundle of the lanes in a range of seeds and a range of settings."""
+        """Return a bundle with the lanes of a range of seeds and a range of settings."""
         return replace(
             self,
             problems=self.problems[seeds],
@@ -246,14 +259,14 @@ class Trajectories:
     """Results of the lanes of a bundle, with C evaluations.
 
     Args:
-        steps: number of steps before each evaluation, (C,); the first is 0.
+        steps: number of steps before each evaluation, (C,); 0 for the first evaluation.
         metrics: values by full name of the metric, such as `train_loss`, (C, S, K).
-        diverged_at: number of the first step whose loss was not finite, (S, K); 0 if the lane is finite.
+        diverged_at: number of the first step whose loss was not finite, (S, K); 0 if all losses were finite.
         stopped_at: number of the step at which a lane stopped, because the norm of its gradient was below the
             threshold, (S, K); 0 if the lane did not stop.
         state_bytes: bytes of the optimizer's state for one lane.
-        closure_gradients: number of gradients that an optimizer of PyTorch has computed in closures before
-            each evaluation, in addition to the gradient of each step, (C,).
+        closure_gradients: number of gradients that optimizers of PyTorch have computed in closures before
+            each evaluation, in addition to one gradient per step, (C,).
         reestimation_seconds: seconds spent on estimating bases during the run, (S, K).
     """
 

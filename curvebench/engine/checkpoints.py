@@ -1,8 +1,9 @@
 """Checkpoints of a run, from which it resumes bit for bit after its process was ended.
 
-A checkpoint is a file in the format of NumPy (.npz). It contains the state of a bundle, the runs that are
-computed together. Checkpoints are written between segments, the stretches of steps that one call of the
-device computes: at intervals of CHECKPOINT_SECONDS, and when the process receives SIGTERM.
+A checkpoint is a file in the format of NumPy (.npz) with the state of a bundle, which is a set of runs that
+are computed together. Checkpoints are written at intervals of CHECKPOINT_SECONDS, and when the process
+receives SIGTERM, but only between segments. A segment is a number of steps that one call of the device
+computes.
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ import numpy as np
 from curvebench.results.temporary import taking_place
 
 CHECKPOINT_SECONDS = 15 * 60.0  # seconds between two checkpoints of a run
-# Largest share of a run's time that is spent on writing checkpoints. On a slow disk, fewer are written.
+# Largest share of a run's time that is spent on writing checkpoints. On a slow disk, fewer checkpoints are
+# written, so that the share stays below this number.
 MAX_SAVING_SHARE = 0.01
-MIN_SAVED_SECONDS = 60.0  # after SIGTERM, write a checkpoint only if the last is at least this old
-FILES_KEPT = 2  # number of checkpoints that are kept: a run resumes from the second if the newest is damaged
-# Name of an array in the file that contains JSON text: the run's identity, and fields that are no arrays.
+MIN_SAVED_SECONDS = 60.0  # after SIGTERM, write a checkpoint only if the last one is at least this old
+FILES_KEPT = 2  # checkpoints to keep: if the newest is damaged, the run resumes from the one before
+# Name of the array in a checkpoint file whose value is JSON text: the run's identity, and all fields of the
+# checkpoint that are not arrays.
 HEADER = "header"
 
 Restored = TypeVar("Restored")
@@ -55,8 +58,8 @@ class Checkpoint:
 class DeferredTermination:
     """Deferral of SIGTERM, so that a run can finish its segment and write a checkpoint before it ends.
 
-    A signal that arrives after `begin` is handled at `pass_on`, or at the end of a `with` block. If the
-    process has no handler for SIGTERM, the signal is not deferred.
+    A signal that arrives after `begin` is handled when `pass_on` is called, or at the end of a `with` block.
+    If the process has no handler for SIGTERM, the signal is not deferred.
 
     Attributes:
         came: whether a signal has arrived since `begin`.
@@ -97,12 +100,14 @@ class Checkpoints:
     """The checkpoints of one bundle's run.
 
     Args:
-        folder: folder that contains only checkpoints of this run. It exists while there are checkpoints.
-        run: identity of the run: everything that decides its result, in JSON types. A checkpoint of another
-            run is refused.
+        folder: folder that contains only checkpoints of this run. The folder exists only while there are
+            checkpoints.
+        run: identity of the run, in JSON types: everything that decides the run's result. A checkpoint with
+            another identity is refused.
         name: name of the run in notes.
         every: seconds between two checkpoints.
-        worth: after SIGTERM, another checkpoint is written only if the last is at least this old, in seconds.
+        worth: after SIGTERM, a checkpoint is written only if at least this number of seconds have passed
+            since the last checkpoint.
         share: largest share of the run's time that is spent on writing checkpoints.
         notes: notes on checkpoints for the provenance of the results.
         termination: deferral of SIGTERM, which begins at the first step of the run.
@@ -122,10 +127,10 @@ class Checkpoints:
         self.pause = self.every
 
     def is_due(self, ending: bool = False) -> bool:
-        """Return whether a checkpoint is to be written now.
+        """Return whether enough time has passed to write another checkpoint now.
 
         Args:
-            ending: whether the run has received SIGTERM. A checkpoint is then due sooner.
+            ending: whether the run has received SIGTERM. A checkpoint is then due earlier (`worth`).
         """
         return time.monotonic() - self.last >= (min(self.worth, self.pause) if ending else self.pause)
 
@@ -141,8 +146,8 @@ class Checkpoints:
         try:
             with taking_place(self.folder / f"{checkpoint.done:012d}.npz") as path, path.open("wb") as file:
                 np.savez(file, **arrays)
-            # Names of incomplete files, from killed processes, begin with a dot.
-            # They come first in the order of names, and are therefore removed as well.
+            # The names of incomplete files, which killed processes have left, begin with a dot. In the order
+            # of names they come first, so that they are removed as well.
             for older in sorted(self.folder.glob("*.npz"))[:-FILES_KEPT]:
                 older.unlink()
         except OSError as error:
@@ -161,8 +166,8 @@ class Checkpoints:
         A checkpoint that cannot be restored is removed, with a note, and the next older checkpoint is tried.
 
         Args:
-            restore: function that restores the state of the run. It raises an exception if the checkpoint
-                does not fit.
+            restore: function that restores the state of the run from a checkpoint. It raises an exception if
+                the checkpoint does not match the run.
 
         Returns:
             The result of `restore`; None if there is no checkpoint.
@@ -185,7 +190,7 @@ class Checkpoints:
         return None
 
     def remove(self) -> None:
-        """Remove all checkpoints, and the two parent folders if they are then empty."""
+        """Remove the folder of checkpoints, and each of its two parent folders if it is then empty."""
         remove_with_empty_parents(self.folder, parents=2)
 
     def _read(self, path: Path) -> Checkpoint:
@@ -203,7 +208,7 @@ class Checkpoints:
 
 
 def remove_with_empty_parents(folder: Path, parents: int) -> None:
-    """Remove a folder with its contents, and each of its next `parents` parent folders if then empty."""
+    """Remove a folder with its contents, and up to `parents` of its parent folders if they are then empty."""
     rmtree(folder, ignore_errors=True)
     with suppress(OSError):
         for above in list(folder.parents)[:parents]:

@@ -18,9 +18,10 @@ class Clock:
 
     Attributes:
         seconds: seconds of each phase.
-        parts: seconds of the subdivisions WAITING and BASIS, which are included in their phases.
-        earlier: seconds, of all phases together, that earlier processes spent on runs which this process
-            has resumed.
+        parts: seconds of the subdivisions WAITING and BASIS. They are included in the seconds of their
+            phases.
+        earlier: seconds in all phases together that earlier processes spent on runs that this process has
+            resumed.
     """
 
     def __init__(self) -> None:
@@ -34,14 +35,14 @@ class Clock:
         return self.seconds | self.parts
 
     def take_over(self, seconds: Mapping[str, float]) -> None:
-        """Add the seconds of an earlier process, whose checkpoint this process has resumed."""
+        """Add the seconds by name of an earlier process, from whose checkpoint this process resumes a run."""
         for totals in (self.seconds, self.parts):
             totals |= {name: totals[name] + seconds.get(name, 0.0) for name in totals}
         self.earlier += sum(seconds.get(name, 0.0) for name in self.seconds)
 
     @contextmanager
     def phase(self, name: str, part: str | None = None) -> Iterator[None]:
-        """Return a context whose duration is added to a phase, and to the subdivision `part` if given."""
+        """Return a context whose duration is added to the phase `name`, and to its subdivision `part`."""
         start = time.perf_counter()
         try:
             yield

@@ -1,8 +1,8 @@
 """Evaluation of a bundle during its run: the metrics of its workload, and mean losses of minibatches.
 
-A bundle is a set of runs (lanes) that are computed together, S seeds x K settings. Its carry is the state
-that steps change (parameters, optimizer and model), and its constants are the arrays that steps only read.
-The full name of a metric consists of a split and a quantity, such as `validation_loss`.
+A bundle is a set of runs (lanes) that are computed together, S seeds x K settings. The carry of a bundle is
+the state that steps change (parameters, optimizer and model). The constants of a bundle are the arrays that
+steps only read. The full name of a metric consists of a split and a quantity, such as `validation_loss`.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ Evaluate = Callable[..., dict[str, np.ndarray]]  # function `(carry, constants) 
 
 @dataclass(frozen=True)
 class Measurement:
-    """Functions that compute the declared metrics of all lanes.
+    """Functions that compute the metrics that a workload declares, for all lanes.
 
-    They refer to no arrays of data or parameters, so that several bundles can share them.
+    The functions refer to no arrays of data or parameters, so that several bundles can share the functions.
     """
 
     program: Program
@@ -50,7 +50,7 @@ class Measurement:
         return StepEvaluation(self.engine, self.workload.loss, per_seed=not self.workload.shared_data)
 
     def values(self, carry: Carry, constants: Constants, splits: Mapping[str, Any]) -> dict[str, Any]:
-        """Compute the metrics of given splits by full name, such as `validation_loss`, (seeds, settings)."""
+        """Compute the metrics of given splits, (seeds, settings), by full names such as `validation_loss`."""
         params, workload = self.program.evaluation_point(carry, constants), self.workload
         with self.engine.products():
             return {
@@ -62,7 +62,7 @@ class Measurement:
             }
 
     def all_values(self, carry: Carry, constants: Constants, splits: Mapping[str, Any]) -> dict[str, Any]:
-        """Compute the metrics of the given splits, and the full gradient's norm if that is a metric."""
+        """Compute the metrics of the given splits, and the norm of the full gradient if it is a metric."""
         values = self.values(carry, constants, splits)
         if GRADIENT_NORM in self.workload.metrics:
             params = self.program.evaluation_point(carry, constants)
@@ -72,16 +72,16 @@ class Measurement:
 
 
 def evaluator(bundle: Bundle, engine: Engine, loaded: Loaded, programs: Programs | None = None) -> Evaluate:
-    """Compile the function of carry and constants that returns the declared metrics on the host.
+    """Compile the function of carry and constants that returns the declared metrics as NumPy arrays.
 
     If the workload limits the number of examples in an evaluation (`evaluation_batch`), each split is divided
-    into batches, which are sent to the device one after another; a value is then the mean over batches,
-    weighted by their numbers of examples. Otherwise the splits are already on the device.
+    into batches, which are sent to the device one after another. A metric is then the mean over batches,
+    weighted by the numbers of examples in the batches. Otherwise the splits are already on the device.
 
     Args:
         loaded: the bundle on its device.
-        programs: stores the compiled functions, which contain no data, for other bundles of the same method
-            on the same workload, such as those of other rounds; None to compile for this bundle only.
+        programs: store of the compiled functions, which contain no data, for other bundles of the same method
+            on the same workload, such as bundles of other rounds. None to compile for this bundle only.
 
     Returns:
         A function whose result has float64 arrays (seeds, settings) by full name of the metric.
@@ -92,9 +92,10 @@ def evaluator(bundle: Bundle, engine: Engine, loaded: Loaded, programs: Programs
     measurement = programs.get("measurement", lambda: Measurement(loaded.program, workload, engine))
 
     def compiled(function: Callable[..., Any], splits: Mapping[str, Any]) -> Evaluate:
-        """Compile a method of `Measurement` for splits with these shapes.
+        """Compile a method of `Measurement` for the shapes of the given splits.
 
-        The metrics of a single run are first compiled separately, if they compute enough to repay this.
+        If the bundle has a single run, its metrics are first compiled separately, provided that they compute
+        enough to repay the compilation.
         """
         arguments = (loaded.carry, loaded.constants, splits)
 
@@ -149,7 +150,7 @@ def evaluator(bundle: Bundle, engine: Engine, loaded: Loaded, programs: Programs
 
 
 def mean_losses(ops: Ops, losses: StepLosses) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean loss of the steps since the last evaluation, and the loss of the first of these steps.
+    """Return the mean loss over the steps since the last evaluation, and the loss of the first such step.
 
     Both arrays have the shape (seeds, settings). The mean is NaN for a lane that has taken no step since the
     last evaluation.

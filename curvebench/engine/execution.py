@@ -1,8 +1,8 @@
 """Execution of a bundle: segments of steps, with evaluations and checkpoints between them.
 
-A bundle is a set of runs (lanes) that advance together, S seeds x K settings. A segment is a stretch of steps
-that one call of a compiled function takes. The carry is the state that steps change: parameters, state of the
-optimizer and of the model.
+A bundle is a set of runs (lanes) that advance together, S seeds x K settings. A segment is a number of steps
+that one call of a compiled function computes. The carry is the state that steps change: parameters, state of
+the optimizer and of the model.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from curvebench.steps.program import Carry, Constants, Inputs, Loaded, Program
 from curvebench.steps.torch_rule import closure_gradients
 from curvebench.workloads.workload import MINIBATCH_LOSS
 
-# Key among the metrics of an evaluation: the number of gradients that closures have computed so far.
+# Key of `RunHistory.rows` for the number of gradients that closures have computed before an evaluation.
 CLOSURE_GRADIENTS = "closure_gradients"
 METRIC = "metric "  # prefix of the names of metrics in a checkpoint
 # Approximate largest duration of a segment.
-# Only between segments, a run can write a checkpoint or react to SIGTERM.
+# The duration is limited because a run can write a checkpoint or react to SIGTERM only between segments.
 SEGMENT_SECONDS = 5.0
 
 
 @dataclass
 class RunHistory:
-    """Results of a bundle's run so far, for S seeds and K settings.
+    """Results of the run of a bundle up to now, for S seeds and K settings.
 
     Args:
         seconds: seconds spent on estimating bases during the run, (S, K).
         done: number of steps taken.
-        rows: for each evaluation, the metrics (S, K) by full name. The entry `CLOSURE_GRADIENTS` is a single
-            number: the gradients that an optimizer of PyTorch has computed in addition to the gradient of
-            each step.
+        rows: for each evaluation, the metrics (S, K) by full name, such as `train_loss`. The entry
+            `CLOSURE_GRADIENTS` is a single number: how many gradients optimizers of PyTorch have computed in
+            closures, in addition to one gradient per step.
     """
 
     seconds: np.ndarray
@@ -58,7 +58,7 @@ class RunHistory:
         return {name: np.stack([row[name] for row in self.rows]) for name in self.rows[0]}
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return all fields except `done` as arrays by name, for a checkpoint."""
+        """Return the fields `seconds` and `rows` as arrays by name, for a checkpoint."""
         metrics = {f"{METRIC}{name}": values for name, values in self.columns.items()}
         return metrics | {"seconds": self.seconds}
 
@@ -67,7 +67,8 @@ class RunHistory:
 
         Args:
             done: number of steps that were taken before the checkpoint.
-            arrays: arrays of the checkpoint, which include those that the method `arrays` has returned.
+            arrays: all arrays of the checkpoint. They include the arrays that the method `arrays` has
+                returned.
         """
         names = [name for name in arrays if name.startswith(METRIC)]
         columns = {name.removeprefix(METRIC): arrays[name] for name in names}
@@ -88,13 +89,14 @@ def execute(
     Args:
         bundle: the runs.
         engine: the engine of a backend, from `make_engine`.
-        clock: receives the seconds of compilation, data, steps and evaluation.
-        progress: called with the number of steps taken, after each evaluation interval.
-        checkpoints: writes checkpoints, from the newest of which the run resumes. With None, no checkpoints
-            are written. From the first step on, `checkpoints` defers SIGTERM; the caller must end the
-            deferral when it has stored the result.
-        programs: compiled programs that several bundles share. The lanes are padded to the shape of these
-            programs (their tile). With None, programs are compiled for this bundle only.
+        clock: clock to which the seconds of compilation, data, steps and evaluation are added.
+        progress: function that is called after each evaluation interval with the number of steps taken so
+            far.
+        checkpoints: writer of checkpoints. The run resumes from the newest checkpoint, if there is one. From
+            the first step on, SIGTERM is deferred (`Checkpoints.termination`); the caller must end the
+            deferral when it has stored the result. None to write no checkpoints.
+        programs: compiled programs that this bundle shares with other bundles. The lanes are padded to the
+            tile of the programs. None to compile programs for this bundle only.
 
     Returns:
         The metrics of all lanes, of shape (evaluations + 1, seeds, settings), the steps at which they were
@@ -168,7 +170,7 @@ def execute(
 
 @dataclass
 class _Run:
-    """A bundle during its run: its compiled functions, its present carry, and its results so far."""
+    """A bundle during its run: its compiled functions, its current carry, and its results up to now."""
 
     bundle: Bundle
     engine: Engine
@@ -192,10 +194,11 @@ class _Run:
         loaded: Loaded,
         inputs: Inputs,
     ) -> _Run:
-        """Return the run, with compiled functions. Functions that `programs` contains are not compiled again.
+        """Compile the functions of the run, unless `programs` contains them, and return the run.
 
         Args:
-            loaded: the bundle on its device, with the first carry or with that of a checkpoint.
+            loaded: the bundle on its device, with the carry before the first step or the carry of a
+                checkpoint.
             inputs: the inputs of the first segment.
         """
         with clock.phase("compile"):
@@ -209,7 +212,7 @@ class _Run:
             return run
 
     def reestimate_basis(self) -> None:
-        """Estimate the basis again around the current parameters, if this is planned for the present step."""
+        """Estimate the basis again around the current parameters, if the plan contains the current step."""
         if self.renewal is None or self.history.done not in self.bundle.reestimation_steps:
             return
         with self.clock.phase("step", BASIS):
@@ -219,7 +222,7 @@ class _Run:
         self.history.seconds += seconds[:, None]
 
     def step(self, inputs: Inputs) -> float:
-        """Take the steps of one segment, and return the seconds per step."""
+        """Take the steps of one segment, and return how many seconds a step took on average."""
         start = self.clock.seconds["step"]
         with self.clock.phase("step"):
             self.carry = self.segment(self.carry, self.constants, inputs)
@@ -228,20 +231,21 @@ class _Run:
         return (self.clock.seconds["step"] - start) / len(inputs.step)
 
     def measure(self) -> None:
-        """Evaluate the metrics, and add them to the history."""
+        """Evaluate the metrics of all lanes, and add the values to the history."""
         with self.clock.phase("evaluation"):
             rows = self.history.rows
             rows.append(self.evaluate(self.carry, self.constants))
             if self.carry.losses is not None:
                 rows[-1][MINIBATCH_LOSS], first = mean_losses(self.engine.ops, self.carry.losses)
-                # The row of the evaluation before the first step gets the loss of the first minibatch.
+                # No losses precede the evaluation before the first step, so it gets the loss of the first
+                # minibatch.
                 if len(rows) == 2:
                     rows[0][MINIBATCH_LOSS] = first
                 self.carry = self.carry._replace(losses=self.program.no_losses(self.bundle.shape))
         rows[-1][CLOSURE_GRADIENTS] = closure_gradients(self.carry.state)
 
     def trajectories(self, ends: np.ndarray) -> Trajectories:
-        """Return the results of the bundle's lanes. Lanes that only pad the tile are left out.
+        """Return the results of the bundle's lanes, without the lanes that only pad the tile.
 
         Args:
             ends: number of steps before each evaluation.
@@ -261,22 +265,22 @@ class _Run:
 
 @dataclass
 class Pace:
-    """Pace of a run, by which segments are divided if steps are slow, so that checkpoints can be written.
+    """Pace of a run: if steps are slow, segments are divided, so that checkpoints can be written in between.
 
-    The results of a run do not depend on the division.
+    The results of a run do not depend on how its segments are divided.
 
     Args:
-        step_seconds: seconds per step in the last segment. It is infinite before the first segment, which
-            therefore consists of one step.
+        step_seconds: seconds per step in the last segment. Before the first segment the value is infinite, so
+            that the first segment consists of one step.
     """
 
     step_seconds: float = math.inf
 
     def divide(self, segments: Iterable[int]) -> Iterator[int]:
-        """Yield lengths of shorter segments, so that each takes at most about SEGMENT_SECONDS.
+        """Divide segments, so that each takes at most about SEGMENT_SECONDS; yield the new lengths in steps.
 
         Args:
-            segments: lengths of the segments to divide.
+            segments: lengths of the undivided segments in steps.
         """
         for segment in segments:
             while segment:
@@ -286,15 +290,18 @@ class Pace:
 
 
 class CheckpointWriter:
-    """Writes checkpoints of a run between its segments, and resumes the run from its newest checkpoint."""
+    """Writer of the checkpoints of a run, which also resumes the run from its newest checkpoint.
+
+    Checkpoints are written between segments.
+    """
 
     def __init__(self, checkpoints: Checkpoints, engine: Engine, clock: Clock, history: RunHistory) -> None:
         self.checkpoints, self.engine, self.clock, self.history = checkpoints, engine, clock, history
         self.seconds_before = clock.named
-        checkpoints.notes = engine.notes  # share one list, so that a checkpoint's notes reach the provenance
+        checkpoints.notes = engine.notes  # one shared list: notes of checkpoints become notes of the engine
 
     def resume(self, loaded: Loaded) -> Loaded:
-        """Restore the carry, the matrices, the history and the clock from the newest checkpoint.
+        """Restore the carry, the matrices of bases, the history and the clock from the newest checkpoint.
 
         Returns:
             The bundle with the state of the checkpoint; `loaded` itself if there is no checkpoint.
@@ -314,7 +321,10 @@ class CheckpointWriter:
         return resumed or loaded
 
     def offer(self, carry: Carry, constants: Constants) -> None:
-        """Write a checkpoint if it is due. If SIGTERM has arrived, handle it, which ends the process."""
+        """Write a checkpoint if one is due.
+
+        If SIGTERM has arrived, call its handler, which ends the process.
+        """
         termination = self.checkpoints.termination
         if self.checkpoints.is_due(termination.came):
             with self.clock.phase(CHECKPOINT):

@@ -24,7 +24,7 @@ from curvebench.workloads.arguments import Random, Settings
 FEW_EXAMPLES = 8
 LIBRARIES = ("numpy", "jax", "optax", "torch")
 STANDARD_LIBRARY = Path(traceback.__file__).parent
-# Folders of curvebench and of the libraries that it calls. Lines outside of them are in files of a user.
+# Folders of curvebench and of the libraries that it calls. Code outside of these folders is a user's.
 LIBRARY_FOLDERS = (
     Path(__file__).parents[1],
     *(Path(spec.origin).parent for name in LIBRARIES if (spec := find_spec(name)) and spec.origin),
@@ -32,7 +32,7 @@ LIBRARY_FOLDERS = (
 
 
 def check_evaluation(workload: workloads.Workload, settings: Settings) -> None:
-    """Evaluate the loss of a workload and its metrics at the initial parameters of one seed.
+    """Evaluate the loss and the metrics of a workload at the initial parameters of one seed.
 
     Args:
         workload: the workload, whose data must be available.
@@ -42,7 +42,7 @@ def check_evaluation(workload: workloads.Workload, settings: Settings) -> None:
         InputError: if the problem, the loss or the evaluation raises an exception (with file and line), if
             the loss is not a single number, or if the evaluation lacks a declared metric.
     """
-    # The two metrics that are excluded here are computed by the engine, without calling `evaluate`.
+    # Exclude the two metrics that are computed without calling `evaluate` of the workload.
     required = set(workload.metrics) - {workloads.GRADIENT_NORM, workloads.MINIBATCH_LOSS}
     required_splits = {workloads.split_of(metric) for metric in required}
     ops, random = numpy_ops(), WorkloadRandom(workload.name, 0)
@@ -78,7 +78,7 @@ def _first(split: workloads.Split, examples: int | None, random: Random | None =
         split: arrays by field, or a data source.
         examples: number of examples, or None.
         random: random streams of a seed, to load examples with the augmentation of training; None to load
-            them as for evaluations.
+            examples without augmentation, as for evaluations.
     """
     numbers = np.arange(workloads.examples_in(split))[None, None, :examples]
     generators = None if random is None else generators_of([random], "examples of step", 1)
@@ -86,11 +86,11 @@ def _first(split: workloads.Split, examples: int | None, random: Random | None =
 
 
 def _evaluated(name: str, call: Callable[[int | None], Any], in_runs: int | None) -> Any:
-    """Call a function of a workload with few examples. If that fails, call it as in a run.
+    """Call a function of a workload with few examples. If this call fails, call the function as in a run.
 
     Args:
         name: name of the function in the message.
-        call: calls the function, given the number of examples.
+        call: calls the function of the workload, given the number of examples.
         in_runs: number of examples that the function receives in runs; None for all examples.
 
     Raises:
@@ -108,7 +108,7 @@ def _evaluated(name: str, call: Callable[[int | None], Any], in_runs: int | None
 
 
 def line_of_user(error: BaseException) -> str:
-    """Return the innermost line in a file of a user, `file:line`, at which an error was raised; else ""."""
+    """Return the innermost line in a user's file at which an error was raised, `file:line`, or ""."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [f"{frame.filename}:{frame.lineno}" for frame in frames if not _is_library(Path(frame.filename))]
     return (lines or [""])[-1]

@@ -1,8 +1,9 @@
 """Inputs of steps: the segments of a run, and the minibatches, noise and schedule of each segment.
 
-A segment is a stretch of steps that are computed in one call of the device. Segments end at evaluations, and
-where the basis is estimated again; long intervals between these are divided further. S is the number of seeds
-of a bundle. Its lanes are its runs, one for each seed and setting.
+A segment is a number of steps that are computed in one call of the device. A segment ends at each evaluation,
+and at each step after which the basis is estimated again. Long intervals between such steps are divided into
+several segments. S is the number of seeds of a bundle. The lanes of a bundle are its runs, one for each seed
+and setting.
 """
 
 from __future__ import annotations
@@ -20,22 +21,22 @@ from curvebench.steps.examples import gathered, generators_of, prefetched
 from curvebench.steps.program import Inputs
 from curvebench.workloads.workload import Split, placeholder_of
 
-MAX_INPUT_BYTES = 1 << 28  # largest size of the minibatches, example indices and noise of one segment
-# Number of segments into which a long run is divided, so that checkpoints can be written between them.
-# Segments of a 12-hour run then take 43 s.
+MAX_INPUT_BYTES = 1 << 28  # largest size in bytes of the inputs of one segment
+# Number of segments into which a long run is divided, so that checkpoints can be written between segments.
+# Each segment of a 12-hour run then takes 43 s.
 MIN_SEGMENTS = 1000
 # Number of multiplications (steps x examples x parameters) below which a segment is not divided.
-# These multiplications take about a second with dense layers on a CPU, and minutes with convolutions.
+# On a CPU, so many multiplications take about a second with dense layers, and minutes with convolutions.
 MIN_SEGMENT_PRODUCTS = 10**10
 # A step counts as at least this many multiplications, because each step has an overhead. A segment therefore
-# has at most 10,000 steps, or a thousandth of the run.
+# has at most 10,000 steps or, in a longer run, about a thousandth of the run's steps.
 MIN_STEP_PRODUCTS = 10**6
 
 
 def equal_lengths(steps: int, count: int) -> list[int]:
     """Divide a number of steps into `count` nearly equal lengths, with at most two different values.
 
-    There are never more lengths than steps, so that no length is 0.
+    If `count` is larger than `steps`, the result has `steps` lengths, so that no length is 0.
     """
     bounds = np.linspace(0, steps, min(count, steps) + 1).round().astype(int)
     return [int(length) for length in np.diff(bounds)]
@@ -44,9 +45,9 @@ def equal_lengths(steps: int, count: int) -> list[int]:
 def split_interval(bundle: Bundle, length: int) -> list[int]:
     """Divide an interval of `length` steps into nearly equal segments.
 
-    The inputs of a segment fit into MAX_INPUT_BYTES, and the number of its multiplications is limited, so
-    that a long run has about MIN_SEGMENTS segments. The result depends on the bundle and not on the machine,
-    since it decides the shapes for which programs are compiled.
+    The inputs of a segment fit into MAX_INPUT_BYTES. The number of multiplications in a segment is limited,
+    so that a long run has about MIN_SEGMENTS segments. The lengths depend on the bundle and not on the
+    machine, since programs are compiled for these lengths.
     """
     step_bytes = 0
     if bundle.orders is not None:
@@ -64,7 +65,7 @@ def split_interval(bundle: Bundle, length: int) -> list[int]:
 
 
 def evaluation_steps(bundle: Bundle) -> np.ndarray:
-    """Return the number of steps before each evaluation; the first is 0."""
+    """Return the number of steps before each evaluation; 0 for the first evaluation."""
     return np.cumsum([0, *equal_lengths(len(bundle.schedule), bundle.evaluations)])
 
 
@@ -77,7 +78,7 @@ def segment_lengths(bundle: Bundle) -> list[int]:
 def segment_inputs(bundle: Bundle, engine: Engine, start: int, length: int, room: int = 0) -> Inputs:
     """Return the inputs of the steps start + 1, ..., start + length. Call it in the engine's context.
 
-    The numbers of the steps and the schedule stay on the host, where the engine reads them.
+    The fields `step` and `schedule` stay on the host, where the engine reads them.
 
     Args:
         bundle: the bundle.
@@ -85,7 +86,7 @@ def segment_inputs(bundle: Bundle, engine: Engine, start: int, length: int, room
         start: number of steps that precede the segment.
         length: number of steps of the segment.
         room: number of steps for which the segment was compiled. Arrays on the device are padded with zeros
-            to this length; 0 not to pad them.
+            to this length; 0 for no padding.
     """
     dtype, missing = engine.ops.dtype, (room or length) - length
 
@@ -111,9 +112,9 @@ def segment_inputs(bundle: Bundle, engine: Engine, start: int, length: int, room
 
 
 def filled(inputs: Inputs, length: int) -> Inputs:
-    """Pad `step` and `schedule` of inputs to `length` by repeating their last value.
+    """Pad the fields `step` and `schedule` to `length` by repeating the last value of each.
 
-    The result is an example of inputs, for whose shapes a segment is compiled.
+    A segment is compiled for the shapes of the result.
     """
     missing = length - len(inputs.step)
     step, schedule = (np.pad(values, (0, missing), "edge") for values in (inputs.step, inputs.schedule))
@@ -136,7 +137,7 @@ def _minibatches(bundle: Bundle, order: np.ndarray, start: int, threads: int) ->
 
 
 def source_notes(bundle: Bundle) -> list[str]:
-    """Return the notes that data sources made while they loaded examples, such as on unreadable files."""
+    """Return the notes of data sources on examples that they have loaded, for example on unreadable files."""
     splits = [split for problem in bundle.problems for split in problem.splits.items()]
     sources = [(name, split) for name, split in splits if not isinstance(split, Mapping)]
     return [f"{name}: {note}" for name, source in sources for note in source.notes]
@@ -156,15 +157,16 @@ def prefetch_inputs(
 ) -> AbstractContextManager[Iterator[Inputs]]:
     """Return a context with an iterator over the inputs of successive segments.
 
-    If it takes time to make inputs, a thread makes the inputs of the next segment during the present segment.
+    If examples are loaded or random numbers are drawn, a thread makes the inputs of the next segment while
+    the current segment is computed.
 
     Args:
         bundle: the bundle.
         engine: the engine of the run.
-        lengths: number of steps of each segment. A length is read only when its inputs are made, so that it
-            can depend on the duration of earlier segments (`execution.Pace`).
+        lengths: number of steps of each segment. A length is read only when the inputs of its segment are
+            made, so that it can depend on the duration of earlier segments (`execution.Pace`).
         start: number of steps before the first segment.
-        room: number of steps to which the arrays of each segment are padded; 0 not to pad them.
+        room: number of steps to which the arrays of each segment are padded; 0 for no padding.
     """
 
     def make(segment: tuple[int, int]) -> Inputs:

@@ -1,9 +1,9 @@
-"""Check of an update rule before a run: several runs at once must give the results of each run alone.
+"""Check of an update rule before a run: the result of a run must not depend on runs computed with it.
 
-The check takes two steps on NumPy. Lanes are the runs that are computed together, S seeds x K settings; their
-arrays have the leading axes (S, K). A rule must treat leading axes as batch axes, and must not branch on the
-values of arrays. Otherwise its results would depend on which runs are computed together, or it would fail on
-JAX.
+The check takes two steps on NumPy, of several runs at once and of each run alone. Lanes are the runs that are
+computed together, S seeds x K settings. Their arrays have the leading axes (S, K). A rule must treat leading
+axes as batch axes; otherwise its results would depend on which runs are computed together. A rule must not
+branch on the values of arrays; otherwise it would fail on JAX.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from curvebench.steps.layout import layout, roles_of
 from curvebench.steps.update import Update
 
 SHAPE = (2, 3)
-# Shape of parameters for a rule that depends on layers, so that layers can follow each other.
+# Shape of the parameters if the rule depends on layers. The shape is square, so that the outputs of a layer
+# can be the inputs of the next layer.
 SQUARE = (3, 3)
 # Two parameters of the same shape, which a rule of scope `leaf` receives as a stack.
 PARAMETERS = ("first", "second")
 LANES = (2, 2)
 STEPS = 2
-TOLERANCE = 1e-9  # libraries may round the result for a stack of matrices differently from a single one
+TOLERANCE = 1e-9  # for rounding, which may differ between a stack of matrices and single matrices
 GUIDE = "docs/how-to/add-an-optimizer.md"
 
 
@@ -48,7 +49,7 @@ class Traced(np.ndarray):
 
 
 def check_lanes(rule: Rule) -> None:
-    """Check that steps of several lanes and parameters at once equal the steps of each lane and parameter.
+    """Check that steps of several lanes and parameters at once equal steps of each lane and parameter alone.
 
     Raises:
         InputError: if the rule mixes lanes, mixes parameters although its scope does not allow it, or
@@ -58,7 +59,8 @@ def check_lanes(rule: Rule) -> None:
     rng = np.random.default_rng(0)
     size = (*LANES, len(PARAMETERS), *(SHAPE if rule.for_model is None else SQUARE))
     start = rng.uniform(0.5, 1.5, size)
-    # Norms differ between lanes and parameters, so that a rule that mixes them has another result.
+    # The norms of gradients differ between lanes and parameters, so that a rule that mixes lanes or
+    # parameters does not pass the check.
     lengths = 10.0 ** rng.uniform(-1, 1, (STEPS, *size[:3], 1, 1))
     grads = lengths * rng.standard_normal((STEPS, *size))
     batched = _stepped(rule, start, grads)
@@ -86,7 +88,7 @@ def _close(batched: np.ndarray, single: np.ndarray) -> bool:
 
 
 def _stepped(rule: Rule, start: np.ndarray, grads: np.ndarray) -> np.ndarray:
-    """Return the parameters after steps of a rule with the given gradients.
+    """Return the parameters after a rule has taken one step for each of the given gradients.
 
     Args:
         rule: the rule.
@@ -110,7 +112,7 @@ def _stepped(rule: Rule, start: np.ndarray, grads: np.ndarray) -> np.ndarray:
 
 
 def _values(rule: Rule, lanes: tuple[int, ...], model: Model) -> dict[str, Any]:
-    """Return arrays by name for all hyperparameters and needs of a rule. The number of the step is missing.
+    """Return arrays by name for the schedule and all hyperparameters and needs of a rule, without `step`.
 
     Args:
         rule: the rule.

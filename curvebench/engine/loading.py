@@ -1,7 +1,8 @@
-"""Loading of a bundle, a set of runs that are computed together: its program, and its arrays on the device.
+"""Loading of a bundle: its program is built, and its arrays are copied to the device.
 
-A run of a bundle is called a lane. If lanes are padded to a tile (`engine.tiles`), a slot of the tile
-contains lanes of one seed; without a tile, there is one slot per seed.
+A bundle is a set of runs that are computed together; a run of a bundle is called a lane. If lanes are padded
+to a tile (`engine.tiles`), a slot of the tile contains lanes of one seed; without a tile, there is one slot
+per seed.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ from curvebench.workloads.workload import MINIBATCH_LOSS, Split
 def stacked(
     bundle: Bundle, split: str, examples: Callable[[Split], dict[str, np.ndarray]]
 ) -> dict[str, np.ndarray]:
-    """Return examples of a split by field, with a leading axis of slots unless all seeds share the data.
+    """Return arrays of examples by field, with a leading axis of slots unless all seeds share the data.
 
     Args:
         bundle: the bundle, whose tile decides the number of slots.
         split: name of the split.
-        examples: function that selects examples from the split of one seed.
+        examples: function that returns the selected examples of a seed's split.
     """
     if bundle.workload.shared_data:
         return examples(bundle.problems[0].splits[split])
@@ -47,8 +48,8 @@ def stacked(
 def cast_rule(rule: Rule, policy: Policy) -> Rule:
     """Return a rule that updates parameters in the precision in which they are stored.
 
-    If the precision policy computes in a higher precision, the returned rule rounds its results. An optimizer
-    of PyTorch is not changed.
+    If the policy computes in a higher precision, the returned rule rounds new parameters to the precision of
+    stored parameters. An optimizer of PyTorch is returned unchanged.
 
     Args:
         rule: the rule.
@@ -63,7 +64,9 @@ def cast_rule(rule: Rule, policy: Policy) -> Rule:
 
 
 def program_of(bundle: Bundle, engine: Engine) -> Program:
-    """Return the functions of a bundle's steps. They contain no arrays, so that bundles can share them.
+    """Return the functions of a bundle's steps.
+
+    The functions contain no arrays, so that several bundles can share them.
 
     Raises:
         OptionError: if the rule does not support the precision of parameters, or if gradients are accumulated
@@ -91,8 +94,8 @@ def load(
     Args:
         bundle: the bundle.
         engine: the backend.
-        clock: receives the seconds. Copying counts as `data`. The computation of the initial state counts as
-            `compile`, because most of its time is spent on tracing and compilation.
+        clock: clock to which seconds are added. Copying counts as `data`. The computation of the initial
+            state counts as `compile`, because it consists mostly of tracing and compilation.
         programs: compiled programs that the bundle shares with other bundles, such as other rounds of a
             method on a workload; None to compile for this bundle only.
 

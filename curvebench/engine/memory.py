@@ -26,10 +26,10 @@ from curvebench.steps.torch_rule import TorchRule
 from curvebench.steps.update import Update
 from curvebench.workloads.workload import Split, Workload, examples_in
 
-# Largest number of multiplications in all rounds together for which the rounds share a tile. The number
-# counts the products of parameters and examples, and of entries of V and gradients. With more
-# multiplications, it is faster to compile each round for its own number of lanes. The settings of a seed then
-# share the products with the basis of the seed (docs/performance.md).
+# Rounds share a tile only if all rounds together have at most this number of multiplications. A step of a
+# lane counts as (parameters x examples of a minibatch + entries of V) multiplications. With more
+# multiplications, it is faster to compile each round for its own number of lanes, because all settings of a
+# seed then share the products with the seed's basis (docs/performance.md).
 MAX_TILED_PRODUCTS = 10**10
 
 
@@ -37,8 +37,8 @@ def lanes_per_bundle(bundle: Bundle, itemsize: int, memory_limit_bytes: int) -> 
     """Return the numbers of seeds and of settings that are computed together within the memory limit.
 
     The result depends only on shapes, precision and the limit, so that it is the same on every machine. A
-    second seed is added only if all settings of the first seed fit. If lanes are computed one after another,
-    they take less memory than this function assumes.
+    second seed is added only if all settings of the first seed fit. Lanes that are computed one after another
+    take less memory than this function assumes.
 
     Args:
         bundle: all lanes.
@@ -66,15 +66,17 @@ def runs_singly(bundle: Bundle) -> bool:
 def bytes_of(bundle: Bundle, itemsize: int) -> tuple[int, int]:
     """Estimate the memory on the device: bytes that the lanes of a seed share, and bytes of each lane.
 
-    The lanes of a seed share the basis of the seed, which counts twice if V^T may be stored next to V, and
-    the data of the seed, if these are on the device and differ between seeds. Each lane has
+    The lanes of a seed share the basis of the seed, which counts twice if V^T may be stored in addition to V.
+    The lanes of a seed also share the data of the seed. The data count if they are on the device and differ
+    between seeds. Each lane has
 
-    - four copies of its parameters, two of the state of the rule, and the needs of the rule;
+    - four copies of its parameters, two copies of the rule's state, and the needs of the rule;
     - more copies of gradient and needs for accumulation and clipping (`StepProtocol.gradient_copies`);
     - twice the activations of the examples that are evaluated at once, in a microbatch or in an evaluation,
       estimated as one number for each example and each row of a parameter.
 
-    If a basis is estimated again during the run, settings cannot share it; such bundles have one setting.
+    If bases are estimated again during the run, each run has a basis of its own; such bundles have one
+    setting.
 
     Args:
         bundle: the bundle.
@@ -102,8 +104,9 @@ def tile_of(
 ) -> Tile | None:
     """Choose the tile to which the lanes of all rounds are padded, so that they share compiled programs.
 
-    The tile with the fewest computed lanes is chosen, and the widest of these, because the settings of a seed
-    share its minibatch and its basis. Like `lanes_per_bundle`, the choice does not depend on the machine.
+    The tile with the fewest lanes is chosen. Among several such tiles, the widest is chosen, because the
+    settings of a seed share the seed's minibatch and basis. Like the result of `lanes_per_bundle`, the tile
+    does not depend on the machine.
 
     Args:
         bundle: lanes of one round, with the schedule of the longest round.
@@ -112,10 +115,10 @@ def tile_of(
         memory_limit_bytes: memory limit of a bundle.
 
     Returns:
-        The tile; None if each round is compiled for its own number of lanes. That is the case if there is
-        only one round, if bases are estimated during runs (a basis then belongs to one setting), if the
-        backend does not compile for a number of lanes, and if the steps take much longer than compilation
-        (MAX_TILED_PRODUCTS).
+        The tile; None if the rounds do not share a tile. Rounds share no tile if all rounds have the same
+        numbers of seeds and settings; if bases are estimated during runs, so that a basis belongs to one
+        setting; if the engine's programs serve any number of lanes (`Engine.compiles_lanes` is false); or if
+        the steps take much longer than compilation (MAX_TILED_PRODUCTS).
     """
     if len(set(rounds)) < 2 or bundle.reestimation_steps:
         return None
@@ -139,7 +142,7 @@ def tile_of(
 def state_entries(rule: Rule, lay: Layout) -> int:
     """Return the number of entries in the state of a rule for one lane.
 
-    For an optimizer of PyTorch, whose state is not known before the run, two moments are assumed.
+    The state of an optimizer of PyTorch is not known before the run, and is assumed to be two moments.
     """
     if isinstance(rule, TorchRule):
         return 2 * lay.total
@@ -148,7 +151,7 @@ def state_entries(rule: Rule, lay: Layout) -> int:
 
 
 def leaves(state: Any) -> list[np.ndarray]:
-    """Return all arrays in a state, which is nested tuples, lists and mappings."""
+    """Return all arrays in the state of a rule, which consists of nested tuples, lists and mappings."""
     if not isinstance(state, tuple | list | Mapping):
         return [state]
     children = state.values() if isinstance(state, Mapping) else state

@@ -1,8 +1,8 @@
 """Compiled programs that all rounds of a method on a workload share.
 
-A method is an optimizer in a basis. Its tuning rounds and its final round are bundles with different numbers
-of runs (lanes): S seeds x K settings. A segment is a stretch of steps that one compiled function takes. A
-tile (`engine.tiles`) is a shape to which the lanes of all rounds are padded.
+A method is an optimizer in a basis. The tuning rounds and the final round of a method are bundles with
+different numbers of runs (lanes): S seeds x K settings. A segment is a number of steps that one call of a
+compiled function computes. A tile (`engine.tiles`) is a shape to which the lanes of all rounds are padded.
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ class Programs:
     Args:
         tile: shape to which the lanes of each round are padded; None if each round keeps its own shape.
         room: number of steps for which segments are compiled: the number of steps in the longest segment so
-            far. If a bundle has longer segments, `room` is increased, and segments are compiled again;
-            `of_rounds` avoids this by starting with the longest round.
-        steps, evaluations: numbers of steps and evaluations of the longest round, by which the engine decides
-            whether compilation is worth its time. A job that resumes in a later round makes the same choice.
-        compiled: the programs, and other objects that they need, by key.
+            far. If a bundle has longer segments, `room` is increased, and segments are compiled again.
+            `of_rounds` avoids a second compilation, since it sets `room` for the longest round.
+        steps, evaluations: numbers of steps and evaluations of the longest round, from which the engine
+            decides whether compilation is worth its time. The longest round is used in all rounds, so that a
+            job that resumes in a later round decides in the same way.
+        compiled: the compiled programs, and other objects that bundles share, by key (see `get`).
     """
 
     tile: Tile | None = None
@@ -53,10 +54,10 @@ class Programs:
         """Choose a tile and a segment length for all rounds. No program is compiled yet.
 
         Args:
-            bundle: lanes of one round, with the schedule of the longest round.
+            bundle: bundle with the lanes of one round and the schedule of the longest round.
             rounds: numbers of seeds and settings of each round.
             engine: the backend.
-            memory_limit_bytes: memory limit of a bundle.
+            memory_limit_bytes: limit for the memory of a bundle on the device.
         """
         tile = tile_of(bundle, rounds, engine, memory_limit_bytes)
         room = max(segment_lengths(replace(bundle, tile=tile)))
@@ -66,8 +67,8 @@ class Programs:
         """Divide the lanes of a round into parts that run one after another, each as one bundle.
 
         Returns:
-            The range of seeds and the range of settings of each part. A part fits into the tile; without a
-            tile, it has at most the numbers of seeds and settings of `memory.lanes_per_bundle`.
+            The range of seeds and the range of settings of each part. Each part fits into the tile. Without a
+            tile, a part has at most the numbers of seeds and settings that `memory.lanes_per_bundle` returns.
         """
         if self.tile is not None:
             return self.tile.parts(*bundle.lanes)
@@ -76,33 +77,37 @@ class Programs:
         return list(itertools.product(seeds, settings))
 
     def extend(self, steps: int, room: int) -> None:
-        """Increase the attributes `steps` and `room` to these numbers; larger attributes stay as they are."""
+        """Increase the attributes `steps` and `room` to the arguments, unless the attributes are larger."""
         self.steps, self.room = max(self.steps, steps), max(self.room, room)
 
     def get(self, key: Hashable, make: Callable[[], Result]) -> Result:
-        """Return the object that is stored for a key. If there is none, call `make` and store its result."""
+        """Return the object that is stored for a key.
+
+        If no object is stored, call `make` and store its result.
+        """
         if key not in self.compiled:
             self.compiled[key] = make()
         return self.compiled[key]
 
 
 def shapes_of(engine: Engine, arguments: Any) -> Hashable:
-    """Return the key of a compiled function: structure, shapes and types of its arguments."""
+    """Return the key of a compiled function: the structure, shapes and types of the function's arguments."""
     leaves, form = engine.tree.tree_flatten(arguments)
     arrays = [(getattr(leaf, "shape", None), str(getattr(leaf, "dtype", ""))) for leaf in leaves]
     return str(form), tuple(arrays)
 
 
 def segment_of(engine: Engine, loaded: Loaded, inputs: Inputs, programs: Programs) -> Segment:
-    """Return the function that takes the steps of a segment, compiled now or for an earlier bundle.
+    """Return the function that computes the steps of a segment, compiled now or for an earlier bundle.
 
-    The result is a copy of the stored function, because the function may refer to the arrays of its run,
-    which must not stay in memory as long as the programs.
+    The function that is stored in `programs` must not refer to arrays of a run, because the arrays would then
+    stay in memory as long as the programs. Therefore the result is a copy of the stored function; the copy
+    may refer to arrays of its run.
 
     Args:
         engine: the engine of the run.
         loaded: the bundle on its device.
-        inputs: inputs of a segment, for whose shapes it is compiled.
+        inputs: inputs of a segment, for whose shapes the function is compiled.
         programs: compiled programs, to which the function is added.
     """
     shapes = shapes_of(engine, (loaded.carry, loaded.constants, inputs))

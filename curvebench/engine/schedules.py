@@ -1,4 +1,4 @@
-"""Learning-rate schedules: multipliers of the learning rate by step, or a decay rate that methods tune.
+"""Learning-rate schedules: multipliers of the learning rate at each step, or a decay rate to be tuned.
 
 Sources (docs/sources.md): 002 is Stratos, "Adaptive Learning Methods"; 004 is Bernacchia's paper on SymO.
 """
@@ -18,15 +18,15 @@ from curvebench.optimizers.rule import Hyperparameter, ParameterRole, Part, Rule
 EXPONENTIAL = "exponential"
 RATE_DECAY = "rate_decay"
 
-# For each schedule, the function by which the multiplier decays from 1 towards 0. Its arguments are two
-# arrays with an entry per step: the number of steps since the decay began, and the share of the decay that is
-# over, from 0 to 1.
+# For each schedule, the function by which the multiplier decays from 1 towards 0. The arguments of the
+# function are two arrays with an entry per step. `since` is the number of steps since the decay began.
+# `progress` is the share of the decay's steps that are over, from 0 to 1.
 SHAPES: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "constant": lambda since, progress: 1.0 - progress,
     "cosine": lambda since, progress: 0.5 * (1.0 + np.cos(math.pi * progress)),
     "linear": lambda since, progress: 1.0 - progress,
     "inverse_sqrt": lambda since, progress: 1.0 / np.sqrt(1.0 + since),  # 002 eq. 24
-    EXPONENTIAL: lambda since, progress: np.ones_like(since),  # the rule multiplies the decay (`scheduled`)
+    EXPONENTIAL: lambda since, progress: np.ones_like(since),  # the rule decays the rate (`scheduled`)
 }
 
 
@@ -35,16 +35,17 @@ def multipliers(schedule: Mapping[str, Any], steps: int, epoch: int | None = Non
 
     During warm-up, the multiplier rises linearly to 1. After that,
 
-    - a cosine or linear schedule decays from 1 to `final`, which it would reach one step after the last (as
+    - a cosine or linear schedule decays from 1 to `final`, which it would reach one step after the last step
+    (as
       `torch.optim.lr_scheduler.CosineAnnealingLR` with T_max = steps);
     - inverse_sqrt is 1 / sqrt(t), with t = 1 at the first step after warm-up;
     - a constant schedule stays at 1 until its cool-down, which decays linearly to `final` in the same way
       (002 Sec. 4.4).
 
     Args:
-        schedule: value of the key `schedule` of a study, a mapping. `name` is the schedule and `final` the
-            value towards which it falls; `warmup` and `cooldown` are shares of the steps. `warmup_epochs` may
-            be given instead of `warmup`.
+        schedule: mapping that a study has as its key `schedule`. `name` is the name of the schedule, and
+            `final` the value towards which the multiplier decays. `warmup` and `cooldown` are shares of the
+            steps. `warmup_epochs`, in epochs, may be given instead of `warmup`.
         steps: number of steps of the run.
         epoch: number of steps of an epoch; required with `warmup_epochs`.
 
@@ -55,7 +56,7 @@ def multipliers(schedule: Mapping[str, Any], steps: int, epoch: int | None = Non
     warm = round(float(schedule.get("warmup", 0.0)) * steps)
     cool = round(float(schedule.get("cooldown", 0.0)) * steps)
     if epochs is None:
-        # If the two shares add up to 1, both may have been rounded up.
+        # If the shares of warm-up and cool-down add up to 1, both may have been rounded up.
         cool = min(cool, steps - warm)
     else:
         assert epoch is not None, "given where epochs are"
@@ -80,7 +81,7 @@ DECAY = Hyperparameter(
 
 
 def scheduled(rule: Rule, schedule: str) -> Rule:
-    """Return the rule as it runs in a study with this schedule.
+    """Return the rule that runs in a study with the given schedule.
 
     With an exponential schedule, the learning rate at step t is alpha beta^(t - 1) for the initial learning
     rate alpha (004 App. M). This schedule adds beta to the hyperparameters of the rule, as `rate_decay`. A
@@ -96,9 +97,9 @@ def scheduled(rule: Rule, schedule: str) -> Rule:
     for_model, part = rule.for_model, rule.part
     # A part is a rule for some of the parameters, such as AdamW for biases. `Rule.part` must return the same
     # object for all parameters with the same rule, since the object's identity decides which parameters are
-    # updated together. The wrapped part of each original part is therefore stored here, by the identity of
-    # the original part, and returned again. The original part is stored as well, so that no other object can
-    # get the same identity.
+    # updated together. Therefore the wrapped part of each original part is stored here, by the identity of
+    # the original part, and is returned each time. The original part is stored as well, so that no other
+    # object can get the same identity.
     parts: dict[int, tuple[Part, Part]] = {}
 
     def decaying_part(role: ParameterRole, shape: tuple[int, ...]) -> Part:
@@ -120,7 +121,7 @@ def scheduled(rule: Rule, schedule: str) -> Rule:
 
 
 def _decaying(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function of a rule, whose last argument is `hyper`, to receive a decayed learning rate."""
+    """Wrap a function of a rule, whose last argument is `hyper`, so that it gets a decayed learning rate."""
 
     def decayed(*arguments: Any) -> Any:
         *first, hyper = arguments

@@ -2,9 +2,10 @@
 
 Lanes are the runs that one program computes together, one for each seed and setting. Tuning rounds and the
 final round have different numbers of lanes, for example 2 seeds x 9 settings and 2 x 6 in tuning rounds and
-10 x 1 in the final round. A program is compiled for one number of seeds and settings, so each round would
-compile the same step again. A tile has `slots` x `width` lanes: a slot contains one seed with up to `width`
-of its settings. Lanes that are not needed repeat other lanes, and their results are dropped.
+10 x 1 in the final round. A program is compiled for fixed numbers of seeds and settings, so without padding
+each round would compile the same step again. A tile has `slots` x `width` lanes: a slot contains one seed
+with up to `width` of its settings. Lanes of the tile that a round does not need repeat other lanes, and the
+results of these copies are dropped.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ class Placement(NamedTuple):
 
     Args:
         seeds: index of the seed of each slot, (slots,).
-        settings: index of the setting of each computed lane, (slots, width).
-        lanes: two arrays (S, K), the slot of each lane and its column in the slot. They index an array
-            (slots, width) of computed values to select the values of the lanes.
+        settings: index of the setting of each lane of the tile, (slots, width).
+        lanes: two arrays (S, K): the slot of each lane, and the lane's column in the slot. As indices, the
+            two arrays select the values of all lanes from an array (slots, width).
     """
 
     seeds: np.ndarray
@@ -55,11 +56,11 @@ class Tile:
         return list(itertools.product(cuts(seeds, rows), cuts(settings, at_once)))
 
     def placement(self, seeds: int, settings: int) -> Placement:
-        """Assign numbers of seeds and settings, which must fit into the tile, to its lanes.
+        """Assign the given numbers of seeds and settings, which must fit into the tile, to lanes of the tile.
 
         The settings of a seed fill one slot or several. Unused slots repeat the last slot, and unused columns
         of a slot repeat the last setting. Padding lanes are therefore copies of real runs, and diverge only
-        if these do.
+        if the real runs diverge.
         """
         rows = math.ceil(settings / self.width)  # number of slots per seed
         slot = np.minimum(np.arange(self.slots), seeds * rows - 1)

@@ -1,11 +1,11 @@
 """Exchange of optimizers with other libraries, in both directions.
 
 Update rules of this project are exported as a `torch.optim.Optimizer` (`torch_optimizer`,
-`torch_layer_optimizer`) and as a transformation of Optax (`optax_transformation`); with `replaying`, plain
-Python calls them with gradients. Optimizers of other libraries are imported as rules (`foreign`), of which
-`trial` takes a first step. This module has the checks that all exports share. The kind of a parameter is its
-role in a model, such as weight, bias or embedding. The needs of a rule are values that it uses in addition to
-the gradient, such as a Hessian.
+`torch_layer_optimizer`) and as a transformation of Optax (`optax_transformation`). With `replaying`, plain
+Python code calls rules with gradients. Optimizers of other libraries are imported as rules (`foreign`).
+Models in a user's file are imported as workloads (`models`). This module has the checks that all exports
+share. The kind of a parameter is its role in a model, such as weight, bias or embedding. The needs of a rule
+are values that it uses in addition to the gradient, such as a Hessian.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from curvebench.optimizers.options import OptionError, Options
 from curvebench.spec.errors import InputError, unknown
 from curvebench.steps.layout import KINDS
 
-FLOATS = ("float32", "float64")  # precisions of parameters that users may pass to a rule
+FLOATS = ("float32", "float64")  # precisions of parameters that a user may pass to a rule
 
 
 @contextmanager
 def as_input_errors() -> Iterator[None]:
-    """Return a context that turns errors of a rule, about options or hyperparameters, into an InputError.
+    """Return a context that turns a rule's errors about options and hyperparameters into an InputError.
 
     Raises:
         InputError: with the message of the rule.
@@ -37,11 +37,12 @@ def as_input_errors() -> Iterator[None]:
 
 
 def chosen(rule: str | Rule, options: Options | None) -> Rule:
-    """Return a rule with the given options.
+    """Return a rule with other options.
 
     Args:
-        rule: the name of a registered rule, or a rule. Options that are not given stay those of this rule.
-        options: options by name; None to change no option.
+        rule: the name of a registered rule, or a rule. All options that are not in `options` stay as they are
+            in this rule.
+        options: new values of options by name; None to change no option.
 
     Raises:
         InputError: when a name or option is unknown, or a value is wrong.
@@ -55,13 +56,13 @@ def chosen(rule: str | Rule, options: Options | None) -> Rule:
 
 
 def completed(rule: Rule, given: Mapping[str, Any], later: Sequence[str] = ()) -> dict[str, float]:
-    """Check hyperparameters, and return them with default values for hyperparameters that are not given.
+    """Check the given hyperparameters, and return them with defaults for the other hyperparameters.
 
     Args:
         rule: the rule.
         given: values of hyperparameters by full name.
-        later: names of hyperparameters whose values are not known yet, such as those of a schedule. They are
-            neither checked nor returned.
+        later: names of hyperparameters whose values are not known yet, for example because a schedule
+            computes the values. These hyperparameters are neither checked nor returned.
 
     Raises:
         InputError: when a name is unknown, or a value is missing or outside of the legal interval.
@@ -75,7 +76,7 @@ def completed(rule: Rule, given: Mapping[str, Any], later: Sequence[str] = ()) -
 
 
 def refuse_needs(rule: Rule, interface: str) -> None:
-    """Check that a rule uses only the gradient of the loss, and has no other needs.
+    """Check that a rule needs no other values of the loss than its gradient.
 
     Args:
         rule: the rule.
@@ -95,27 +96,27 @@ def refuse_needs(rule: Rule, interface: str) -> None:
 def check_kind(owner: str, kind: Any) -> None:
     """Check that `kind` is a kind of parameters, or None.
 
-    For None, the number of a parameter's axes will decide its kind.
+    None means that the number of a parameter's axes will decide the kind.
 
     Args:
         owner: beginning of the message, such as `the parameter 'w'`.
         kind: the value to check.
 
     Raises:
-        InputError: when `kind` is another value.
+        InputError: when `kind` is neither a kind of parameters nor None.
     """
     if kind is not None and kind not in KINDS:
         raise InputError(unknown(owner, "kind", kind, KINDS))
 
 
 def check_array(owner: str, shape: tuple[int, ...], dtype: str, remedy: str) -> None:
-    """Check that rules can update an array of this shape and precision.
+    """Check that rules can update an array of the given shape and precision.
 
     Args:
         owner: beginning of the message, such as `the parameter 'w'`.
         shape: shape of the array.
-        dtype: name of its precision.
-        remedy: end of the message about the precision.
+        dtype: name of the array's precision.
+        remedy: end of the message about an unsupported precision.
 
     Raises:
         InputError: when the array has no entries, or its precision is not one of FLOATS.

@@ -1,7 +1,7 @@
-"""Import of Python files of users, such as a file with an optimizer, and of the modules next to them.
+"""Import of a user's Python files, such as a file with an optimizer, and of the modules in the same folder.
 
-A user's file can import modules from its own folder, its *neighbours*, as a script can. They are found by
-syntax tree, without executing anything.
+A user's file can import modules from its own folder, its *neighbours*, as a script can. Neighbours are found
+in the syntax tree of the file, without executing code.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from curvebench.spec.errors import InputError
 
 # Path of a Python file, and optionally a colon and the name of an object in the file: `my.py:Lion`.
 FILE = re.compile(r"(?P<path>.+\.py)(?::(?P<item>[^:/\\]+))?")
-MODULE_PREFIX = "curvebench_file_"  # start of the names of modules of single files
+MODULE_PREFIX = "curvebench_file_"  # start of the module names of users' files
 
 
 @cache
 def load_file(path: Path) -> ModuleType:
     """Import a file as a module, once per process.
 
-    The module's name in `sys.modules` is a hash of the path, so that it differs from all packages. The folder
-    of the file is appended to `sys.path`.
+    The module's name in `sys.modules` contains a hash of the path, so that the name differs from all other
+    modules. The folder of the file is appended to `sys.path`.
 
     Raises:
-        InputError: when there is no such file, or an import would find another module than the file's
-            neighbour. Exceptions that are raised by code in the file are not caught.
+        InputError: when the file does not exist, or an import of a neighbour would find another module.
+            Exceptions that code in the file raises are not caught.
     """
     name = f"{MODULE_PREFIX}{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
     spec = importlib.util.spec_from_file_location(name, path)
@@ -47,10 +47,12 @@ def load_file(path: Path) -> ModuleType:
 
 
 def with_neighbours(path: Path) -> list[Path]:
-    """Return a user's file, followed by the modules of its folder that it imports, directly or not.
+    """Return a user's file, followed by its neighbours: the modules of the same folder that it imports.
 
-    Imports inside functions count, and a module of a package counts with the `__init__` of each package that
-    contains it.
+    Imports by neighbours are followed as well.
+
+    Imports inside functions count. If a neighbour is in a package, the `__init__` of each package that
+    contains the neighbour is included.
 
     Raises:
         InputError: if one of the files is not valid Python.
@@ -58,7 +60,8 @@ def with_neighbours(path: Path) -> list[Path]:
     folder, files = path.parent, [path]
     for file in files:  # the loop also visits the files that it appends
         for name in imported_names(file, ".".join(file.relative_to(folder).parent.parts)):
-            # In a checkout of this project, curvebench is a neighbour of files in the root folder.
+            # In a checkout of this project, the package curvebench is in the folder of a file in the root
+            # folder. It does not count as a neighbour.
             parts = with_packages(name) if name.split(".")[0] != "curvebench" else []
             modules = (module_file(folder, part) for part in parts)
             files += [module for module in modules if module and module not in files]
@@ -68,14 +71,14 @@ def with_neighbours(path: Path) -> list[Path]:
 def _make_importable(files: Sequence[Path]) -> None:
     """Append the folder of a user's file to `sys.path`, so that the file can import its neighbours.
 
-    The folder is appended, so that imports of other code still find the modules that they found before.
+    The folder is added at the end, so that imports of other code still find the same modules as before.
 
     Args:
         files: the file, followed by its neighbours.
 
     Raises:
-        InputError: if the name of a neighbour means another module: one of an installed package, of the
-            standard library, or next to another file that was imported before.
+        InputError: if an import of a neighbour's name would find another module: an installed package, a
+            module of the standard library, or a neighbour of another file that was imported before.
     """
     folder = files[0].parent
     if str(folder) not in sys.path:
@@ -89,7 +92,7 @@ def _make_importable(files: Sequence[Path]) -> None:
 
 
 def imported_names(path: Path, package: str) -> tuple[str, ...]:
-    """Return the dotted names of all modules, and members of modules, that the imports of a file may mean.
+    """Return the dotted names that a file imports: modules, and names inside modules.
 
     Args:
         path: the file.
@@ -118,7 +121,7 @@ def _imported_names(source: bytes, package: str) -> tuple[str, ...]:
 
 
 def module_file(folder: Path, module: str) -> Path | None:
-    """Return the file of a module or package; None if the name is that of a function or class.
+    """Return the file of a module or package; None if no file exists, as for a function in a module.
 
     Args:
         folder: folder in which an import would look for the module.
@@ -129,13 +132,13 @@ def module_file(folder: Path, module: str) -> Path | None:
 
 
 def with_packages(module: str) -> list[str]:
-    """Return the names of the packages that contain a module, from the outermost one, and its own name."""
+    """Return the names of the packages that contain a module, the outermost first, and the module's name."""
     parts = module.split(".")
     return [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
 
 
 def error_at(error: BaseException, path: Path) -> str:
-    """Return a message for an exception: its type, its text, and the line of a user's file that raised it."""
+    """Return the message for an exception: its type, its text, and the line of `path` that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if Path(frame.filename) == path]
     return f"{type(error).__name__}: {error}" + (f", line {lines[-1]}" if lines else "")

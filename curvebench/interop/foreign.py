@@ -1,9 +1,9 @@
 """Optimizers of other libraries as rules: any `torch.optim.Optimizer`, any gradient transformation of Optax.
 
-A study names them by a *locator*, such as `torch:torch.optim.NAdam` or `optax:my.py:descent`. `rule` makes
-the rule of a locator without importing the library, because planning must be fast. An optimizer of PyTorch
-becomes a `TorchRule`, which the PyTorch engine recognizes and steps itself. A transformation of Optax becomes
-an ordinary rule of scope `named`.
+A study names such an optimizer by a *locator*, such as `torch:torch.optim.NAdam` or `optax:my.py:descent`.
+The function `rule` returns the rule for a locator without importing the library, because planning must be
+fast. An optimizer of PyTorch becomes a `TorchRule`, whose optimizer the engine of PyTorch calls itself. A
+transformation of Optax becomes an ordinary rule of scope `named`.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ from curvebench.spec.method import LIBRARIES
 from curvebench.steps.layout import KINDS
 from curvebench.steps.torch_rule import TorchRule, requires_closure
 
-RATE_NAMES = {"torch": "lr", "optax": "learning_rate"}  # name of the learning rate in each library
+# For each library, the name of the argument for the learning rate.
+RATE_NAMES = {"torch": "lr", "optax": "learning_rate"}
 EXAMPLES = {"torch": "torch.optim.NAdam", "optax": "optax.contrib.muon"}  # examples of names, for messages
 NUMBER = Hyperparameter("a number that the study tunes")
-# Keys of `arguments` that curvebench uses itself and does not pass to the constructor of an optimizer.
+# Keys of the option `arguments` that curvebench does not pass to the constructor of an optimizer.
 GROUPS, CLOSURE, VALUE = "groups", "closure", "value"
-REFUSES = "refuses its arguments"  # part of the message about a constructor that raises an error
-OTHERS = "others"  # key of the group of all parameters that belong to no other group
+REFUSES = "refuses its arguments"  # words in the message about a constructor that raises an error
+OTHERS = "others"  # name of the group of all parameters that belong to no other group
 LOSS = Need(
     name="loss",
     description="the value",
@@ -68,7 +69,7 @@ class Location:
 
     @property
     def package(self) -> str:
-        """Top-level package of the module; if the module is a file, the library."""
+        """Top-level package of the module, or the library if the module is a file."""
         return self.library if self.is_file else self.module.split(".")[0]
 
 
@@ -81,7 +82,8 @@ def location(locator: str) -> Location:
     """Parse a locator.
 
     Raises:
-        InputError: when the part after the library is neither a dotted name nor a file with a name in it.
+        InputError: when the text after `library:` is neither a dotted name nor a path of a file, a colon and
+            a name.
     """
     library, _, rest = locator.partition(":")
     if match := FILE.fullmatch(rest):
@@ -103,16 +105,16 @@ def label(locator: str) -> str:
 def packages(locator: str) -> tuple[str, ...]:
     """Return the names of the installed distributions that contain an optimizer and its library.
 
-    Their versions belong to the provenance of results.
+    The versions of these distributions belong to the provenance of results.
     """
     at = location(locator)
     return distributions_of({at.library, at.package})
 
 
 def named_in(value: Any) -> Iterator[str]:
-    """Yield the locators that the value of an option contains.
+    """Yield the locators of optimizers that the value of an option contains.
 
-    An example is the option `groups`, which may name the optimizer of a group of parameters.
+    For example, the argument `groups` may name the optimizer of a group of parameters by a locator.
     """
     if isinstance(value, str) and is_foreign(value):
         yield value
@@ -123,7 +125,7 @@ def named_in(value: Any) -> Iterator[str]:
 
 
 def distributions_of(packages: Iterable[str]) -> tuple[str, ...]:
-    """Return the names of the installed distributions that provide top-level packages."""
+    """Return the names of the installed distributions that provide the given top-level packages."""
     return tuple(sorted({name for package in packages for name in _distributions().get(package, ())}))
 
 
@@ -137,15 +139,15 @@ def rule(locator: str) -> Rule:
     """Return an optimizer of another library as a rule.
 
     The rule has two options: `arguments`, the arguments of the constructor, and `tuned`, the names of
-    arguments that are hyperparameters of the rule, which a study tunes. The library is not imported. Its
-    errors, such as about wrong arguments, are raised by a trial (`curvebench.planning.trials`) and at the
-    start of a job.
+    arguments that are hyperparameters of the rule, which a study tunes. The library is not imported. Errors
+    that the library finds, such as wrong arguments, are raised by a trial (`curvebench.planning.trials`) and
+    at the start of a job.
 
     Args:
         locator: name of the optimizer, such as `torch:torch.optim.NAdam` or `optax:my.py:descent`.
 
     Raises:
-        InputError: when the package is not installed, or there is no such file.
+        InputError: when the package is not installed, or the file does not exist.
     """
     at = location(locator)
     if at.is_file and not Path(at.module).is_file():
@@ -181,7 +183,7 @@ def rule(locator: str) -> Rule:
 
 
 def _arguments(locator: str, defaults: Mapping[str, Any]) -> Callable[[Any], Any]:
-    """Return the function that checks the value of the option `arguments`, and adds `defaults` to it."""
+    """Return the function that checks a value of the option `arguments`, and adds `defaults` to it."""
 
     def read(value: Any) -> Any:
         if not isinstance(value, Mapping):
@@ -200,9 +202,9 @@ def _arguments(locator: str, defaults: Mapping[str, Any]) -> Callable[[Any], Any
 
 
 def _check_groups(groups: Any) -> None:
-    """Check the argument `groups`.
+    """Check the argument `groups` of an optimizer of PyTorch.
 
-    It must be a mapping from kinds or names of parameters to the options of a parameter group.
+    `groups` must be a mapping from kinds or names of parameters to the options of a parameter group.
 
     Raises:
         OptionError: when `groups` is another value, or a group has an invalid learning rate or optimizer.
@@ -233,7 +235,7 @@ def _tuned(locator: str) -> Callable[[Any], Any]:
 
 
 def _check(locator: str, name: str) -> None:
-    """Check that an argument is not the learning rate, which every rule has as a hyperparameter.
+    """Check that an argument is not the learning rate, which is a hyperparameter of every rule.
 
     Raises:
         OptionError: when `name` is the learning rate.
@@ -282,15 +284,15 @@ def _torch(locator: str, arguments: Mapping[str, Any], **fields: Any) -> Rule:
 def _needs_closure(locator: str) -> bool:
     """Return whether the steps of an optimizer may need a closure.
 
-    The signature of a class's method `step` shows this. For a function that makes an optimizer it is unknown,
-    and the result is True.
+    The signature of a class's method `step` shows whether a closure is required. If the locator names a
+    function that makes an optimizer, the answer is unknown, and the result is True.
     """
     step = getattr(_load(locator), "step", None)
     return step is None or requires_closure(step)
 
 
 def _set(locator: str, arguments: dict[str, Any], name: str, value: float) -> None:
-    """Set an argument, or an item of an argument, to a tuned number.
+    """Set an argument, or an item of a list argument, to a tuned number.
 
     The name `betas.1` means the second item of the argument `betas`.
 
@@ -301,7 +303,7 @@ def _set(locator: str, arguments: dict[str, Any], name: str, value: float) -> No
         value: the number.
 
     Raises:
-        InputError: when the argument has no such item.
+        InputError: when the argument is no list, or has no item with the index.
     """
     argument, dot, index = name.partition(".")
     if not dot:
@@ -326,14 +328,14 @@ def _grouped(
     leaves: Mapping[str, Any],
     roles: Mapping[str, ParameterRole],
 ) -> list[Any]:
-    """Construct an optimizer with parameter groups, and further optimizers for groups that name their own.
+    """Construct an optimizer with parameter groups, and another optimizer for each group that names one.
 
-    A parameter belongs to the group with its name. If there is no such group, it belongs to the group of its
-    kind, and if that does not exist either, to the group `others`.
+    A parameter belongs to the group with the parameter's name. If there is no such group, it belongs to the
+    group of its kind. If there is no group of its kind, it belongs to the group `others`.
 
     Args:
-        locator: the optimizer of all groups that name no other optimizer.
-        arguments: arguments of this optimizer's constructor, with the learning rate `lr`.
+        locator: the optimizer of all groups without the option `optimizer`.
+        arguments: arguments of the constructor of the optimizer `locator`, with the learning rate `lr`.
         groups: options of each group; the keys are names of parameters, kinds, or `others`.
         leaves: the parameters by name.
         roles: the roles of the parameters by name.
@@ -369,8 +371,9 @@ def _grouped(
 def _constructed(locator: str, params: Sequence[Any], arguments: Mapping[str, Any]) -> Any:
     """Construct an optimizer of the given parameters or parameter groups.
 
-    The parameters are passed as the first argument. If `arguments` contains the first argument of the
-    constructor, as for an optimizer that wraps another optimizer, they are passed by the name `params`.
+    The parameters are passed as the first argument. The exception is a constructor whose first argument is in
+    `arguments`, as for an optimizer that wraps another optimizer; the parameters are then passed by the name
+    `params`.
     """
     constructor = _load(locator)
     if not callable(constructor) or next(iter(signature(constructor).parameters), "params") not in arguments:
@@ -381,8 +384,9 @@ def _constructed(locator: str, params: Sequence[Any], arguments: Mapping[str, An
 def _resolved(value: Any) -> Any:
     """Replace a locator in the value of an argument by the object that it names.
 
-    A locator becomes the class or function; a mapping from a locator to arguments becomes the result of the
-    call with these arguments. Other values are returned unchanged.
+    A locator becomes the class or function that it names. A mapping with a single locator as key and
+    arguments as value becomes the result of calling the class or function with these arguments. Other values
+    are returned unchanged.
     """
     if isinstance(value, str) and is_foreign(value):
         return _load(value)
@@ -393,7 +397,7 @@ def _resolved(value: Any) -> Any:
 
 
 def _nothing(ops: Ops, param: Any) -> list[Any]:
-    """Return an empty state: the engine of PyTorch appends the optimizers of all lanes to it."""
+    """Return an empty list as the state; the engine of PyTorch appends the optimizers of all lanes to it."""
     return []
 
 
@@ -404,7 +408,8 @@ def _refused(ops: Ops, grad: Any, state: Any, param: Any, hyper: Any) -> Any:
 def _at_their_point(ops: Ops, state: Any, param: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the point at which metrics are evaluated, by parameter name.
 
-    It differs from the parameters for optimizers with an evaluation mode, such as schedule-free optimizers.
+    The point differs from the parameters for optimizers with an evaluation mode, such as schedule-free
+    optimizers.
     """
     if not any(lane.has_modes for lane in state):
         return param
@@ -421,12 +426,12 @@ def _at_their_point(ops: Ops, state: Any, param: Mapping[str, Any]) -> Mapping[s
 def _optax(locator: str, arguments: Mapping[str, Any], **fields: Any) -> Rule:
     """Return the rule that calls a gradient transformation of Optax.
 
-    The transformation is made again whenever a step is traced, because its hyperparameters are traced values.
-    A transformation updates a single run; it is mapped over the seeds and settings of a bundle, the runs that
-    are computed together.
+    The transformation is created again whenever a step is traced, because its hyperparameters are traced
+    values. A transformation updates a single run. It is mapped over the seeds and settings of a bundle, which
+    is a set of runs that are computed together.
 
     Args:
-        locator: the function that makes the transformation.
+        locator: the function that creates the transformation.
         arguments: the option `arguments`, with defaults.
         fields: the other fields of the rule.
     """
@@ -444,12 +449,12 @@ def _optax(locator: str, arguments: Mapping[str, Any], **fields: Any) -> Rule:
     def init(ops: Ops, param: Mapping[str, Array]) -> Any:
         import jax
 
-        # Any number serves as hyperparameter here, because the first state does not depend on it.
+        # The hyperparameters may have any values here, because the initial state does not depend on them.
         init_of_run = transformation(dict.fromkeys(tuned, 0.5)).init
 
         init_of_lanes = jax.vmap(jax.vmap(init_of_run))
-        # Compile the whole function; otherwise JAX would compile each of its operations for each shape.
-        # With NumPy, only trace it, since only the shapes of the state are used then.
+        # Compile the function as a whole; otherwise JAX would compile each of its operations for each shape.
+        # With NumPy, only trace the function, since only the shapes of the state are then used.
         traced = partial(jax.eval_shape, init_of_lanes) if ops.backend == "numpy" else jax.jit(init_of_lanes)
         try:
             return traced({name: ops.asarray(value) for name, value in param.items()})
@@ -496,7 +501,8 @@ def _optax(locator: str, arguments: Mapping[str, Any], **fields: Any) -> Rule:
 def _at_the_average(ops: Ops, state: Any, param: Mapping[str, Array]) -> Mapping[str, Array]:
     """Return the point at which metrics are evaluated.
 
-    For schedule-free transformations it is their average of iterates, and for all others the parameters.
+    For schedule-free transformations, the point is the average of iterates that the state contains. For all
+    other transformations, the point is `param`.
     """
     import jax
     from optax.contrib import ScheduleFreeState, schedule_free_eval_params

@@ -1,18 +1,19 @@
 """Models of JAX as workloads: functions `init` and `loss`, or a module of Flax, Equinox or Haiku with a loss.
 
-A model is a function with the argument `key` that returns nested arrays, such as `init(key)`, or a class of
-modules of Flax (Linen or NNX), Equinox or Haiku, or a function that returns such a module. Its loss takes the
-parameters or the module, and a minibatch: `loss(params, batch)`. A loss or metric that has arguments of these
-names receives besides:
+A model is one of: a function with the argument `key` that returns nested arrays, such as `init(key)`; a class
+of modules of Flax (Linen or NNX), Equinox or Haiku; or a function that returns such a module. The loss takes
+the parameters or the module, and a minibatch: `loss(params, batch)`. If a loss or a metric has an argument
+with one of the following names, it also receives:
 
-- `key`, from which it draws random numbers. It differs from step to step. In evaluation it is always the
-  same, and is left out if the argument has a default, so that `key=None` can mean no dropout.
-- `training`, which is true in steps, and false in evaluation.
-- `state`, arrays that are not trained, such as running means. `init` then returns (params, state), and the
-  loss returns (number, new state). State of Flax and Haiku needs no argument.
+- `key`, a random key, which differs from step to step. In evaluation, the key is always the same, and it is
+not passed if the argument has a default, so that `key=None` can mean no dropout.
+- `training`, which is true in steps and false in evaluation.
+- `state`, arrays that are not trained, such as running means. `init` must then return (params, state), and
+the loss (number, new state). For the state of modules of Flax and Haiku, no argument is needed.
 
-Update rules take weights as matrices (outputs, inputs), but libraries store them in several ways. Therefore
-the operations of the loss decide which axes of a parameter are outputs, and which kind of parameter it is.
+Update rules take weights as matrices (outputs, inputs), but libraries store weights with other orders of
+axes. Therefore the operations of the loss that use a parameter decide which axes of the parameter are
+outputs, and which kind (such as weight, bias or embedding) the parameter is.
 """
 
 from __future__ import annotations
@@ -48,18 +49,19 @@ from curvebench.interop.models import (
 from curvebench.spec.errors import InputError
 
 GIVEN = ("key", "state", "training")  # arguments that a loss or a metric may have besides model and batch
-NOT_SETTINGS = ("key", "rngs", "parent", "name")  # arguments of modules and of `init` that are no settings
+NOT_SETTINGS = ("key", "rngs", "parent", "name")  # arguments of constructors that are no settings
 
-# Kinds of parameters with two or more axes by the first of these operations that uses them.
+# Kind of a parameter with two or more axes, by the operation that uses the parameter. If several of these
+# operations use the parameter, the operation that comes first in this mapping decides.
 KINDS_BY_OPERATION = {
     "gather": "embedding",
     "dynamic_slice": "embedding",
     "conv_general_dilated": "convolution",
     "dot_general": "weight",
-    "add": "embedding",  # such as positions, which are added to tokens
+    "add": "embedding",  # for example embeddings of positions, which are added to tokens
 }
 KINDS_OF_VECTORS = {"add": "bias", "sub": "bias", "mul": "norm", "div": "norm"}
-# Operations whose result is the parameter itself in another form.
+# Operations whose result is their argument in another form. A parameter is traced through them.
 FORMS = ("convert_element_type", "copy", "transpose", "reshape", "broadcast_in_dim", "squeeze", "slice")
 AXES_KEPT = FORMS[:3]
 
@@ -67,8 +69,8 @@ AXES_KEPT = FORMS[:3]
 class PureModel(NamedTuple):
     """A model as pure functions of nested arrays.
 
-    A function of the user is called as `function(network, batch, state) -> (result, new state)`, where the
-    network is the module or the nested parameters.
+    The argument `function` is a loss or metrics. It is called as `function(network, batch, state) -> (result,
+    new state)`, where `network` is the module or the nested parameters.
 
     Args:
         create: `create(function, batch, key) -> (params, state)`.
@@ -80,7 +82,11 @@ class PureModel(NamedTuple):
 
 
 def constructor(file: ModelFile, name: str) -> tuple[Callable[..., Any], Collection[str]]:
-    """Return a class of modules, or a function that returns a module or nested arrays, `init` by default."""
+    """Return the constructor of a model, and the names of its arguments that a study does not set.
+
+    The constructor is a class of modules, or a function that returns a module or nested arrays; by default
+    the function `init` of the file.
+    """
     made = file.named(name or "init", "model" if name else "function")
     if not callable(made):
         raise InputError(f"{file.path}: {name or 'init'} is neither a class of modules nor a function")
@@ -90,12 +96,15 @@ def constructor(file: ModelFile, name: str) -> tuple[Callable[..., Any], Collect
 
 
 def flatten(data: Any) -> tuple[list[Any], Any]:
-    """Return the leaves of nested data, and their structure."""
+    """Return the leaves of nested data, and the structure of the nesting."""
     return jax.tree.flatten(data)
 
 
 def _context() -> AbstractContextManager[Any]:
-    """Return a context in which models are constructed alike, whatever the precision and device of a run."""
+    """Return a context in which models are constructed: on the CPU, and without 64-bit numbers.
+
+    Models are then equal, whatever the precision and device of a run.
+    """
     stack = ExitStack()
     stack.enter_context(jax.enable_x64(False))
     stack.enter_context(jax.default_device(jax.devices("cpu")[0]))
@@ -121,7 +130,7 @@ def _constructed(model: UserModel, key: Any) -> Any:
 
 
 def _nested(library: Any, model: UserModel, takes_state: bool) -> PureModel:
-    """Return a model whose constructor returns nested parameters, and the state if its loss takes it."""
+    """Return a model whose constructor returns nested parameters; if `takes_state`, parameters and state."""
 
     def create(function: Any, batch: Any, key: Any) -> tuple[Any, Any]:
         made = _constructed(model, key)
@@ -147,7 +156,7 @@ def _linen(linen: Any, model: UserModel, takes_state: bool) -> PureModel:
         return variables.pop("params", {}), variables
 
     def call(function: Any, params: Any, state: Any, batch: Any, key: Any, training: bool) -> tuple[Any, Any]:
-        # All streams of random numbers that have no key, such as `dropout`, use that of `params`.
+        # Streams of random numbers without a key of their own, such as `dropout`, use the key of `params`.
         applied = linen.apply(lambda bound: function(bound, batch, {})[0], module, mutable=[*state])
         result, new = applied({"params": params, **state}, rngs={"params": key})
         return result, {**state, **new}
@@ -221,7 +230,7 @@ ADAPTERS = {"flax.linen": _linen, "flax.nnx": _nnx, "equinox": _equinox, "haiku"
 
 
 def _pure(model: UserModel, takes_state: bool) -> PureModel:
-    """Return a model as pure functions, by the library that defines its class."""
+    """Return a model as pure functions, made by the adapter of the library that defines the model's class."""
     made, _ = constructor(model.file, model.name)
     if not isinstance(made, type):
         made = _constructed(model, _key_of(0))
@@ -240,7 +249,7 @@ def _function(model: UserModel, name: str) -> tuple[Callable[..., Any], bool]:
         The function, and whether the user's function takes the state.
 
     Raises:
-        InputError: if the user's function has other arguments.
+        InputError: if the user's function has other required arguments than network and minibatch.
     """
     function = getattr(model, name)
     arguments = parameters_of(function)
@@ -262,12 +271,12 @@ def _function(model: UserModel, name: str) -> tuple[Callable[..., Any], bool]:
 
 
 class _Form(NamedTuple):
-    """Form in which update rules see a parameter: its axes in another order, then another shape.
+    """Form in which update rules see a parameter: with its axes in another order, and then reshaped.
 
     Args:
         kept: shape of the parameter in the library.
-        axes: its axes in their new order.
-        shape: shape that rules see.
+        axes: axes of the parameter in their new order.
+        shape: shape in which rules see the parameter.
     """
 
     kept: tuple[int, ...]
@@ -288,7 +297,7 @@ class _Use(NamedTuple):
     Args:
         name: name of the parameter.
         operation: name of the operation.
-        axes: axes of the parameter, those of outputs first; None if the operation is no product.
+        axes: axes of the parameter, axes of outputs first; None if the operation is no product.
         outputs: number of axes of outputs.
     """
 
@@ -298,28 +307,29 @@ class _Use(NamedTuple):
     outputs: int = 1
 
 
-# Name of the parameter that a variable contains, and for each axis of the variable the corresponding axis of
-# the parameter. The axes are None if they no longer correspond, for example after a reshape.
+# Name of the parameter that a variable contains, and for each axis of the variable, the corresponding axis of
+# the parameter. Instead of the axes it has None if the axes no longer correspond, for example after a
+# reshape.
 _Origin = tuple[str, tuple[int, ...] | None]
 
 
 def _uses(jaxpr: Any, origins: dict[Any, _Origin]) -> Iterator[_Use]:
-    """Yield the operations that use parameters, in their order.
+    """Yield the operations that use parameters, in the order of computation.
 
     Args:
         jaxpr: the operations.
-        origins: origin of each variable that contains a parameter. Variables that contain one in another form
-            are added.
+        origins: origin of each variable that contains a parameter. Variables that contain a parameter in
+            another form are added.
     """
     for equation in jaxpr.eqns:
         bodies = [*jaxprs_in_params(equation.params)]
         for body in bodies:
-            # The last arguments are those of the body: the first of `cond` is its index.
+            # The last arguments of the operation belong to the body. `cond` has an index as first argument.
             given = equation.invars[len(equation.invars) - len(body.invars) :]
             own: dict[Any, _Origin] = {}
             for var, argument in zip(body.invars, given, strict=False):
                 if origin := origins.get(_variable(argument)):
-                    # A loop gives its body slices of stacked parameters.
+                    # If the shapes differ, the body of a loop receives a slice of stacked parameters.
                     own[var] = origin if var.aval.shape == argument.aval.shape else (origin[0], None)
             yield from _uses(body, own)
             results = zip(body.outvars, equation.outvars, strict=False)
@@ -344,7 +354,7 @@ def _in_form(equation: Any, origin: _Origin) -> _Origin:
 
 
 def _use(equation: Any, place: int, origin: _Origin) -> _Use:
-    """Return the use of a parameter as the argument of an operation at a place."""
+    """Return the use of a parameter by an operation, as the operation's argument with index `place`."""
     (name, axes), operation = origin, equation.primitive.name
     numbers = equation.params.get("dimension_numbers")
     if axes is not None and operation == "conv_general_dilated" and place == 1:
@@ -357,11 +367,13 @@ def _use(equation: Any, place: int, origin: _Origin) -> _Use:
 
 
 def _form(name: str, shape: tuple[int, ...], uses: Sequence[_Use]) -> _Form:
-    """Return the form in which rules see a parameter: (outputs, inputs), or (outputs, inputs, ...) if it is a
-    convolution.
+    """Return the form in which rules see a parameter.
+
+    A weight gets the shape (outputs, inputs), and a convolution the shape (outputs, inputs, ...). Other
+    parameters keep their shape.
     """
     product = next((use for use in uses if use.axes), None)
-    if product is None and uses and name.endswith("kernel"):  # of Flax, concatenated with other kernels
+    if product is None and uses and name.endswith("kernel"):  # of Flax, used after concatenation
         product = _Use(name, "dot_general", (len(shape) - 1, *range(len(shape) - 1)))
     if product is None or product.axes is None or not 0 < product.outputs < len(shape):
         return _Form(shape, tuple(range(len(shape))), shape)
@@ -386,14 +398,15 @@ def _kind(name: str, shape: Sequence[int], operations: Sequence[str]) -> str | N
 def _kinds(
     shapes: Mapping[str, Sequence[int]], uses: Mapping[str, Sequence[_Use]], last: str
 ) -> dict[str, str]:
-    """Return the kinds of parameters by name, as far as operations decide them.
+    """Return the kinds of parameters by name, for parameters whose kind operations decide.
 
-    The bias of a norm is of its kind. The weight of the last product is the head, if it is not the only one.
+    The bias of a norm has the kind `norm`, too. The weight of the last product is the head, unless it is the
+    only parameter with several axes.
 
     Args:
-        shapes: shapes by name.
-        uses: uses by name.
-        last: parameter of the last product.
+        shapes: shapes of the parameters by name.
+        uses: uses of each parameter, by name of the parameter.
+        last: name of the parameter that the last product uses.
     """
     found = {
         name: _kind(name, shape, [use.operation for use in uses[name]]) for name, shape in shapes.items()
@@ -411,7 +424,7 @@ def _named(tree: Any) -> dict[str, Any]:
     """Return the leaves of a tree by their paths, such as `layers.0.kernel`."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     paths = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in leaves]
-    # NNX has each array in a field `value`. The path of a single array is empty.
+    # In NNX, each array is in a field `value`. If the tree is a single array, its path is empty.
     names = [path.removesuffix(".value") or "parameters" for path in paths]
     return dict(zip(names, (leaf for _, leaf in leaves), strict=True))
 
@@ -422,10 +435,11 @@ class _Traced:
 
     Args:
         create: `create(seed) -> (params, state)`, nested arrays.
-        call: `call(params, state, batch, key, training) -> (result, new state)` of named arrays as rules see
-            them; the result is the loss in training, and all metrics by name in evaluation.
-        forms: form of each parameter by name, in the order in which the loss uses them.
-        kinds: kinds of parameters, as far as operations decide them.
+        call: `call(params, state, batch, key, training) -> (result, new state)`, where parameters and states
+            are arrays by name, and parameters have the form in which rules see them. The result is the loss
+            in training, and all metrics by name in evaluation.
+        forms: form of each parameter by name, in the order in which the loss uses the parameters.
+        kinds: kinds of parameters by name, for parameters whose kind operations decide.
         draws, mapped: as in `Functions`.
     """
 
@@ -442,7 +456,7 @@ def _traced(model: UserModel) -> _Traced:
     """Trace the loss and the metrics of a model on a few of its training examples.
 
     Raises:
-        InputError: if one of them fails or returns something else than numbers, or if the parameters are no
+        InputError: if the loss or a metric fails or does not return a number, or if the parameters are no
             arrays of real numbers.
     """
     path, structure = model.file.path, model.examples["train"].structure
@@ -493,7 +507,8 @@ def _traced(model: UserModel) -> _Traced:
         with attributed("metrics" if metrics else "loss", path):
             require_metrics(model, jax.eval_shape(partial(call, training=False), *arguments)[0])
         mapped = not has_convolution(jaxpr) and _maps(step, arguments)
-    # JAX flattens a mapping in the order of its keys, and the arguments are flattened one after another.
+    # The first variables are the parameters in the order of their names: JAX flattens the arguments one after
+    # another, and each mapping in the order of its keys.
     origins: dict[Any, _Origin] = {
         var: (name, tuple(range(leaves[name].ndim)))
         for name, var in zip(sorted(names), jaxpr.invars, strict=False)
@@ -512,7 +527,7 @@ def _arrays(model: UserModel, params: Any) -> dict[str, Any]:
     """Return parameters by name, as arrays.
 
     Raises:
-        InputError: if there are none, or one of them is no array of real numbers.
+        InputError: if there are no parameters, or a parameter is no array of real numbers.
     """
     where, named = f"{model.file.path}: {model.name or 'init'}: returns", _named(params)
     if not named:
@@ -529,19 +544,19 @@ def _arrays(model: UserModel, params: Any) -> dict[str, Any]:
 
 
 def _maps(step: Callable[..., Any], arguments: Sequence[Any]) -> bool:
-    """Return whether the gradients of two runs can be computed together."""
+    """Return whether `jax.vmap` can compute the gradients of two runs together."""
     params, state, batch, key = arguments
     twice = jax.tree.map(lambda array: jnp.stack([array] * 2), (params, state))
     mapped = jax.vmap(jax.grad(step, has_aux=True), (0, 0, None, None))
     try:
         jax.eval_shape(mapped, *twice, batch, key)
-    except Exception:  # an operation without a rule raises an error of its own
+    except Exception:  # operations that cannot be mapped raise various errors
         return False
     return True
 
 
 def initial(model: UserModel, seed: int) -> Initial:
-    """Construct a model by a key that is made of a seed."""
+    """Construct a model with a random key that is derived from a seed; return its initial arrays."""
     traced = _traced(model)
     params, state = traced.create(seed)
     arrays = {name: np.asarray(leaf, np.float64) for name, leaf in _arrays(model, params).items()}
@@ -557,10 +572,10 @@ def _host(leaf: Any) -> np.ndarray:
 
 
 def functions(model: UserModel) -> Functions:
-    """Return the loss and the metrics of a model.
+    """Return the loss and the metrics of a model, as functions of the arrays that rules see.
 
     Raises:
-        InputError: if one of them fails, or returns something else than numbers.
+        InputError: if the loss or a metric fails, or does not return a number.
     """
     traced = _traced(model)
 

@@ -1,11 +1,11 @@
-"""Models of users as workloads: what models of PyTorch and JAX have in common.
+"""Models of users as workloads: code for models of both PyTorch and JAX.
 
-A study names a model by a locator, such as `torch:my_gru.py:GRU` or `jax:my_rnn.py`. The settings of such a
-workload name objects of the same file: the loss, the data and the metrics. All other settings are arguments
+A study names a model by a locator, such as `torch:my_gru.py:GRU` or `jax:my_rnn.py`. Settings of the workload
+name the loss, the data and the metrics, which are objects of the same file. Further settings are arguments
 with which the model is constructed.
 
-The loss and the metrics call the library, not the array functions `ops`; therefore the workload runs on one
-backend only (`Workload.backend`).
+The loss and the metrics call the library (PyTorch or JAX) instead of the array functions `ops`. Therefore the
+workload runs on one backend only (`Workload.backend`).
 """
 
 from __future__ import annotations
@@ -48,20 +48,19 @@ from curvebench.workloads.workload import (
     require_batch,
 )
 
-# Packages that the file of a model imports, by the library of the model.
+# For each library, packages of which a file with models of the library imports at least one.
 IMPORTED = {"torch": {"torch"}, "jax": {"jax", "flax", "equinox", "haiku"}}
 SPLITS = ("train", "validation", "test")
 DIRECTIONS: tuple[Literal["maximize"], Literal["minimize"]] = ("maximize", "minimize")
-EVALUATED_AT_ONCE = 1_000  # number of examples of an evaluation call, if a study gives no other
-# Bytes of a split from which its examples are read when they are needed, instead of all at once.
+EVALUATED_AT_ONCE = 1_000  # default number of examples that one call evaluates
+# If a split has more than this number of bytes, examples are read when they are used, and not all at once.
 MAX_RESIDENT_BYTES = 1 << 30
-COMPARED_EXAMPLES = 4  # number of examples of a large data set that are compared, to see whether they change
+COMPARED_EXAMPLES = 4  # number of examples by which data sources are compared
 TRIAL_EXAMPLES = 4  # number of examples in the trial of a loss
 SEEDS = "seeds"  # name of the seeds in the noise of a step
 ONLY = "only"  # name of a single array in a file of arrays
-STORED_DATA = (
-    ".npz"  # suffix of a file of arrays that a split may be instead of an object of the model's file
-)
+# Suffix of a file of arrays that a split may be instead of an object of the model's file.
+STORED_DATA = ".npz"
 
 
 def is_model(name: str) -> bool:
@@ -71,8 +70,10 @@ def is_model(name: str) -> bool:
 
 
 def packages(locator: str) -> tuple[str, ...]:
-    """Return the distributions whose versions decide the results of a model: its library, and the packages
-    that its file and the modules of its folder import, such as Flax.
+    """Return the names of the distributions whose versions decide the results of a model.
+
+    The distributions contain the model's library, and the packages, such as Flax, that the model's file and
+    its neighbours (imported modules of the same folder) import.
     """
     at = location(locator)
     imported = (name for file in with_neighbours(Path(at.path)) for name in imported_names(file, ""))
@@ -80,8 +81,9 @@ def packages(locator: str) -> tuple[str, ...]:
 
 
 class ModelLocation(NamedTuple):
-    """Library of a model, path of the file that defines it, and its name in the file, which may be empty on
-    JAX.
+    """Library of a model, path of the file that defines the model, and name of the model in the file.
+
+    On JAX, the name may be empty.
     """
 
     library: str
@@ -99,12 +101,12 @@ def location(locator: str) -> ModelLocation:
 
 @dataclass(frozen=True)
 class ModelFile:
-    """The file of a user that defines a model, its loss and its data.
+    """A user's file that defines a model, its loss and its data.
 
     Args:
         locator: the locator of the model, for messages.
         path: the file.
-        objects: the global names of the file.
+        objects: the objects of the file by their global names.
     """
 
     locator: str
@@ -113,17 +115,17 @@ class ModelFile:
 
     @classmethod
     def of(cls, locator: str) -> ModelFile:
-        """Import the file of a model, under a fixed seed of the global generators.
+        """Import the file of a model, with global random generators that are seeded by 0.
 
         Raises:
-            InputError: if there is no such file, or if its import raises an error.
+            InputError: if the file does not exist, or if its import raises an error.
         """
         path = Path(location(locator).path).resolve()
         with attributed(locator, path), global_seed(0):
             return cls(locator, path, vars(load_file(path)))
 
     def named(self, name: str, kind: str) -> Any:
-        """Return the object with a global name of the file.
+        """Return the object that has a global name in the file.
 
         Args:
             name: the name.
@@ -138,14 +140,14 @@ class ModelFile:
         return self.objects[name]
 
     def evaluated(self, text: str, key: str) -> Any:
-        """Return the object that the text of a setting means: `data` or `Adding(500, seed=1)`.
+        """Return the object that the text of a setting, such as `data` or `Adding(500, seed=1)`, describes.
 
         Args:
-            text: a global name of the file, or a call of one with constants as arguments.
-            key: the setting, such as `train`, for messages.
+            text: a global name of the file, or a call of a global name with constants as arguments.
+            key: name of the setting, such as `train`, for messages.
 
         Raises:
-            InputError: if the text is something else, or if the call raises an error.
+            InputError: if the text is neither a name nor such a call, or if the call raises an error.
         """
         try:
             name, args, keywords = _parsed(text)
@@ -162,10 +164,10 @@ class ModelFile:
 
 
 def _parsed(text: str) -> tuple[str, list[Any], dict[str, Any]]:
-    """Parse a name, or a call of one with constants: return the name and the arguments.
+    """Parse a name, or a call of a name with constants: return the name, and the arguments of the call.
 
     Raises:
-        SyntaxError, ValueError: if the text is something else.
+        SyntaxError, ValueError: if the text is neither a name nor such a call.
     """
     node = ast.parse(text, mode="eval").body
     if isinstance(node, ast.Name):
@@ -188,21 +190,22 @@ def attributed(owner: str, path: Path) -> Iterator[None]:
     """Return a context that turns an exception of a user's code into an InputError with the line in the file.
 
     Args:
-        owner: what was evaluated, at the start of the message.
+        owner: name of the evaluated object, such as `loss`, for the message.
         path: the user's file.
     """
     try:
         yield
     except InputError:
         raise
-    except (Exception, SystemExit) as error:  # the code of a user may raise any exception
+    except (Exception, SystemExit) as error:  # a user's code may raise any exception
         raise InputError(f"{path}: {owner}: fails ({error_at(error, path)})") from error
 
 
 @contextmanager
 def global_seed(seed: int) -> Iterator[None]:
-    """Return a context in which the global generators of Python, NumPy and, if it is imported, PyTorch on the
-    CPU are seeded; it restores them.
+    """Return a context in which the global random generators of Python and NumPy are seeded.
+
+    If PyTorch is imported, its generator on the CPU is seeded, too. At the end, all generators are restored.
     """
     torch = sys.modules.get("torch")
     python, numpy = python_random.getstate(), np.random.get_state()  # noqa: NPY002 (users draw from it)
@@ -222,9 +225,9 @@ class Examples(NamedTuple):
     """The examples of a split.
 
     Args:
-        split: arrays by field; the fields are the numbers of the leaves. A data source if the arrays would
-            not fit into memory.
-        structure: how the library nests the leaves of a minibatch.
+        split: arrays by field, or a data source if the arrays would be larger than MAX_RESIDENT_BYTES. An
+            example consists of nested arrays; the leaf with index i is the field `i`, as text.
+        structure: structure of the library (a pytree) by which a minibatch is nested again from its leaves.
     """
 
     split: Split
@@ -237,7 +240,7 @@ class Initial(NamedTuple):
     Args:
         parameters: the trained parameters.
         state: the model state: buffers, and parameters that are not trained.
-        kinds: kinds of those parameters whose kind follows from the layer they belong to.
+        kinds: kinds of parameters by name. A parameter is missing if only its shape decides its kind.
     """
 
     parameters: dict[str, np.ndarray]
@@ -261,24 +264,26 @@ class Functions(NamedTuple):
 
 
 class Library(Protocol):
-    """Functions that differ between PyTorch and JAX; implemented by `torch_model` and `jax_model`."""
+    """Functions that differ between PyTorch and JAX. `torch_model` and `jax_model` implement them."""
 
     def constructor(self, file: ModelFile, name: str) -> tuple[Callable[..., Any], Collection[str]]:
-        """Return the class or function that constructs a model, and the names of those of its arguments that
-        are no settings, such as a key of random numbers.
+        """Return the constructor of a model, and the names of its arguments that a study does not set.
+
+        The constructor is a class or function. An example of an argument that is not set is a key of random
+        numbers.
         """
 
     def flatten(self, data: Any) -> tuple[list[Any], Any]:
         """Return the leaves of nested data, and their structure."""
 
     def initial(self, model: UserModel, seed: int) -> Initial:
-        """Construct a model whose initial parameters are drawn with a seed."""
+        """Construct a model whose initial parameters are drawn with a seed, and return its initial arrays."""
 
     def functions(self, model: UserModel) -> Functions:
-        """Return the functions of a model, after a trial on a few of its own examples.
+        """Return the loss and the metrics of a model, after a trial on a few of its training examples.
 
         Raises:
-            InputError: if the loss or the metrics fail, or return something else than numbers.
+            InputError: if the loss or the metrics fail, or do not return numbers.
         """
 
 
@@ -288,10 +293,10 @@ class UserModel:
 
     Args:
         file: the user's file.
-        name: name of the model in the file; empty if the file has functions `init` and `loss`.
-        settings: values of all settings.
-        arguments: arguments with which the model is constructed.
-        library: functions of its library.
+        name: name of the model in the file; empty if the function `init` of the file constructs the model.
+        settings: values of all settings by name.
+        arguments: arguments by name with which the model is constructed.
+        library: functions of the model's library.
     """
 
     file: ModelFile
@@ -302,12 +307,12 @@ class UserModel:
 
     @property
     def loss(self) -> Callable[..., Any]:
-        """The loss, `(model, batch) -> number`."""
+        """The function `(model, batch) -> number` that returns the loss."""
         return _function(self.file, self.settings, "loss")
 
     @property
     def metrics(self) -> Callable[..., Mapping[str, Any]] | None:
-        """The metrics besides the loss, `(model, batch) -> {name: number}`; None if there are none."""
+        """The function `(model, batch) -> {name: number}` for metrics besides the loss, or None."""
         return _function(self.file, self.settings, "metrics") if self.settings["metrics"] else None
 
     @property
@@ -320,7 +325,8 @@ class UserModel:
         """Examples by split.
 
         Raises:
-            InputError: if data are not examples, or change from one call to the next.
+            InputError: if an object that a setting names is no data set, or if its examples differ between
+                two calls.
         """
         texts = {split: self.settings[split] for split in SPLITS if self.settings[split]}
         examples = {split: _examples(self.file.locator, text, split) for split, text in texts.items()}
@@ -332,19 +338,23 @@ class UserModel:
         return examples
 
     def trial(self, first: int = 0) -> dict[str, np.ndarray]:
-        """Return a few training examples from the number `first` on, with which the model is tried."""
+        """Return TRIAL_EXAMPLES training examples, from the index `first` on, for a trial of the model."""
         split = self.examples["train"].split
         count = examples_in(split)
         return gathered(split, np.arange(first, first + min(TRIAL_EXAMPLES, count)) % count, threads=1)
 
     def initial(self, seed: int) -> Initial:
-        """Return the model whose initial parameters are drawn with a seed."""
+        """Return the initial arrays of the model, with parameters that are drawn with a seed."""
         with attributed(self.name or "init", self.file.path):
             return self.library.initial(self, seed)
 
     @cached_property
     def roles(self) -> dict[str, Role]:
-        """Roles of the parameters: from their layers and shapes, or from patterns in the setting `roles`."""
+        """Roles of the parameters by name.
+
+        The kind of a parameter follows from a pattern in the setting `roles`, if one matches its name, and
+        otherwise from its layer or shape.
+        """
         initial = self.initial(0)
         kinds = dict(initial.kinds)
         for pattern, kind in self.settings["roles"].items():
@@ -365,10 +375,10 @@ def _function(file: ModelFile, settings: Settings, key: str) -> Any:
 
 
 def require_number(path: Path, name: str, value: Any) -> None:
-    """Check that a loss or a metric is one number, as an array of the library.
+    """Check that the value of a loss or a metric is one number, as an array of the library.
 
     Raises:
-        InputError: if it is something else.
+        InputError: if the value is no array, or an array with axes.
     """
     shape = getattr(value, "shape", None)
     if shape is None or tuple(shape):
@@ -381,10 +391,10 @@ def require_number(path: Path, name: str, value: Any) -> None:
 
 
 def require_metrics(model: UserModel, values: Mapping[str, Any]) -> None:
-    """Check that the loss and the metrics that settings declare are returned, and are numbers.
+    """Check that `values` contains the loss and exactly the metrics that settings declare, as numbers.
 
     Raises:
-        InputError: if one is missing, not declared, or no number.
+        InputError: if a metric is missing, not declared, or no number.
     """
     if unequal := {*values} ^ {"loss", *model.names}:
         raise InputError(
@@ -396,10 +406,10 @@ def require_metrics(model: UserModel, values: Mapping[str, Any]) -> None:
 
 
 def _defaults(function: Callable[..., Any], given: Collection[str]) -> dict[str, Any]:
-    """Return the defaults of the arguments of a class or function, apart from those that are given.
+    """Return the default of each argument of a class or function by name, except the arguments `given`.
 
-    The default of an argument without one, or whose default is no plain value, is None; such an argument is
-    passed only if a study gives it.
+    If an argument has no default, or a default that JSON cannot represent, the result has None. Such an
+    argument is passed only if a study gives it.
     """
     items = parameters_of(function).items()
     return {name: _plain_or_none(item.default) for name, item in items if name not in given}
@@ -408,7 +418,7 @@ def _defaults(function: Callable[..., Any], given: Collection[str]) -> dict[str,
 def parameters_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """Return the arguments of a class or function by name."""
     is_class = isinstance(function, type)
-    # A metaclass may hide the arguments in the signature of the class.
+    # Inspect `__init__`, because a metaclass may hide the arguments in the signature of the class.
     called = inspect.getattr_static(function, "__init__") if is_class else function
     parameters = [*inspect.signature(called).parameters.values()][is_class:]
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -423,17 +433,18 @@ def _plain_or_none(value: Any) -> Any:
 
 
 def library_of(locator: str) -> Library:
-    """Return the functions of the library of a model; the library is imported."""
+    """Return the functions for the library of a model. The library is imported."""
     module = import_module(f"curvebench.interop.{location(locator).library}_model")
     return cast(Library, module)
 
 
 @cache
 def _examples(locator: str, text: str, split: str) -> Examples:
-    """Return the examples of a split, made twice under different global random states.
+    """Return the examples of a split, after a check that they do not depend on global random generators.
 
     Raises:
-        InputError: if the two differ, since then every process would train on other data.
+        InputError: if the examples differ between two seeds of the global generators. Every process would
+            then train on other data.
     """
     file, library = ModelFile.of(locator), library_of(locator)
 
@@ -456,7 +467,10 @@ def _examples(locator: str, text: str, split: str) -> Examples:
 
 @cache
 def _data_hash(locator: str, text: str, split: str) -> str:
-    """Return the SHA-256 of the examples of a split; of the first ones and their number for a data source."""
+    """Return the SHA-256 of the examples of a split.
+
+    If the split is a data source, only the first examples and the number of examples are hashed.
+    """
     examples = _examples(locator, text, split).split
     digest = hashlib.sha256(str(examples_in(examples)).encode())
     for array in _compared(examples):
@@ -466,11 +480,11 @@ def _data_hash(locator: str, text: str, split: str) -> str:
 
 
 def store(data: Any, path: Path) -> None:
-    """Store the data of a split in a file that the setting `train` may name.
+    """Store the data of a split in a file, which settings such as `train` may name.
 
     Args:
-        data: a data set with a length and an index, a mapping or sequence of arrays whose first axis counts
-            examples, or a single array.
+        data: a data set with a length and an index, a mapping or sequence of arrays, or a single array. The
+            first axis of each array counts examples.
         path: path of the file, which ends in `.npz`.
     """
     arrays = _without_data_set(data)
@@ -491,7 +505,7 @@ def store(data: Any, path: Path) -> None:
 
 
 def loaded(path: Path) -> Any:
-    """Return the arrays that `store` has stored: a mapping by name, a tuple, or a single array."""
+    """Return the arrays in a file that `store` has written: a mapping by name, a tuple, or a single array."""
     with np.load(path) as file:
         arrays = dict(file)
     if arrays.keys() == {ONLY}:
@@ -501,10 +515,14 @@ def loaded(path: Path) -> Any:
 
 
 def examples_of(data: Any, library: Library) -> Examples:
-    """Return a data set with a length and an index, or nested arrays whose first axis counts examples.
+    """Convert a user's data to examples.
+
+    Args:
+        data: a data set with a length and an index, or nested arrays whose first axis counts examples.
+        library: functions of the model's library.
 
     Raises:
-        TypeError: if `data` is something else, or has no examples.
+        TypeError: if `data` is neither a data set nor such arrays, or has no examples.
     """
     data = _without_data_set(data)
     leaves, structure = library.flatten(data)
@@ -529,20 +547,26 @@ def examples_of(data: Any, library: Library) -> Examples:
 
 
 def _is_data_set(data: Any) -> bool:
-    """Return whether data are items that an index gives, such as a list of pairs, and not arrays."""
+    """Return whether data are a data set, whose items an index returns, such as a list of pairs.
+
+    The alternative is arrays, or nested arrays.
+    """
     if isinstance(data, list):
         return bool(data) and isinstance(data[0], tuple | list | Mapping)
     return not isinstance(data, Mapping | Sequence) and not hasattr(data, "dtype")
 
 
 def _without_data_set(data: Any) -> Any:
-    """Return the arrays of a TensorDataset of PyTorch, whose items are rows of them; other data unchanged."""
+    """Return the arrays that a TensorDataset of PyTorch contains; return other data unchanged."""
     return data.tensors if type(data).__name__ == "TensorDataset" else data
 
 
 @dataclass(frozen=True)
 class _Source:
-    """A data set of a user as a `DataSource`. Examples are not augmented, since data must not change."""
+    """A user's data set as a `DataSource`.
+
+    Examples are not augmented, since the data set is used as it is.
+    """
 
     items: Any
     library: Library
@@ -563,7 +587,7 @@ class _Source:
 
 
 def _arrays(leaves: Sequence[Any]) -> dict[str, np.ndarray]:
-    """Return tensors, arrays or numbers as arrays by number, real numbers in float64."""
+    """Return leaves (tensors, arrays or numbers) as arrays by their index, with real numbers in float64."""
     arrays = {str(number): np.asarray(leaf) for number, leaf in enumerate(leaves)}
     if others := [array.dtype.name for array in arrays.values() if array.dtype.kind not in "fiub"]:
         raise TypeError(f"has {others[0]}; examples consist of arrays of numbers")
@@ -573,7 +597,10 @@ def _arrays(leaves: Sequence[Any]) -> dict[str, np.ndarray]:
 
 
 def _compared(split: Split) -> list[np.ndarray]:
-    """Return arrays by which data are compared: all arrays, or the first examples of a data source."""
+    """Return the arrays by which two data sets are compared.
+
+    These are all arrays, or the first COMPARED_EXAMPLES examples of a data source.
+    """
     if isinstance(split, Mapping):
         return list(split.values())
     numbers = range(min(COMPARED_EXAMPLES, len(split)))
@@ -604,7 +631,7 @@ def _kinds(value: Any) -> dict[str, str]:
     return dict(value)
 
 
-# Settings of every model. Names in it refer to the file of the model.
+# Settings that every model has. Names in values of settings refer to the file of the model.
 SETTINGS = {
     "loss": Setting("loss", "name of the loss in the model's file, (model, batch) -> number", _text),
     "train": Setting(
@@ -625,7 +652,7 @@ SETTINGS = {
 
 @cache
 def model_workload(locator: str) -> Workload:
-    """Return the workload of a model, which `Workload.at` binds to settings.
+    """Return the workload of a model. `Workload.at` binds the workload to settings.
 
     Args:
         locator: `torch:path.py:Class`, `jax:path.py:Class`, or `jax:path.py` for a file with functions `init`
@@ -719,10 +746,11 @@ def _metrics(settings: Settings) -> dict[str, Metric]:
 
 
 def _check(file: ModelFile, settings: Settings) -> None:
-    """Check settings before data are made and the model is constructed.
+    """Check settings before data are created and the model is constructed.
 
     Raises:
-        ValueError: if the training data are missing, or metrics have no direction or no function.
+        ValueError: if the training data are missing, if a metric is called `loss`, or if metrics have no
+            direction or no function.
     """
     if not settings["train"]:
         raise ValueError("train: is missing; name the training data in the model's file")
@@ -738,9 +766,10 @@ def _check(file: ModelFile, settings: Settings) -> None:
 
 
 def _seeds(settings: Settings, generator: np.random.Generator, batch_size: int) -> dict[str, np.ndarray]:
-    """Draw the seeds of a step: a loss that draws random numbers uses the first.
+    """Draw the seeds of a step, (batch_size, 2).
 
-    There is one for each example, so that each microbatch of an accumulated gradient has its own.
+    A loss that draws random numbers uses the first seed of its batch. There is a seed for each example, so
+    that the microbatches of an accumulated gradient have different first seeds.
     """
     return {SEEDS: generator.integers(2**31, size=(batch_size, 2), dtype=np.int64)}
 

@@ -1,7 +1,7 @@
-"""Default arguments for optimizers of other libraries that cannot run with the defaults of their library.
+"""Default arguments for optimizers of other libraries that cannot run with the library's own defaults.
 
 A study may override each of these arguments. The keys `groups`, `closure` and `value` are not arguments of a
-constructor; they say how curvebench calls the optimizer (docs/how-to/plug-in.md).
+constructor; they decide how curvebench calls the optimizer (docs/how-to/plug-in.md).
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from typing import Any
 
 ADAMW = "torch:torch.optim.AdamW"
-# Optimizers that accept only matrices: AdamW updates all other parameters.
+# For optimizers that accept only matrices: AdamW updates all other parameters.
 MATRICES = {"groups": {"weight": {}, "others": {"optimizer": ADAMW}}}
-# Optimizers whose parameter groups say for which parameters the update is orthogonalized.
+# For optimizers with an option of parameter groups, `use_muon`, that orthogonalizes the group's updates.
 USE_MUON = {"groups": {"weight": {"use_muon": True}, "others": {"use_muon": False}}}
-# Optimizers that compute two gradients per step, and therefore call a closure.
+# For optimizers that compute two gradients per step, and therefore call a closure.
 TWICE = {"base_optimizer": "torch:torch.optim.SGD", "closure": True}
-# Transformations of Optax that need the value of the loss.
+# For transformations of Optax that need the value of the loss.
 VALUE = {"value": True}
-# Optimizers that wrap another optimizer.
+# For optimizers that wrap another optimizer.
 AROUND = {"optimizer": ADAMW}
 
 NEEDED: Mapping[str, Mapping[str, Any]] = {

@@ -1,9 +1,9 @@
 """Update rules as gradient transformations of Optax, which can be compiled, chained, masked and scheduled.
 
 Optax calls `init` and `update` with a tree of arrays. A rule expects either one array per parameter or one
-vector of all parameters. `_BoundRule` converts between the tree and these arrays; it is derived again from
-the parameters at every call, which costs nothing inside compiled code. Amortized work is an expensive
-computation of a rule that only some steps do, such as an eigendecomposition.
+vector of all parameters. `_BoundRule` converts between the tree and the arrays of the rule. A `_BoundRule` is
+derived from the parameters again at every call, which costs nothing inside compiled code. Amortized work is
+an expensive computation of a rule that only some steps do, such as an eigendecomposition.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ Arrays = Sequence[Array]
 
 class RuleState(NamedTuple):
     count: Array  # number of updates so far, an int32 scalar
-    # State of the rule: one state per parameter, in a tree with the structure of the parameters.
-    # If the rule updates all parameters as one vector, there is a single state.
+    # State of the rule: a tree with the structure of the parameters, in which each parameter is replaced by
+    # its state. If the rule updates all parameters as one vector, the field is the state of the vector.
     rule: Any
 
 
 def as_optax(rule: str | Rule, options: Options | None = None, kinds: Any = None, **hyper: Any) -> Any:
     """Return an update rule as an `optax.GradientTransformation`.
 
-    The updates include the learning rate and are added to the parameters, so the transformation must be the
-    last of a chain. The parameters are any tree of arrays in float32 or float64; weights have the shape
-    (outputs, inputs).
+    The updates already include the learning rate, and are added to the parameters. Therefore the
+    transformation must be the last of a chain. The parameters are any tree of arrays in float32 or float64.
+    Weights have the shape (outputs, inputs).
 
     A hyperparameter is a number, an array, or a schedule, which is a function of the number of updates so
     far. For `optax.inject_hyperparams`, write a function that takes the hyperparameters by name and calls
@@ -55,16 +55,17 @@ def as_optax(rule: str | Rule, options: Options | None = None, kinds: Any = None
             as `layers/0/w`. If the kind of a parameter is None, its number of axes decides. Rules that use
             layers, such as SymO, assume that the weights in the tree are in the order of the layers, and
             require the kind of each bias.
-        hyper: hyperparameters by full name. Those with a default may be omitted.
+        hyper: hyperparameters by full name. Hyperparameters with a default may be omitted.
 
     Returns:
-        The transformation. Its `update` requires the parameters as the third argument.
+        The transformation. The function `update` of the transformation requires the parameters as the third
+        argument.
 
     Raises:
         ImportError: when Optax is not installed.
         InputError: when the rule needs the Hessian, or the gradient at another point than the parameters; or
-            when a name is unknown or a value wrong. `init` and `update` raise this error, too, for parameters
-            that the rule cannot update.
+            when a name is unknown or a value wrong. `init` and `update` raise an InputError, too, for
+            parameters that the rule cannot update.
 
     Example:
         >>> import jax.numpy as jnp
@@ -105,10 +106,10 @@ def as_optax(rule: str | Rule, options: Options | None = None, kinds: Any = None
 
 
 def _refuse(rule: Rule) -> None:
-    """Check that a rule uses only the gradient at the parameters, because Optax passes on nothing else.
+    """Check that a rule uses only the gradient at the parameters, since Optax provides nothing else.
 
     Raises:
-        InputError: when the rule uses further values, or the gradient at another point.
+        InputError: when the rule uses other values of the loss, or the gradient at another point.
     """
     refuse_needs(rule, "a transformation of Optax")
     if rule.gradient_at is not None:
@@ -119,10 +120,10 @@ def _refuse(rule: Rule) -> None:
 
 
 def _checked(rule: Rule, hyper: Mapping[str, Any]) -> dict[str, Any]:
-    """Check hyperparameters, and add default values for hyperparameters that are not given.
+    """Check the given hyperparameters, and add default values of the other hyperparameters.
 
-    Schedules and traced values are not checked, since their values are not known yet. An array that is 0 is
-    not checked either: it may be the last value of a schedule.
+    Schedules and traced values are not checked, since their values are not known yet. An array with the value
+    0 is not checked either, since it may be the last value of a schedule.
 
     Raises:
         InputError: when a name is unknown, or a value is missing or wrong.
@@ -142,25 +143,25 @@ class _Leaf:
     """An array that one call of the rule updates: a parameter, or all parameters as one vector.
 
     Args:
-        update: the rule bound to the layout of this array.
-        ops: array functions in the precision of this array.
+        update: the rule, bound to the layout of the array.
+        ops: array functions in the precision of the array.
     """
 
     update: Update
     ops: Ops
 
     def init(self, array: Array) -> Any:
-        """Return the first state of the rule for this array, without a leading axis."""
+        """Return the initial state of the rule for `array`, without the axis of lanes."""
         state = self.update.groups[0].rule.init(self.ops, self._as_lane(array))
         return jax.tree.map(lambda value: value[0], state)
 
     def update_of(
         self, grad: Array, state: Any, param: Array, values: Mapping[str, Any], work: Work
     ) -> tuple[Array, Any]:
-        """Return the update, which is added to the parameter, and the new state.
+        """Return the update, which is to be added to the parameter, and the new state.
 
         Args:
-            grad, state, param: gradient, state and value of this array.
+            grad, state, param: gradient, state and value of the array.
             values: hyperparameters, `step` and `schedule`, each a number or a scalar array.
             work: amortized work of the step.
         """
@@ -173,9 +174,9 @@ class _Leaf:
         return flat[0] - param, jax.tree.map(lambda value: value[0], state)
 
     def _as_lane(self, array: Array) -> Any:
-        """Add a leading axis of length 1 to an array, because a rule updates several runs at once.
+        """Add a leading axis of length 1 to an array, because rules expect an axis of lanes (runs).
 
-        If the rule receives all parameters by name, the result is a mapping.
+        If the rule receives all parameters by name, the result is a mapping of arrays by name.
         """
         group = self.update.groups[0]
         return array[None] if group.named is None else group.take(self.ops, array[None])
@@ -183,14 +184,16 @@ class _Leaf:
 
 @dataclass(frozen=True)
 class _BoundRule:
-    """A rule bound to a tree of parameters, with conversions between the tree and the arrays it updates.
+    """A rule bound to a tree of parameters. It converts between the tree and the arrays of the rule.
 
     Args:
         structure: structure of the tree.
         paths: paths of the parameters, such as `layers/0/w`, in the order of the tree.
-        dtypes: precisions of the parameters, in the same order.
-        whole: the rule bound to the layout of all parameters; parameters are named by their numbers.
-        leaves: the arrays that the rule updates: one per parameter, or one vector of all parameters.
+        dtypes: precisions of the parameters, in the order of `paths`.
+        whole: the rule, bound to the layout of all parameters. The name of a parameter is its index in
+            `paths`.
+        leaves: the arrays that the rule updates: one for each parameter, or one for the vector of all
+            parameters.
     """
 
     structure: Any
@@ -205,7 +208,7 @@ class _BoundRule:
         return self.whole.rule.sees_model and bool(self.paths)
 
     def arrays(self, tree: Any) -> Arrays:
-        """Return the arrays of a tree of parameters or gradients, one for each of `leaves`.
+        """Return the arrays of a tree of parameters or gradients, one for each item of `leaves`.
 
         Raises:
             InputError: when a gradient is missing or has another shape than its parameter.
@@ -224,30 +227,30 @@ class _BoundRule:
         return [self.whole.layout.flatten(ops, named, 0)]
 
     def tree_of_arrays(self, arrays: Arrays) -> Any:
-        """Return the tree with the given arrays; the inverse of `arrays`."""
+        """Return the tree that consists of the given arrays. This is the inverse of the method `arrays`."""
         if self.as_one:
             named = self.whole.layout.unflatten(self.leaves[0].ops, arrays[0])
             arrays = [named[str(number)].astype(dtype) for number, dtype in enumerate(self.dtypes)]
         return self.structure.unflatten(arrays)
 
     def states(self, tree: Any) -> Sequence[Any]:
-        """Return the states in `RuleState.rule`, one for each of `leaves`."""
+        """Return the states that a tree like `RuleState.rule` contains, one for each item of `leaves`."""
         return [tree] if self.as_one else self.structure.flatten_up_to(tree)
 
     def tree_of_states(self, states: Sequence[Any]) -> Any:
-        """Return `RuleState.rule` with the given states; the inverse of `states`."""
+        """Return the given states as a tree like `RuleState.rule`: the inverse of the method `states`."""
         return states[0] if self.as_one else self.structure.unflatten(states)
 
     def updates(
         self, grads: Arrays, states: Sequence[Any], params: Arrays, values: Mapping[str, Any]
     ) -> tuple[Arrays, Sequence[Any]]:
-        """Do the amortized work of a step, and return the updates of all leaves and their new states.
+        """Do the amortized work of a step, and return the update and the new state of each item of `leaves`.
 
-        The number of the step is a traced value. Compiled code therefore contains a branch for each kind of
-        amortized work, and selects a branch when it is executed.
+        The number of the step is a traced value. Compiled code therefore contains a branch for each
+        combination of amortized work, and selects a branch when it is executed.
 
         Args:
-            grads, states, params: gradients, states and parameters, one for each of `leaves`.
+            grads, states, params: gradients, states and parameters, one for each item of `leaves`.
             values: hyperparameters, `step` and `schedule`.
         """
 
@@ -257,8 +260,8 @@ class _BoundRule:
             return [update for update, _ in pairs], [state for _, state in pairs]
 
         every = self.whole.rule.refresh_every or 1
-        # Amortized work of step 1, which may differ from the work of all later steps, and of the refresh
-        # period after step 1. All later refresh periods repeat this period.
+        # Amortized work of step 1, and of each step of the refresh period after step 1. The work of step 1
+        # may differ from the work of all later steps. Later refresh periods repeat the period after step 1.
         works = [self.whole.work_of(step) for step in range(1, every + 2)]
         distinct = sorted(set(works))
         with jax.default_matmul_precision("highest"):
@@ -275,7 +278,8 @@ def _bound(rule: Rule, kinds: Any, params: Any) -> _BoundRule:
 
     Args:
         rule: the rule.
-        kinds: kind of each parameter, as a tree or as a function of its path; None if no kind is given.
+        kinds: kind of each parameter, as a tree or as a function of the parameter's path; None if no kind is
+            given.
         params: the parameters.
 
     Raises:

@@ -1,10 +1,10 @@
 """Update rules called from plain Python with gradients that the caller has computed.
 
-Rules can be executed with JAX, PyTorch or NumPy. Tests with reference implementations, property claims and
-the comparison of backends use this module. The update is the code that runs execute (`Program.apply`). A
-basis is a change of coordinates in which a rule works, given by an orthogonal matrix V. The needs of a rule
-are values that it uses in addition to the gradient. Amortized needs are used only at some steps, which are
-said to observe. Source 000 is the EGOP paper (docs/sources.md).
+Rules can be executed with JAX, PyTorch or NumPy. This module is used by tests with reference implementations,
+by property claims, and by the comparison of backends. The update is the code that runs execute
+(`Program.apply`). A basis is a change of coordinates in which a rule works, given by an orthogonal matrix V.
+The needs of a rule are values that it uses in addition to the gradient. A need is amortized if only some
+steps use it; these steps are said to observe. Source 000 is the EGOP paper (docs/sources.md).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _checked(grads: Mapping[str, Any], params: Mapping[str, Any], number: int) -
         number: number of the step, for messages.
 
     Raises:
-        InputError: when a name is missing or unknown, or a shape is wrong.
+        InputError: when the name of a parameter is missing or unknown, or a gradient has a wrong shape.
     """
     if set(grads) != set(params):
         raise InputError(
@@ -84,9 +84,9 @@ def _checked(grads: Mapping[str, Any], params: Mapping[str, Any], number: int) -
 
 
 class Online:
-    """An optimizer that receives one gradient at a time. The gradient may depend on the latest parameters.
+    """An optimizer that receives one gradient at a time. A gradient may depend on the latest parameters.
 
-    The update is the code that runs execute, compiled in the same way.
+    The update is the code that runs of studies execute, compiled in the same way.
 
     Args:
         optimizer: name of an update rule.
@@ -94,10 +94,11 @@ class Online:
         hyper: hyperparameters by full name. Hyperparameters with a default may be omitted.
         backend: `jax`, `torch` or `numpy`.
         dtype: precision, `float64` or `float32`.
-        basis: orthogonal matrix V for all parameters, or matrices by parameter name (see `replay`); None for
-            no basis.
+        basis: orthogonal matrix V for all parameters, or a matrix V for some parameters by name (see
+            `replay`); None for no basis.
         options: options of the optimizer by name. Omitted options have their defaults.
-        kinds: kinds or roles of parameters by name. For other parameters, the number of axes decides.
+        kinds: kinds or roles of parameters by name. For an omitted parameter, the number of axes decides the
+            kind.
 
     Raises:
         InputError: when a name is unknown, an option, value or shape is wrong, or a matrix is not orthogonal.
@@ -157,18 +158,18 @@ class Online:
 
     @property
     def params(self) -> dict[str, np.ndarray]:
-        """Present parameters by name, also with a basis in the original coordinates."""
+        """Current parameters by name, in the original coordinates even if there is a basis."""
         with self._context():
             return self._named(self._program.parameters(self._carry.coordinates, self._constants.matrices))
 
     def gradient_at(self, schedule: float = 1.0) -> dict[str, np.ndarray]:
         """Return the point, by parameter name, at which the optimizer requires its next gradient.
 
-        For most optimizers, this point is the present parameters. Some optimizers, such as
+        For most optimizers, this point is the current parameters. Some optimizers, such as
         `nesterov_lookahead`, require the gradient at another point.
 
         Args:
-            schedule: factor of the learning rate in the next `step`.
+            schedule: factor by which the learning rate is multiplied in the next `step`.
         """
         with self._context():
             return self._named(self._program.point(self._carry, self._constants, self._inputs(schedule)))
@@ -178,10 +179,10 @@ class Online:
 
         Args:
             grads: gradients by parameter name, in the original coordinates.
-            schedule: factor of the learning rate in this step.
-            needed: values of the rule's needs by name, such as a `hessian` of shape (d, d) for d entries of
-                all parameters. Its rows and columns are these entries in the order in which the parameters
-                were given, with each parameter flattened in row-major order.
+            schedule: factor by which the learning rate is multiplied in this step.
+            needed: values of the rule's needs by name, such as a `hessian` of shape (d, d), where d is the
+                number of entries of all parameters. The rows and columns of the Hessian are in the order in
+                which the parameters were given, with each parameter flattened in row-major order.
 
         Raises:
             InputError: when a name or shape is wrong, or a need of the rule is missing.
@@ -211,8 +212,8 @@ class Online:
         """Check the values of the rule's needs, and return them with axes of seed and setting, (1, 1, ...).
 
         Args:
-            values: values by name. Their entries are in the order in which the parameters were given; in the
-                result they are in the order of the layout.
+            values: values by name. Entries of a value are in the order in which the parameters were given; in
+                the result, the entries are in the order of the layout.
             work: amortized work of the step. Amortized needs are required only if the step observes.
 
         Raises:
@@ -253,7 +254,10 @@ def _shapes(value: Any) -> Any:
 
 
 def _same_shapes(value: Any, example: Any) -> bool:
-    """Return whether a value has the names and shapes of an example, such as nested mappings of arrays."""
+    """Return whether a value has the same names and shapes as an example.
+
+    Value and example are arrays, or nested mappings of arrays.
+    """
     if isinstance(example, Mapping):
         same = isinstance(value, Mapping) and set(value) == set(example)
         return same and all(_same_shapes(value[name], item) for name, item in example.items())
@@ -275,27 +279,29 @@ def replay(
     """Feed a sequence of gradients to an optimizer, and return the parameters after each step.
 
     Args:
-        optimizer: name of an update rule; `curvebench list` prints them.
+        optimizer: name of an update rule; `curvebench list` prints the names.
         params: initial parameters by name, arrays of any shape.
-        grads: for each step the gradients by name, with the shapes of `params`, in the original coordinates
-            even if a basis is given.
-        hyper: hyperparameters by full name. Those with a default may be omitted.
+        grads: for each step, the gradients by parameter name, with the shapes of `params`, in the original
+            coordinates even if a basis is given.
+        hyper: hyperparameters by full name. Hyperparameters with a default may be omitted.
         backend: `jax`, `torch` or `numpy`.
         dtype: precision, `float64` or `float32`.
         basis: orthogonal matrix V whose columns are the basis vectors. The optimizer receives V^T theta
             instead of the parameters theta (000 Alg. 2.1). Give one matrix (d, d) for all parameters
-            together, in the order of `params` and each flattened in row-major order; or matrices by parameter
-            name, each for one parameter. None for no basis.
+            together, where theta contains the parameters in the order of `params`, each flattened in
+            row-major order; or a mapping from names of parameters to matrices, each for one parameter. None
+            for no basis.
         options: options of the optimizer by name. Omitted options have their defaults.
-        kinds: by parameter name, its kind, such as `weight`, `convolution` or `bias`, or its role, which also
-            has the number of its layer. If a parameter is omitted, its number of axes decides its kind, and
-            layers are numbered in the order of `params` (curvebench.steps.layout.roles_of).
-        needs: for each step the values of the rule's needs by name: a `hessian` (d, d), with rows and columns
-            in the order described for `basis`, or `layers` at the steps that observe; None for a step without
-            such values.
+        kinds: a mapping from names of parameters to kinds, such as `weight`, `convolution` or `bias`, or to
+            roles, which consist of a kind and the number of a layer. For an omitted parameter, the number of
+            axes decides the kind, and layers are numbered in the order of `params`
+            (curvebench.steps.layout.roles_of).
+        needs: for each step, the values of the rule's needs by name: a `hessian` (d, d), with rows and
+            columns in the order of theta (see `basis`), or `layers` at the steps that observe; None for a
+            step that uses no such values.
 
     Returns:
-        For each step the parameters by name, in the original coordinates.
+        For each step, the parameters after the step by name, in the original coordinates.
 
     Raises:
         InputError: when a name is unknown, an option, value or shape is wrong, or a matrix is not orthogonal.
@@ -323,9 +329,9 @@ def _no_evaluation(*arguments: Any) -> StepInfo:
 
 
 def _tools(backend: str, dtype: str) -> tuple[Ops, Callable[[], AbstractContextManager[Any]], Any]:
-    """Return three tools of a backend: its array functions, a context to call them in, and its compiler.
+    """Return the array functions of a backend, the context in which to call them, and its compiler.
 
-    With NumPy, the compiler returns the given function unchanged.
+    For NumPy, the compiler returns the given function unchanged.
     """
     if backend == "numpy":
         return numpy_ops(dtype), nullcontext, lambda function, *arguments: function

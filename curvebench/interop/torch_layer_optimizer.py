@@ -1,10 +1,10 @@
 """`as_torch`, and the optimizer for rules that need statistics of layers, such as K-FAC.
 
-These rules need, for each layer, second moments of its inputs and of the gradients of its outputs. Hooks on
-the user's module record both. A hook on the call of the model starts an `ObservedCall`. A hook on the call of
-each layer stores the layer's inputs, and registers a hook on the output tensor, which receives the gradient
-in the backward pass. At the next step, the rule gets statistics that are computed from the sums of outer
-products (`LayerSums`).
+Such a rule needs, for each layer, second moments of the layer's inputs and of the gradients of its outputs.
+Hooks on the user's module record inputs and gradients. A hook on the call of the model starts an
+`ObservedCall`. A hook on the call of each layer stores the layer's inputs, and registers a hook on the output
+tensor, which receives the gradient in the backward pass. The outer products of inputs and of gradients are
+summed (`LayerSums`). At the next step, the rule gets statistics that are computed from these sums.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from curvebench.spec.errors import InputError
 from curvebench.steps.update import Work
 from curvebench.workloads.workload import Role
 
-NO_LAYER = -1  # number of the layer in the role of a parameter that belongs to no layer
+NO_LAYER = -1  # value of `Role.layer` for a parameter that belongs to no layer
 
 
 @dataclass(frozen=True, eq=False)
 class ObservedCall:
-    """A call of the model whose backward pass may give statistics for the next step.
+    """A call of the model whose backward pass may provide statistics for the next step.
 
     Args:
         examples: number of examples in the inputs of the call.
@@ -46,9 +46,9 @@ class ObservedCall:
 
 
 class WeakHook:
-    """A hook of a module that calls a method of an optimizer without keeping the optimizer alive.
+    """A hook of a module that calls a method of an optimizer without keeping the optimizer in memory.
 
-    In a copy of the module, or after the optimizer is deleted, the hook does nothing.
+    In a copy of the module, or after the optimizer was deleted, the hook does nothing.
 
     Args:
         method: the bound method; None for a hook that does nothing.
@@ -57,8 +57,8 @@ class WeakHook:
     def __init__(self, method: Any = None) -> None:
         self.method: Any = weakref.WeakMethod(method) if method else lambda: None
 
-    # Exclude hooks from torch.compile, as PyTorch does for methods of torch.optim.
-    # Compiled hooks of gradients were called for the wrong layer.
+    # Exclude hooks from torch.compile, as PyTorch does for methods of torch.optim. The reason is that
+    # compiled hooks of gradients were called for the wrong layer.
     @torch._disable_dynamo  # type: ignore[untyped-decorator]
     def __call__(self, *arguments: Any) -> Any:
         method = self.method()
@@ -72,19 +72,21 @@ class LayerRuleOptimizer(RuleOptimizer):
     """A rule that needs statistics of layers as an optimizer of PyTorch; made by `as_torch`.
 
     **Layers** are the `Linear` and `Conv2d` modules of the model whose weight is among the parameters, with
-    their bias if it is in the same group. The rule's `others` updates all other parameters, and a layer whose
-    weight has another kind, such as `embedding`, by `kinds` or by its group. Each group is a separate rule
-    and has at least one layer.
+    their bias if it is in the same group. The optimizer that the rule's option `others` names updates all
+    other parameters. The same optimizer updates a layer whose weight gets another kind, such as `embedding`,
+    by `kinds` or by the parameter group. Each parameter group must have at least one layer, because the rule
+    is applied to each group separately.
 
     **Statistics** are computed from the inputs of the layers and the gradients of their outputs, in the
     backward passes since the last step. The passes must go through a call of the model as a whole; passes by
-    `torch.autograd.grad` count as well. They are computed only if the next step observes (option
-    `factors_every`). The loss must be a mean over examples, which are counted on the first axis of the first
-    tensor that enters the model. With several backward passes before a step, the sum of their losses must be
-    such a mean.
+    `torch.autograd.grad` count as well. Statistics are computed only before a step that observes (option
+    `factors_every`). The loss must be a mean over examples. The number of examples is the length of the first
+    axis of the first tensor that enters the model. With several backward passes before a step, the sum of
+    their losses must be a mean over the examples of all passes.
 
-    With `fisher: empirical` the statistics come from the passes that compute the gradients, and `zero_grad`
-    clears both. With `fisher: sampled` they come from passes in the context `observing`:
+    With `fisher: empirical`, the statistics come from the passes that compute the gradients, and `zero_grad`
+    clears gradients and statistics. With `fisher: sampled`, the statistics come from passes in the context
+    `observing`:
 
         outputs = model(inputs)
         if optimizer.observes:
@@ -121,7 +123,7 @@ class LayerRuleOptimizer(RuleOptimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        # PyTorch also calls this method to load a checkpoint. The state then contains no model.
+        # PyTorch also calls `__setstate__` to load a checkpoint. The state then contains no model.
         if "model" in state:
             self._find_layers(state["model"])
             self._register_hooks()
@@ -130,8 +132,8 @@ class LayerRuleOptimizer(RuleOptimizer):
     def updated_by(self) -> dict[str, str]:
         """Name of the rule that updates each parameter, by the name of the parameter in the model.
 
-        Weights and biases of layers are updated by this optimizer's rule, and all other parameters by the
-        rule of the option `others`. Frozen parameters are left out.
+        The rule of this optimizer updates the weights and biases of layers. The rule that the option `others`
+        names updates all other parameters. Frozen parameters are left out.
         """
         names = {param: name for name, param in self.model.named_parameters()}
         others = self.rule.chosen.get("others", self.rule.name)
@@ -150,19 +152,19 @@ class LayerRuleOptimizer(RuleOptimizer):
 
     @property
     def observes(self) -> bool:
-        """Whether the next step uses new statistics, which backward passes before it must provide."""
+        """Whether the next step uses new statistics, which backward passes before the step must provide."""
         return bool(self._layers_to_observe())
 
     @contextmanager
     def observing(self) -> Iterator[None]:
-        """Return a context in which backward passes provide statistics, and change no parameter's gradient.
+        """Return a context in which backward passes provide statistics, but do not change gradients.
 
         Use this context with `fisher: sampled`, once per step. The loss must be the mean over examples of the
         negative log-likelihood of targets that are sampled from the model.
 
         Raises:
-            InputError: when the rule has another Fisher matrix, which is observed in ordinary backward
-                passes.
+            InputError: when the rule's option `fisher` is not `sampled`, so that ordinary backward passes
+                provide statistics.
         """
         if not self._samples:
             raise InputError(
@@ -182,7 +184,7 @@ class LayerRuleOptimizer(RuleOptimizer):
                 param.grad = grad
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clear the gradients. Also clear the statistics if they come from the same backward passes."""
+        """Clear the gradients. With `fisher: empirical`, also clear the statistics."""
         super().zero_grad(set_to_none)
         if not self._samples:
             self._forget()
@@ -250,7 +252,7 @@ class LayerRuleOptimizer(RuleOptimizer):
         return self._fisher == "sampled"
 
     def _forget(self) -> None:
-        """Clear the statistics: the sums of each layer, and the calls of the model that gave them."""
+        """Clear the statistics: the sums of each layer, and the observed calls that contributed to them."""
         self._sums: dict[int, LayerSums] = {}
         self._calls: dict[int, set[ObservedCall]] = {}
 
@@ -272,7 +274,7 @@ class LayerRuleOptimizer(RuleOptimizer):
         return frozenset(layers)
 
     def _before_model(self, module: Any, args: Any, kwargs: Any) -> None:
-        """Start an observed call if the next step needs statistics and if gradients are recorded."""
+        """Start an observed call if the next step uses new statistics, and gradients are recorded."""
         layers = self._layers_to_observe() if torch.is_grad_enabled() else frozenset()
         if not layers:
             return
@@ -293,14 +295,15 @@ class LayerRuleOptimizer(RuleOptimizer):
                     f"examples, which {self.rule.name} counts; give the model a batch, or "
                     f"{_how_to_leave_out(layer)}"
                 )
-            # Register the hook on the tensor, not on the module: the output may be changed in place later.
+            # Register the hook on the tensor and not on the module, because the output may be changed in
+            # place later.
             output.register_hook(partial(self._observe, call, number, x.detach()))
 
     def _after_model(self, module: Any, args: Any, output: Any) -> None:
         self._call = None
 
     def _observe(self, call: ObservedCall, number: int, x: torch.Tensor, gradient: torch.Tensor) -> None:
-        """Add the sums of outer products of a layer in one backward pass.
+        """Add the outer products of one layer in one backward pass to the sums of the layer.
 
         Args:
             call: the call of the model.
@@ -331,7 +334,7 @@ class LayerRuleOptimizer(RuleOptimizer):
         return {need.name: statistics}
 
     def _unobserved(self, layer: ModuleLayer) -> str:
-        """Return the message for a step that needs statistics of a layer, although none were computed."""
+        """Return the message for a step that needs statistics of a layer for which none were computed."""
         where = "inside `with optimizer.observing():`" if self._samples else "before the step"
         of = "targets that are sampled from the model" if self._samples else "the data"
         return (
@@ -342,7 +345,7 @@ class LayerRuleOptimizer(RuleOptimizer):
 
     def _advance(self, batch: Batch) -> None:
         super()._advance(batch)
-        self._forget()  # `step` has read the statistics of all batches before it updates the first batch
+        self._forget()  # `step` has read the statistics of all batches before its first update
 
 
 def _is_weight(role: Role, shape: Sequence[int]) -> bool:
@@ -351,7 +354,7 @@ def _is_weight(role: Role, shape: Sequence[int]) -> bool:
 
 
 def _how_to_leave_out(layer: ModuleLayer) -> str:
-    """Return the sentence of a message that says how another rule can update a layer without statistics."""
+    """Return a part of messages, which says how to leave a layer without statistics to another rule."""
     return (
         f"leave it to the rule's others by another kind, such as kinds={{{layer.weight!r}: 'embedding'}}, "
         "or freeze it"
@@ -368,35 +371,36 @@ def as_torch(
 ) -> RuleOptimizer:
     """Return an update rule as a `torch.optim.Optimizer`.
 
-    A parameter group stores the learning rate as `lr` and the other hyperparameters by name. All of them may
+    A parameter group stores the learning rate as `lr` and the other hyperparameters by name. All values may
     be changed between steps, by a scheduler or by hand. A group in `params` may have its own hyperparameters,
-    and a `kind` for its parameters. The ratio of `lr` to the initial learning rate multiplies every learning
+    and a `kind` for its parameters. The current `lr` divided by the initial `lr` multiplies every learning
     rate of the rule, such as `others_learning_rate` of Muon.
 
     Each parameter has its own state and its own number of steps. A parameter without a gradient is skipped.
-    Rules that use the whole model, such as `adagrad_full`, treat as one vector those parameters of a group
-    that have a gradient at the first step; the same parameters must have one at every step. Rules that use
-    layers, such as `symo`, assume that the parameters are in the order of the layers. They require the kind
-    of each bias, unless the parameters have the names of a module, such as `0.weight` and `0.bias`.
+    Rules that use the whole model, such as `adagrad_full`, update several parameters as one vector: all
+    parameters of a group that have a gradient at the first step. The same parameters must have a gradient at
+    every step. Rules that use layers, such as `symo`, assume that the parameters are in the order of the
+    layers. These rules require the kind of each bias, unless the parameters have the names of a module, such
+    as `0.weight` and `0.bias`.
 
     For rules that need statistics of layers, such as `kfac`, the result is a `LayerRuleOptimizer`, which
-    finds the layers in `model`; its docstring explains the calls that it needs besides `step`.
+    finds the layers in `model`. The docstring of that class explains which calls are needed besides `step`.
 
     Args:
         rule: name of a registered rule, or a rule.
         params: tensors, (name, tensor) pairs, or parameter groups (dicts), in float32 or float64.
         options: options of the rule by name. Omitted options have their defaults.
-        kinds: by parameter name, its kind in the model: `weight`, `bias`, `convolution`, `norm`, `embedding`,
-            `head` or `vector`. An omitted parameter `NAME.bias` is a bias if there is a `NAME.weight`. For
-            all other omitted parameters, the number of axes decides the kind.
-        model: the `torch.nn.Module` whose layers are observed, for rules that need statistics of layers;
-            other rules ignore it.
+        kinds: a mapping from names of parameters to kinds in the model: `weight`, `bias`, `convolution`,
+            `norm`, `embedding`, `head` or `vector`. An omitted parameter `NAME.bias` is a bias if there is a
+            `NAME.weight`. For all other omitted parameters, the number of axes decides the kind.
+        model: the `torch.nn.Module` whose layers are observed, for rules that need statistics of layers.
+            Other rules ignore `model`.
         hyper: hyperparameters by full name. A hyperparameter may be omitted if it has a default, or a value
             in every group.
 
     Returns:
-        The optimizer. Its `step` requires a closure if the rule takes the gradient at another point than the
-        parameters.
+        The optimizer. The method `step` requires a closure if the rule takes the gradient at another point
+        than the parameters.
 
     Raises:
         InputError: when the rule needs the Hessian, or statistics that hooks cannot give; when a name is

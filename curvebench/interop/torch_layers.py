@@ -1,7 +1,8 @@
 """The layers of a module of PyTorch, and statistics of their inputs and of the gradients of their outputs.
 
-Rules such as K-FAC need second moments of the n inputs of a layer and of the gradients of its m outputs. They
-are means over rows: a row belongs to one example, and in convolutions and sequences also to one position.
+Rules such as K-FAC need second moments of the n inputs of a layer, and of the gradients of its m outputs. The
+moments are computed from sums over rows. A row belongs to one example; in convolutions and sequences, a row
+belongs to one position of one example.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from curvebench.arrays.ops import Ops
 from curvebench.optimizers import layer_statistics
 from curvebench.optimizers.layers import Layer
 
-# Kind of the weight by the class of a layer.
-# Subclasses are not supported as layers, since they may use their weight differently.
+# For each class of layers, the kind of the weight. Subclasses do not count as layers, since they may use
+# their weights differently.
 KIND_OF = {torch.nn.Linear: "weight", torch.nn.Conv2d: "convolution"}
 # Values that attributes of a convolution must have; `layer_statistics.patches` supports no other values.
 SUPPORTED = {"groups": 1, "dilation": (1, 1), "padding_mode": "zeros"}
@@ -30,8 +31,8 @@ class ModuleLayer:
 
     Args:
         name: name of the module in the model.
-        module: the module, whose `weight` is a parameter.
-        weight: name of this parameter in the model.
+        module: the module. Its attribute `weight` is a parameter.
+        weight: name of the module's weight among the parameters of the model.
         refused: reason why statistics of the layer are not supported; None if they are supported.
     """
 
@@ -71,7 +72,7 @@ def _refusal(
         name: name of the module.
         module: the layer.
         params: parameters of the layer by name.
-        owners: names of all modules that own a parameter, by parameter.
+        owners: for each parameter, the names of all modules that own it.
     """
     for key, param in params.items():
         others = [repr(owner) for owner in owners[param] if owner != name]
@@ -87,7 +88,7 @@ def _refusal(
 def first_tensor(args: Any, kwargs: Any) -> torch.Tensor | None:
     """Return the first tensor with at least one axis among the arguments of a module's call.
 
-    If there is no such tensor, the result is None.
+    If no argument contains a tensor with an axis, the result is None.
     """
     leaves = pytree.tree_leaves((args, kwargs))
     return next((leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.ndim), None)
@@ -95,21 +96,21 @@ def first_tensor(args: Any, kwargs: Any) -> torch.Tensor | None:
 
 class LayerSums(NamedTuple):
     # Sum of a a^T over the rows a of the layer's inputs, (n, n).
-    # If the module has a bias, each row a ends with an additional 1, and n includes it.
+    # If the module has a bias, each row a ends with an additional 1, which counts in n.
     inputs: Any
-    gradients: Any  # sum of g g^T over the rows g of the gradient of the layer's outputs, (m, m)
+    gradients: Any  # sum of g g^T over the rows g of the gradient of the outputs, (m, m)
     rows: int  # number of rows of the inputs
 
     def added(self, sums: LayerSums) -> LayerSums:
-        """Return the sums over the rows of this object and of the other object `sums` together."""
+        """Return the sums over all rows: the rows of this object and the rows of `sums`."""
         return LayerSums(*(first + second for first, second in zip(self, sums, strict=True)))
 
     def statistics(self, layer: Layer, fisher: str, examples: int) -> dict[str, torch.Tensor]:
         """Return the Kronecker factors A (1, n, n) and G (1, m, m) of a layer's Fisher matrix.
 
         Args:
-            layer: the layer as the rule receives it. If this layer has no bias, A has no row and column for a
-                bias, even if the module has one.
+            layer: the layer as the rule receives it. If it has no bias, A has no row and column for a bias,
+                even if the module has a bias.
             fisher: the rule's option `fisher`.
             examples: number of examples over which the loss is a mean.
         """
@@ -120,10 +121,10 @@ class LayerSums(NamedTuple):
 
 
 def layer_sums(ops: Ops, layer: ModuleLayer, x: torch.Tensor, gradient: torch.Tensor) -> LayerSums:
-    """Return the sums of outer products over the rows of one call of a layer.
+    """Return the sums of outer products over the rows of a layer's inputs, and of its outputs' gradients.
 
     Args:
-        ops: array functions; the sums have their precision.
+        ops: array functions. The sums are computed in the precision of `ops`.
         layer: the layer.
         x: inputs of the layer, (..., inputs), or images for a convolution.
         gradient: gradient of the loss with respect to the outputs of the layer.

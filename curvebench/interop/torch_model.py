@@ -1,8 +1,9 @@
 """Models of PyTorch as workloads: any `torch.nn.Module` with a loss `(model, batch) -> scalar tensor`.
 
-The loss calls the module as in any training loop; before, the arrays of a run replace the module's parameters
-and buffers. Runs are computed together by `torch.func.vmap` if all operations of the loss have a rule for it,
-else one after another, by ordinary automatic differentiation.
+The loss calls the module as in any training loop. Before each call, the arrays of a run replace the module's
+parameters and buffers. A lane is one of the runs that are computed together. If `torch.func.vmap` supports
+all operations of the loss, several lanes are computed at once. Otherwise lanes are computed one after
+another, by ordinary automatic differentiation.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ from curvebench.interop.models import (
 from curvebench.spec.errors import InputError
 from curvebench.steps.derivatives import StepEvaluation, lane_evaluation
 
-# Kinds of the parameters of layers, apart from biases, by the class of the layer. Earlier classes win.
+# For classes of layers, the kind of the parameters except biases. If several classes match a layer, the first
+# decides.
 KINDS_OF_LAYERS: tuple[tuple[tuple[type, ...], str], ...] = (
     ((torch.nn.Embedding, torch.nn.EmbeddingBag), "embedding"),
     ((torch.nn.modules.conv._ConvNd,), "convolution"),
@@ -54,7 +56,11 @@ KINDS_OF_LAYERS: tuple[tuple[tuple[type, ...], str], ...] = (
 
 
 def constructor(file: ModelFile, name: str) -> tuple[Callable[..., Any], Collection[str]]:
-    """Return a class of modules, or a function that returns a module; all its arguments are settings."""
+    """Return the constructor of a model, and the names of its arguments that a study does not set.
+
+    The constructor is a class of modules or a function that returns a module. A study may set all arguments,
+    so that there are no names.
+    """
     if not name:
         raise InputError(
             f"{file.locator}: add the name of the model: {file.locator}:NAME (compare: --model NAME)"
@@ -66,17 +72,20 @@ def constructor(file: ModelFile, name: str) -> tuple[Callable[..., Any], Collect
 
 
 def flatten(data: Any) -> tuple[list[Any], Any]:
-    """Return the leaves of nested data, and their structure."""
+    """Return the leaves of nested data, and the structure of the nesting."""
     return pytree.tree_flatten(data)
 
 
 @contextmanager
 def _seed(seed: int, on_host: bool = True) -> Iterator[None]:
-    """Return a context in which the global generators of PyTorch are seeded; it restores them.
+    """Return a context in which the global generators of PyTorch are seeded.
+
+    At the end, the generators are restored.
 
     Args:
         seed: the seed.
-        on_host: whether those of Python and NumPy are seeded too, which takes longer than a small layer.
+        on_host: whether the global generators of Python and NumPy are seeded, too. This takes longer than the
+            call of a small layer.
     """
     gpus = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
     with torch.random.fork_rng(devices=gpus), global_seed(seed) if on_host else nullcontext():
@@ -98,10 +107,10 @@ def _module(model: UserModel, seed: int) -> torch.nn.Module:
 
 
 def initial(model: UserModel, seed: int) -> Initial:
-    """Construct a module under a seed.
+    """Construct a module with seeded global generators, and return its initial arrays.
 
-    Parameters that do not require a gradient belong to the state, like buffers. A parameter that several
-    layers share occurs once, under its first name.
+    Parameters that do not require a gradient belong to the model state, like buffers. A parameter that
+    several layers share occurs once, under its first name.
     """
     module = _module(model, seed)
     named = dict(module.named_parameters())
@@ -122,9 +131,10 @@ def _array(tensor: torch.Tensor) -> np.ndarray:
 
 
 def _kinds(module: torch.nn.Module) -> dict[str, str]:
-    """Return the kinds of the parameters of known layers, by name.
+    """Return the kinds of the parameters of layers in KINDS_OF_LAYERS, by name of the parameter.
 
-    The weight of the last linear layer is the head, if another layer with a weight precedes it.
+    The weight of the last linear layer is the head if the module has another weight, convolution or
+    embedding.
     """
     kinds: dict[str, str] = {}
     names = {param: name for name, param in module.named_parameters()}
@@ -150,8 +160,8 @@ class _Filled:
     """A module that is called with the arrays of a run instead of its own parameters and buffers.
 
     The arrays stay in the module until the next call, because a backward pass may call the module again to
-    recompute activations. (`torch.func.functional_call` removes them before, and leaves an array in a module
-    that is registered twice.)
+    recompute activations. (`torch.func.functional_call` is not used, because it removes the arrays before the
+    backward pass, and because it leaves an array in a module that is registered twice.)
 
     Args:
         module: the module.
@@ -169,7 +179,7 @@ class _Filled:
         ]
 
     def __call__(self, function: Any, tensors: Mapping[str, torch.Tensor], batch: Any) -> tuple[Any, Any]:
-        """Return `function(module, batch)`, and the parameters and buffers after this call by name."""
+        """Return `function(module, batch)`, and by name the parameters and buffers after this call."""
         for owner, key, name in self.places:
             owner[key] = tensors[name]
         result = function(self.module, batch)
@@ -177,7 +187,7 @@ class _Filled:
 
     @property
     def numbers(self) -> dict[str, float]:
-        """Numbers that are attributes of the modules, by name."""
+        """Numeric attributes of the module and its submodules, by name such as `self.layer.count`."""
         return {
             f"{name}.{key}": value
             for name, part in self.module.named_modules(prefix="self")
@@ -187,10 +197,11 @@ class _Filled:
 
 
 class _PairedTargets(TorchFunctionMode):  # type: ignore[misc]  # torch has no types here
-    """Context in which the losses of PyTorch on pairs can be mapped over seeds and settings.
+    """Context in which losses of PyTorch on pairs of output and target can be mapped over seeds and settings.
 
-    PyTorch 2.13 refuses nested maps of three losses if the targets, which belong to a seed, are mapped less
-    often than the outputs. A zero for each output makes the targets mapped equally, and changes no value.
+    Outputs are mapped over seeds and settings, but targets only over seeds. PyTorch 2.13 refuses such nested
+    maps for three losses. Adding a zero from each output to the targets maps the targets equally, and changes
+    no value.
     """
 
     losses = frozenset((functional.mse_loss, functional.smooth_l1_loss, functional.huber_loss))
@@ -203,7 +214,7 @@ class _PairedTargets(TorchFunctionMode):  # type: ignore[misc]  # torch has no t
 
 
 class _Watch(TorchDispatchMode):  # type: ignore[misc]  # torch has no types here
-    """Context that finds out whether operations draw random numbers."""
+    """Context that records in `draws` whether operations of PyTorch draw random numbers."""
 
     draws = False
 
@@ -218,11 +229,11 @@ def _next_draws() -> tuple[float, float]:
 
 
 def functions(model: UserModel) -> Functions:
-    """Return the functions of a module, after a trial on a few of its training examples.
+    """Return the loss and the metrics of a model, after a trial on a few of its training examples.
 
     Raises:
-        InputError: if the loss is no scalar, the metrics are not those that the settings declare, or results
-            depend on earlier calls.
+        InputError: if the loss is no scalar, if the metrics differ from the metrics that the settings
+            declare, or if results depend on earlier calls.
     """
     structure = model.examples["train"].structure
     in_training, in_evaluation = (_Filled(_module(model, 0).train(mode)) for mode in (True, False))
@@ -244,7 +255,7 @@ def functions(model: UserModel) -> Functions:
 
     def call(filled: _Filled, function: Any, params: Any, state: Any, batch: Any) -> tuple[Any, Any]:
         """Call a function with the arrays of a run, and return its result and the new state."""
-        # Layers such as batch normalization overwrite their buffers.
+        # Clone the state, because layers such as batch normalization overwrite their buffers.
         tensors = {**params, **{name: tensor.clone() for name, tensor in state.items()}}
         nested = pytree.tree_unflatten([batch[str(n)] for n in range(len(batch))], structure)
         is_mapped = torch._C._functorch.maybe_current_level() is not None
@@ -270,23 +281,23 @@ def functions(model: UserModel) -> Functions:
 
 
 class _Trial:
-    """Trial of a loss and metrics in lanes of 2 seeds x 2 settings.
+    """Trial of the loss and the metrics of a model in four lanes: 2 seeds x 2 settings.
 
     Each seed has its own small minibatch, and each setting its own parameters.
 
     Args:
         model: the model.
-        loss, evaluate: its functions, as in `Workload`.
+        loss, evaluate: functions of the model, as in `Workload`.
     """
 
-    draws_on_host = False  # whether `results` has found that random numbers of Python or NumPy are drawn
+    draws_on_host = False  # whether a call of `results` drew random numbers of Python or NumPy
 
     def __init__(self, model: UserModel, loss: Any, evaluate: Any) -> None:
         derivatives = engine("torch", "float32")
         self.model, self.path = model, model.file.path
         self.step = StepEvaluation(derivatives, loss, per_seed=True)
         self.measure = lane_evaluation(derivatives, evaluate, per_seed=True)
-        # Construct modules here, since their initial parameters are random draws that `check` may not see.
+        # Construct modules before `check` is called, which records draws: initial parameters are drawn, too.
         self.modules = [_module(model, 0).train(mode) for mode in (True, False)]
         module = self.modules[0]
         tensors = dict((*module.named_buffers(), *module.named_parameters()))
@@ -304,10 +315,11 @@ class _Trial:
         }
 
     def results(self, seeds: slice, settings: slice) -> Any:
-        """Return loss, gradient, new state and metrics of some lanes.
+        """Return the loss, gradient, new state, needs and metrics of the lanes of some seeds and settings.
 
         Raises:
-            InputError: if the loss or the metrics fail, or change their minibatch.
+            InputError: if the loss or the metrics fail, or change their minibatch; or if a gradient is
+                sparse.
         """
         params = {name: array[seeds, settings].clone() for name, array in self.params.items()}
         state = {name: array[seeds, settings] for name, array in self.state.items()}
@@ -327,13 +339,16 @@ class _Trial:
         return *step, metrics
 
     def check(self, called: Sequence[_Filled]) -> None:
-        """Check what the loss and the metrics return, and that it depends on their arguments only.
+        """Check that the results of the loss and the metrics are valid, and depend only on their arguments.
+
+        The results are computed several times, and are compared with a plain loop of PyTorch.
 
         Args:
-            called: the modules that they call.
+            called: the modules that the loss and the metrics call.
 
         Raises:
-            InputError: if they return something else, or depend on earlier calls.
+            InputError: if the results are invalid, depend on earlier calls, or differ from the results of a
+                plain loop.
         """
         numbers = [filled.numbers for filled in called]
         results = [self.results(slice(seed, seed + 1), slice(0, 1)) for seed in (0, 1, 0)]
@@ -357,7 +372,7 @@ class _Trial:
             )
 
     def _plain(self) -> tuple[Any, Any, Any]:
-        """Return loss, gradient and evaluated loss as a loop of PyTorch computes them, for the first lane."""
+        """Return the loss, gradient and loss in evaluation that a plain loop computes for the first lane."""
         training, evaluated = self.modules
         structure = self.model.examples["train"].structure
         batches = [
@@ -377,11 +392,11 @@ class _Trial:
         )
 
     def maps(self) -> bool:
-        """Return whether all lanes can be computed together, with the results of single runs."""
+        """Return whether all lanes can be computed together, with equal results as one after another."""
         both = slice(0, 2)
         try:
             together = self.results(both, both)
-        except InputError:  # any operation may refuse in its own way
+        except InputError:  # raised for any error, such as of an operation that cannot be mapped
             return False
         return all(
             _close(
@@ -394,10 +409,11 @@ class _Trial:
 
 
 def _close(results: Sequence[Any], expected: Sequence[Any], tolerance: float) -> bool:
-    """Return whether results are equal, up to a tolerance relative to the largest number of each result.
+    """Return whether results equal expected results.
 
-    A result is an array or a mapping of arrays, such as all gradients: a gradient that should be 0 is a
-    rounding error of the others.
+    A result is an array or a mapping of arrays, such as all gradients. The tolerance is relative to the
+    largest absolute value in the expected result as a whole, because a gradient that should be 0 may consist
+    of rounding errors relative to the other gradients.
     """
     for result, wanted in zip(map(_flat, results), map(_flat, expected), strict=True):
         allowed = tolerance * float(wanted.abs().nan_to_num(0).max())
@@ -412,5 +428,5 @@ def _flat(result: Any) -> torch.Tensor:
 
 
 def _single(dtype: np.dtype[Any]) -> torch.dtype:
-    """Return float32 for real numbers, and the type itself for others."""
+    """Return float32 for a type of real numbers; for any other type, the same type of PyTorch."""
     return torch.float32 if dtype.kind == "f" else torch.as_tensor(np.zeros((), dtype)).dtype

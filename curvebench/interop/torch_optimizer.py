@@ -1,8 +1,8 @@
 """Update rules as optimizers of PyTorch, with parameter groups, schedulers, closures and checkpoints.
 
 PyTorch stores one state per parameter, and a rule updates a stack of parameters of equal shape. At each step,
-`RuleOptimizer` sorts the parameters with gradients into batches (`Batch`), stacks parameters, gradients and
-states of each batch, calls the rule once per batch, and writes the results back. A unit is the parameters
+`RuleOptimizer` divides the parameters that have gradients into batches (`Batch`). For each batch, it stacks
+parameters, gradients and states, calls the rule once, and writes the results back. A unit is the parameters
 that share a state: one parameter, or all parameters of a group if the rule updates them as one vector. The
 kind of a parameter is its role in the model, such as weight or bias.
 """
@@ -29,10 +29,10 @@ from curvebench.workloads.workload import Role
 
 Tensors = Sequence[torch.Tensor]
 
-# Keys that a parameter group may have in addition to hyperparameters. `initial_lr` is added by schedulers.
+# Keys that a parameter group may have in addition to hyperparameters. Schedulers add `initial_lr`.
 KEYS = ("params", "param_names", "name", "kind", "initial_lr")
-# Only parameters with at most this number of entries are stacked.
-# Stacking larger parameters would take more time than it saves.
+# Only parameters with at most this number of entries are stacked. For larger parameters, stacking would take
+# more time than it saves.
 MAX_STACKED_ENTRIES = 1 << 14
 
 
@@ -58,9 +58,9 @@ class Form:
         update: the rule bound to the layout.
         spec: structure of the state as a tree.
         names: names of the arrays of the state.
-        shapes: shapes of these arrays as the rule uses them, without the axis of units.
-        stored: shapes in which the optimizer's `state` stores these arrays. An array with as many entries as
-            the parameter is stored in the shape of the parameter, as in the optimizers of PyTorch.
+        shapes: shapes of the arrays `names` as the rule uses them, without the axis of units.
+        stored: shapes of the arrays `names` in the optimizer's attribute `state`. An array with as many
+            entries as the parameter is stored in the shape of the parameter, as in the optimizers of PyTorch.
     """
 
     update: Update
@@ -76,7 +76,7 @@ def _form(rule: Rule, kinds: Sequence[Any], shapes: Sequence[tuple[int, ...]]) -
     Args:
         rule: the rule.
         kinds: kinds or roles of the parameters.
-        shapes: their shapes.
+        shapes: shapes of the parameters.
 
     Raises:
         InputError: when the rule cannot update these parameters.
@@ -85,13 +85,13 @@ def _form(rule: Rule, kinds: Sequence[Any], shapes: Sequence[tuple[int, ...]]) -
     by_number = dict(zip(numbers, shapes, strict=True))
     update = Update(rule, layout(by_number, roles_of(by_number, dict(zip(numbers, kinds, strict=True)))))
     with as_input_errors():
-        assert update.groups  # forming the groups raises an error for unsupported parameters
+        assert update.groups  # the property raises an error for unsupported parameters
     lay = update.layout
-    # Use the device "meta", which stores no numbers, since only the structure of the state is needed.
+    # Use the device "meta", which stores no numbers, since only the structure of the state is used.
     (state,) = update.init(ops_of("meta", torch.float32), torch.empty((1, lay.total), device="meta"))
     leaves, spec = pytree.tree_flatten_with_path(state)
     state_shapes = [tuple(leaf.shape[1:]) for _, leaf in leaves]
-    stacked = update.groups[0].stack is not None  # if so, the first axis of a state has length 1
+    stacked = update.groups[0].stack is not None  # if true, the first axis of a state has length 1
 
     def stored(shape: tuple[int, ...]) -> tuple[int, ...]:
         without_stack = shape[1:] if stacked else shape
@@ -103,13 +103,15 @@ def _form(rule: Rule, kinds: Sequence[Any], shapes: Sequence[tuple[int, ...]]) -
 
 
 def _key(entry: Any) -> str:
-    """Return one step of a path in a tree, which is an attribute or an index, as text."""
+    """Return an entry of a path in a tree, which is an attribute or an index, as text."""
     return str(entry.name if isinstance(entry, pytree.GetAttrKey) else entry.idx)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Units (parameters that share a state) of one form at the same step, updated by one call of the rule.
+    """Units that one call of the rule updates: they have the same form, and are at the same step.
+
+    A unit is the parameters that share a state.
 
     Args:
         form: the form of the units.
@@ -129,7 +131,7 @@ class Batch:
 
     @property
     def columns(self) -> Iterator[tuple[str, Tensors]]:
-        """For each parameter of a unit: its name in the form, and its tensors in all units."""
+        """For each parameter of the form: its name in the layout, and its tensors in all units."""
         return ((str(number), column) for number, column in enumerate(zip(*self.units, strict=True)))
 
     def flat(self, read: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
@@ -158,8 +160,8 @@ def _stacked(tensors: Tensors) -> torch.Tensor:
 def in_full_precision(devices: Iterable[str]) -> Iterator[None]:
     """Return a context for updates: products have full float32 precision, and no gradients are recorded.
 
-    TF32 is switched off, and autocast is disabled on the given types of devices. Both settings are restored
-    at the end.
+    TF32 is switched off, and autocast is disabled on the given types of devices. At the end of the context,
+    TF32 and autocast are set as before.
     """
     with ExitStack() as stack:
         stack.enter_context(torch.no_grad())
@@ -175,17 +177,21 @@ def in_full_precision(devices: Iterable[str]) -> Iterator[None]:
 
 
 def _set_precision(matmul: Any, before: str) -> None:
-    """Restore a precision setting. A setting that was inherited before becomes inherited again ("none")."""
+    """Restore a precision setting of PyTorch.
+
+    The value "none" means that a setting is inherited. If the inherited value equals `before`, the setting
+    stays inherited.
+    """
     matmul.fp32_precision = "none"
     if matmul.fp32_precision != before:
         matmul.fp32_precision = before
 
 
 def _recipe(rule: Rule) -> Any:
-    """Return an object that stands for a rule in a pickle.
+    """Return an object that represents a rule in a pickle.
 
-    For a registered rule it is a tuple of name and options, because the functions of most rules cannot be
-    pickled. For other rules it is the rule itself.
+    A registered rule is represented by a tuple of name and options, because the functions of most rules
+    cannot be pickled. Any other rule represents itself.
     """
     registered = rules().get(rule.name)
     rebuilt = registered is not None and registered.build is not None and registered.build is rule.build
@@ -193,7 +199,7 @@ def _recipe(rule: Rule) -> Any:
 
 
 def _biases(group: Mapping[str, Any]) -> dict[str, str]:
-    """Find the biases of a parameter group by their names.
+    """Find the biases of a parameter group by the names of parameters.
 
     `NAME.bias` is a bias if the group has a `NAME.weight` with two axes or more.
 
@@ -238,12 +244,12 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
         """Add a parameter group.
 
         Args:
-            param_group: a mapping with `params`. It may also have hyperparameters of the group, which
-                otherwise are those of the optimizer, and the `kind` of the parameters.
+            param_group: a mapping with the key `params`. It may also have hyperparameters of the group, and
+                the `kind` of the group's parameters. Other hyperparameters have the values of the optimizer.
 
         Raises:
-            InputError: when a name or value is wrong, or when the rule cannot update a parameter. The group
-                is then not added.
+            InputError: when a name or value is wrong, or when the rule cannot update a parameter. In these
+                cases the group is not added.
         """
         if not isinstance(param_group, Mapping):
             raise TypeError(f"a parameter group is a dict, and not {type(param_group).__name__}")
@@ -274,14 +280,14 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
 
         Args:
             closure: function that clears the gradients, computes the loss and its gradients, and returns the
-                loss. Rules that take the gradient at another point than the parameters require it.
+                loss. Rules that take the gradient at another point than the parameters require a closure.
 
         Returns:
             The loss that the closure returns; None without a closure.
 
         Raises:
-            InputError: when a hyperparameter or gradient is invalid, or a closure is missing. All checks
-                precede the update, so that an error leaves all parameters unchanged.
+            InputError: when a hyperparameter or gradient is invalid, or a required closure is missing. All
+                checks precede the update, so that an error leaves all parameters unchanged.
         """
         loss = None
         if closure is not None:
@@ -324,7 +330,7 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
     # --- which parameters are updated together -------------------------------------------------------
 
     def _check(self, group: Mapping[str, Any], number: int, param: torch.Tensor) -> None:
-        """Check that the rule can update a parameter by its gradient.
+        """Check that the rule can update a parameter, given the parameter's gradient.
 
         Args:
             group: the parameter group.
@@ -332,7 +338,7 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
             param: the parameter.
 
         Raises:
-            InputError: when its shape or precision is not supported, or its gradient is sparse.
+            InputError: when the parameter's shape or precision is not supported, or its gradient is sparse.
         """
         name = self._name(group, number)
         remedy = "keep the parameters in float32, and compute the loss under torch.autocast"
@@ -343,14 +349,14 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
             raise InputError(f"{name} has a sparse gradient; make it dense, as Embedding(sparse=False) does")
 
     def _name(self, group: Mapping[str, Any], number: int) -> str:
-        """Return the words by which messages mention a parameter, such as `the parameter 'w'`."""
+        """Return the words by which messages refer to a parameter, such as `the parameter 'w'`."""
         names = group.get("param_names")
         return f"the parameter {names[number]!r}" if names else f"the parameter {number} of its group"
 
     def _declared_kind(self, group: Mapping[str, Any], number: int) -> Any:
         """Return a parameter's kind, such as weight or bias: declared by the user or inferred from the name.
 
-        If it is neither declared nor shown by the name, the result is None.
+        If the user has not declared the kind, and the name does not show it, the result is None.
         """
         names = group.get("param_names")
         return group["kind"] or (self.kinds.get(names[number]) if names else None)
@@ -360,14 +366,14 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
         return self._declared_kind(group, number) or roles_of({"": shape})[""].kind
 
     def _form_of(self, kinds: tuple[str, ...], shapes: tuple[tuple[int, ...], ...]) -> Form:
-        """Return the form (bound rule) of units whose parameters have these kinds and shapes."""
+        """Return the form (bound rule) of units whose parameters have the given kinds and shapes."""
         if (kinds, shapes) not in self._forms:
             self._forms[kinds, shapes] = _form(self.rule, kinds, shapes)
         return self._forms[kinds, shapes]
 
     @property
     def _looks_ahead(self) -> bool:
-        """Whether the rule takes the gradient of a parameter at another point than the present parameters."""
+        """Whether the rule takes any gradient at another point than the current parameters."""
         part = self.rule.part
         if part is None:
             return self.rule.gradient_at is not None
@@ -389,7 +395,7 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
         ]
 
     def _batches_of(self, group: Mapping[str, Any], numbers: Sequence[int]) -> Iterator[Batch]:
-        """Yield the batches of those parameters of a group that have the given indices.
+        """Divide the parameters of a group that have the given indices into batches, and yield the batches.
 
         Raises:
             InputError: when a hyperparameter or a parameter is invalid.
@@ -422,13 +428,16 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
             yield Batch(form, units, arrays, step, ops_of(str(first.device), first.dtype))
 
     def _needed(self, form: Form, step: int) -> dict[str, Any]:
-        """Return the values of the rule's needs at a step for one unit, by name, each of shape (1, ...)."""
+        """Return the values of the rule's needs at a step for one unit: by name, arrays (1, ...).
+
+        This class is for rules without needs; `LayerRuleOptimizer` overrides the method.
+        """
         return {}
 
     def _batch_key(self, group: Mapping[str, Any], number: int) -> Any:
-        """Return the properties that parameters of one batch have in common.
+        """Return the key of a parameter's batch: the properties that all parameters of the batch share.
 
-        A large parameter has a unique key, so that it is updated by itself.
+        A large parameter has a unique key, so that its batch contains no other parameters.
         """
         param = group["params"][number]
         shape = tuple(param.shape)
@@ -441,10 +450,11 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
         return int(state["step"]) if state else 0
 
     def _check_members(self, group: Mapping[str, Any], numbers: Sequence[int]) -> None:
-        """Check that a rule that updates a group as one vector gets the same parameters as at earlier steps.
+        """Check that a rule that updates a group as one vector gets the same parameters at each step.
 
         Raises:
-            InputError: when it gets other parameters, or when they have several devices or precisions.
+            InputError: when the rule would get other parameters than at the first step, or parameters with
+                several devices or precisions.
         """
         params = group["params"]
         members = [number for number, param in enumerate(params) if self.state.get(param)]
@@ -465,8 +475,8 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
     def _values(self, group: Mapping[str, Any]) -> dict[str, float]:
         """Return the hyperparameters of a group and the value of `schedule`, by the names that the rule uses.
 
-        `learning_rate` is the initial learning rate of the group, and `schedule` is the present `lr` of the
-        group divided by that rate. All other hyperparameters have their present values.
+        `learning_rate` is the initial learning rate of the group. `schedule` is the current `lr` of the group
+        divided by the initial learning rate. All other hyperparameters have their current values.
 
         Raises:
             InputError: when a value is invalid.
@@ -475,8 +485,8 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
             raise InputError("a parameter group's learning rate is its key 'lr', and not 'learning_rate'")
         rate, base = group["lr"], group["base_learning_rate"]
         hyper = {name: group[name] for name in self.rule.hyperparameters if name != "learning_rate"}
-        # A learning rate of 0 is invalid, but a scheduler may decrease it to 0.
-        # In this case, check the initial learning rate instead.
+        # A user may not set the learning rate 0, but a scheduler may decrease the rate to 0. In the latter
+        # case, check the initial learning rate instead.
         values = completed(self.rule, {**hyper, "learning_rate": base if rate == 0 else rate})
         return {**values, "learning_rate": base, "schedule": rate / base}
 
@@ -486,10 +496,12 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
         return in_full_precision({batch.units[0][0].device.type for batch in batches})
 
     def _stacked_state(self, batch: Batch) -> list[torch.Tensor]:
-        """Return the arrays of a batch's state, each (units, ...). Units without a state are initialized.
+        """Return the arrays of the state of a batch, each (units, ...).
+
+        Units without a state are initialized.
 
         Raises:
-            InputError: when a stored state has other arrays than the rule requires.
+            InputError: when the stored state of a unit has other arrays than the rule requires.
         """
         form = batch.form
         for unit in batch.units:
@@ -507,7 +519,7 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
         ]
 
     def _init_state(self, batch: Batch, unit: Tensors) -> None:
-        """Compute and store the first state of a unit."""
+        """Compute and store the initial state of a unit."""
         form = batch.form
         single = Batch(form, [unit], batch.values, batch.step, batch.ops)
         state = form.update.init(batch.ops, single.flat(torch.Tensor.detach))
@@ -519,8 +531,8 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
     def _advance(self, batch: Batch) -> None:
         """Update the parameters and the state of a batch.
 
-        Arrays of the state are replaced instead of overwritten, because a checkpoint that is being written
-        may refer to the old arrays.
+        Arrays of the state are replaced by new arrays and not overwritten, because a checkpoint that is being
+        written may refer to the old arrays.
         """
         form, update = batch.form, batch.form.update
         olds = self._stacked_state(batch)
@@ -533,8 +545,9 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
             batch.values,
             update.work_of(batch.step),
         )
-        # Copy a new state that is a view of the parameters or gradients, since both are overwritten later.
-        # Also copy a view of a larger array, since it would keep this array in memory and in checkpoints.
+        # Copy a new state that is a view of the parameters or the gradients, since both are overwritten
+        # later. Also copy a state that is a view of a larger array, since the view would keep the larger
+        # array in memory and in checkpoints.
         overwritten = {tensor.untyped_storage().data_ptr() for tensor in (flat, grad)}
         leaves = pytree.tree_leaves(state)
         for name, old, leaf, shape in zip(form.names, olds, leaves, form.stored, strict=True):

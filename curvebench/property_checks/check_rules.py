@@ -1,7 +1,7 @@
 """Hashes of the decision rules of property claims.
 
-A property claim is tested on random instances. Its decision rule is the source code of the functions that
-draw and measure an instance.
+A property claim is tested on random instances. The decision rule of a claim is the source code of the
+functions that draw and measure an instance.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from curvebench.property_checks.checks import PACKAGE, Check, PropertyClaim
 from curvebench.sources import code_of
 
 PLAIN = (str, int, float, bool, type(None))
-# Former names, which are hashed instead of the current names of packages and modules. The random instances of
+# Former names of packages and modules, which are hashed instead of the current names. The random instances of
 # a claim depend on the hash of its rule, so that moving a file must not change the hash.
 NAMES = {
     "curvebench.arrays": "harness.backends",
@@ -46,10 +46,11 @@ NAMES = {
 def check_rule(claim: PropertyClaim) -> str:
     """Return the first 16 hexadecimal digits of the SHA-256 of a claim's decision rule.
 
-    The hash covers the subclaims, the functions that measure them, and the functions and constants of
-    benchmarks/claims that these functions use, without comments and docstrings. It covers neither the number
-    of instances nor code outside benchmarks/claims, such as the optimizers that a claim is about. Therefore
-    the corrected code of an optimizer is tested on the same instances, a changed rule on new instances.
+    The hash covers the subclaims, the functions that measure them, and the functions and constants in
+    benchmarks/claims that the measuring functions use, without comments and docstrings. The hash covers
+    neither the number of instances nor code outside benchmarks/claims, such as the optimizers that a claim is
+    about. The seed of the random instances depends on the hash. Therefore corrected code of an optimizer is
+    tested on the same instances as before, and a changed decision rule on new instances.
     """
     texts: dict[str, str] = {}
     parts = [_part(check, texts) for check in claim.checks]
@@ -62,7 +63,8 @@ def _part(check: Check, texts: dict[str, str]) -> tuple[str, ...]:
 
     Args:
         check: the check.
-        texts: source by name of a function or class; the functions and classes that the check uses are added.
+        texts: a mapping from the name of a function or class to its source, to which the functions and
+            classes that the check uses are added.
     """
     scales = sorted(check.by_scale)
     measured = [_written(fn, texts) for fn in (check.measures, *(check.by_scale[name] for name in scales))]
@@ -74,7 +76,8 @@ def _written(value: Any, texts: dict[str, str]) -> str:
 
     Args:
         value: a constant, function, class or container.
-        texts: source by name of a function or class; functions and classes in `value` are added.
+        texts: a mapping from the name of a function or class to its source, to which functions and classes in
+            `value` are added.
     """
     if isinstance(value, PLAIN):
         return repr(value)
@@ -92,11 +95,12 @@ def _written(value: Any, texts: dict[str, str]) -> str:
 
 
 def _defined(thing: Any, texts: dict[str, str]) -> str:
-    """Return the name of a function or class; for a lambda, which has no name, its source.
+    """Return the name of a function or class, or the source of a lambda, which has no name.
 
     Args:
         thing: the function or class.
-        texts: source by name of a function or class; `thing` and everything that it uses are added.
+        texts: a mapping from the name of a function or class to its source, to which `thing` and everything
+            that it uses are added.
     """
     name = f"{_module_name(thing.__module__)}.{thing.__qualname__}"
     if name.endswith("<lambda>"):
@@ -117,7 +121,7 @@ def _module_name(module: str) -> str:
 
 @cache
 def _lambdas(source: str) -> list[tuple[int, str]]:
-    """Return line number and source of each lambda in the source of a module."""
+    """Return the line number and the source of each lambda in the source code of a module."""
     nodes = ast.walk(ast.parse(source))
     return [(node.lineno, ast.unparse(node)) for node in nodes if isinstance(node, ast.Lambda)]
 

@@ -1,8 +1,8 @@
 """Property claims, which are true or false on random instances, and the evaluation of their checks.
 
 A property claim consists of subclaims, each with a verdict of its own. A check tests one subclaim: it draws
-instances, such as random matrices, and measures numbers on each of them, for which the claim gives limits. If
-the source has a misprint, a subclaim has two variants, as printed and as corrected.
+instances, such as random matrices, and measures numbers on each instance. The claim states a limit for each
+number. If the source has a misprint, a subclaim has two variants, as printed and as corrected.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ MIN_TRIES = 60  # minimum number of instances that a search draws
 
 @dataclass(frozen=True)
 class Measure:
-    """A number measured on one instance, and the limit that the claim gives for it.
+    """A number measured on one instance, and the limit that the claim states for the number.
 
     Args:
-        quantity: name of the number, with its unit if it has one; the same for all instances.
+        quantity: name of the number, with a unit if the number has one. All instances use the same name.
         value: the measured number.
-        relation: relation of value to limit that the claim requires, such as "<=".
+        relation: relation between value and limit that the claim requires, such as "<=" for value <= limit.
         limit: limit that the claim states.
-        tolerance: accepted violation of the limit, to allow for rounding or sampling errors.
+        tolerance: amount by which the value may violate the limit, to allow for rounding or sampling errors.
         sampled: whether the value is an estimate from random samples. The tolerance must then be half of the
-            length of the confidence interval of the estimate.
+            length of the estimate's confidence interval.
 
     Raises:
-        ValueError: for an unknown relation, and for a limit or tolerance that no value could violate, such as
-            NaN.
-        TypeError: if value, limit or tolerance is not a single number.
+        ValueError: for an unknown relation, and for a limit or tolerance, such as NaN, that no value could
+            violate.
+        TypeError: if `value`, `limit` or `tolerance` is not a single number.
 
     Example:
         >>> from curvebench import Measure
@@ -66,7 +66,7 @@ class Measure:
     sampled: bool = False
 
     def __post_init__(self) -> None:
-        # Claims calculate with NumPy, whose scalars would be written to tables with other types.
+        # Convert NumPy's scalars, which the code of claims computes, because tables would have other types.
         for name in ("value", "limit", "tolerance"):
             object.__setattr__(self, name, float(getattr(self, name)))
         if self.relation not in get_args(recorded.Relation):
@@ -80,15 +80,16 @@ class Measure:
 
     @property
     def holds(self) -> bool | None:
-        """Whether the value satisfies the claim's relation; None if this is undecided, because the value is
-        an estimate whose confidence interval contains the limit.
+        """Whether the value satisfies the relation to the limit.
+
+        None means undecided: the value is an estimate whose confidence interval contains the limit.
         """
         return recorded.satisfies(self.value, self.relation, self.limit, self.tolerance, self.sampled)
 
 
 @dataclass(frozen=True)
 class Series:
-    """A line in a figure, as one instance gives it. Figures do not influence the verdict.
+    """A line in a figure, computed for one instance. Figures do not influence the verdict.
 
     Args:
         figure: the figure of the source that is reproduced, such as "000 Fig. 3".
@@ -96,13 +97,13 @@ class Series:
         x: abscissas of the points, of shape (n,).
         y: ordinates of the points, of shape (n,).
         axes: labels of the two axes, with units.
-        kind: kind of the line: measured, fitted law, reference value, level set, or path of an optimizer. The
-            label of a path is the label of the method.
-        panel: panel of the figure; empty if the figure has only one panel.
+        kind: kind of the line (`SeriesKind`): measured, fitted law, reference value, level set, or path of an
+            optimizer. A path has the label of the optimizer's method.
+        panel: name of the panel of the figure; empty if the figure has only one panel.
         log: names of the logarithmic axes.
 
     Raises:
-        ValueError: for an unknown kind, or if x and y are not two vectors of equal length above 0.
+        ValueError: for an unknown kind, or if x and y are not two non-empty vectors of equal length.
     """
 
     figure: str
@@ -132,22 +133,24 @@ class Check:
 
     Args:
         part: the subclaim, in one line.
-        source: number of the source and place where the subclaim is stated, such as `002 eq. 22`.
-        measures: function that draws one instance from a random generator and yields its measures, and lines
-            for figures.
-        instances: number of instances by scale, such as `quick`; a scale that is not listed uses the number
-            for the scale `paper`.
-        variant: for a misprinted statement, `as printed` or `as corrected`; empty if there is no misprint.
-        by_scale: functions that replace `measures` at some scales, for example to draw fewer samples.
-        sampled: whether the measures are estimates from random samples, so that their tolerances are half of
-            the length of a confidence interval.
-        bound: whether the subclaim is a bound. For each measured quantity, a search then starts at the
-            instance that comes nearest to the limit and tries to exceed the limit
-            (`curvebench.property_checks.searching`). The instance with which each search ends is measured
-            too.
+        source: number of the source (docs/sources.md), and place in it where the subclaim is stated, such as
+            `002 eq. 22`.
+        measures: function that draws one instance from a random generator, and yields the measures of the
+            instance and lines for figures.
+        instances: number of instances for each scale, such as `quick`. A scale that is not listed uses the
+            number for `paper`.
+        variant: if the source has a misprint in the statement, `as printed` or `as corrected`; otherwise
+            empty.
+        by_scale: for some scales, a function that replaces `measures`, for example to draw fewer samples.
+        sampled: whether the measured values are estimates from random samples. Their tolerances are then half
+            of the lengths of confidence intervals.
+        bound: whether the subclaim is a bound. A search then tries to exceed the limit of each measured
+            quantity, starting from the instance that comes nearest to the limit
+            (`curvebench.property_checks.searching`). The best instance that a search finds is measured, too.
 
     Raises:
-        ValueError: for an unknown variant, or numbers of instances that lack `paper` or are below 1.
+        ValueError: for an unknown variant, if `instances` has no number for `paper` or for a scale in
+            `by_scale`, or if a number is below 1.
     """
 
     part: str
@@ -171,7 +174,7 @@ class Check:
             )
 
     def count(self, scale: str) -> int:
-        """Return the number of random instances at a scale; instances that a search adds are not counted."""
+        """Return the number of random instances at a scale, without the instances that searches add."""
         return self.instances.get(scale, self.instances[DEFAULT_SCALE])
 
     def at(self, scale: str) -> Measures:
@@ -179,8 +182,7 @@ class Check:
         return self.by_scale.get(scale, self.measures)
 
 
-# `eq=False` makes two claims equal only if they are the same object. Claims can therefore be keys of the
-# cache of `check_rule`.
+# With `eq=False`, a claim is equal only to itself and can be hashed. The cache of `check_rule` needs this.
 @dataclass(frozen=True, eq=False)
 class PropertyClaim:
     """A claim that is decided by checks on random instances.
@@ -188,11 +190,12 @@ class PropertyClaim:
     Args:
         id: stable identifier, such as `notes.regret`.
         sentence: the claim, in a sentence.
-        source: number of the source and place of the claim in it, such as `002 eq. 22`.
-        setting: description of the instances, and of choices that were made because the source is silent or
-            wrong.
+        source: number of the source (docs/sources.md), and place in it where the claim is stated, such as
+            `002 eq. 22`.
+        setting: description of the instances, and of choices that were made where the source says nothing or
+            is wrong.
         checks: tests of the subclaims.
-        workloads: names of the workloads whose data the checks read, with default settings. If the data is
+        workloads: names of the workloads whose data, with default settings, the checks read. If data is
             missing, the claim is not checked.
         at_most_partly: reason why the claim cannot be fully reproduced, such as reduced data; empty if there
             is no such reason.
@@ -236,7 +239,7 @@ class PropertyClaim:
 
 @dataclass(frozen=True)
 class OfInstance:
-    """Identification of an instance.
+    """Identification of an instance: the subclaim for which it was drawn, and its number.
 
     Args:
         claim: id of the claim.
@@ -253,10 +256,10 @@ class OfInstance:
 
 @dataclass(frozen=True)
 class Row(OfInstance):
-    """A measure of an instance, with the seconds in which the whole instance was drawn and measured."""
+    """A measure of an instance, and the seconds in which the whole instance was drawn and measured."""
 
     measure: Measure
-    seconds: float = field(default=0.0, compare=False)  # two runs of the same instance give equal rows
+    seconds: float = field(default=0.0, compare=False)  # differs in each measurement
 
 
 @dataclass(frozen=True)
@@ -270,7 +273,10 @@ class Trace(OfInstance):
 
 
 def modules(folder: Path | None = None) -> tuple[str, ...]:
-    """Return the names of the modules in benchmarks/claims that define claims, without the package's name."""
+    """Return the names of the modules of claims in a folder, without the name of the package.
+
+    The default folder is benchmarks/claims.
+    """
     files = (FOLDER if folder is None else folder).glob("*.py")
     return tuple(sorted(path.stem for path in files if not path.stem.startswith("_")))
 
@@ -306,11 +312,11 @@ def claims_by_id(
 
     Args:
         folder: folder of the modules; by default benchmarks/claims.
-        broken: a dictionary to which the reason is added, by file, for each module that is left out because
-            it cannot be imported or defines no claims. If it is None, such a module is an error.
+        broken: a dictionary to which, by file, a reason is added for each module that cannot be imported or
+            defines no claims; such modules are left out. With None, such a module is an error.
 
     Raises:
-        InputError: as `claims_of` unless `broken` is given, and if two modules use the same id.
+        InputError: if two modules use the same id; without `broken`, also for the reasons of `claims_of`.
     """
     claims: dict[str, tuple[str, PropertyClaim]] = {}
     for module in modules(folder):
@@ -330,10 +336,11 @@ def claims_by_id(
 
 
 def part_results(claim: str, check: Check, scale: str, rule: str = "") -> Iterator[Row | Trace]:
-    """Yield the measures of all instances of one check, each followed by its lines for figures.
+    """Yield the measures of all instances of a check; the lines of an instance follow its measures.
 
-    The claim's id, the subclaim, the hash of the rule and the number of an instance determine the instance.
-    If the rule is changed after its results were seen, the new rule is tested on new instances.
+    An instance is determined by the claim's id, the subclaim, the hash of the decision rule and the number of
+    the instance. If the decision rule is changed after its results were seen, the new rule is tested on new
+    instances.
 
     Args:
         claim: id of the claim.
@@ -344,12 +351,13 @@ def part_results(claim: str, check: Check, scale: str, rule: str = "") -> Iterat
     Raises:
         ValueError: for an instance without measures, which could never violate the claim.
     """
-    # The variant is not part of the key, so that a statement as printed and the same statement as corrected
+    # The variant is not part of the key, so that both variants of a statement, as printed and as corrected,
     # are tested on the same instances.
     key = zlib.crc32(f"{claim} {check.part} {rule}".rstrip().encode())
     draw, count = check.at(scale), check.count(scale)
-    # By quantity: the largest value so far as a share of its limit, and minus the number of the instance with
-    # this value (minus, so that of equal shares the first instance is the maximum)
+    # For each quantity with an upper limit: the largest share so far (value divided by limit + tolerance),
+    # and minus the number of the instance with this share. The minus makes the first of several instances
+    # with equal shares the maximum.
     nearest_by: dict[str, tuple[float, int]] = {}
     for instance in range(count):
         began = time.perf_counter()
@@ -366,7 +374,7 @@ def part_results(claim: str, check: Check, scale: str, rule: str = "") -> Iterat
 def _of_instance(
     claim: str, check: Check, instance: int, items: Sequence[Measure | Series], seconds: float
 ) -> Iterator[Row | Trace]:
-    """Yield the rows of an instance's measures, then its lines for figures.
+    """Yield the rows of an instance's measures, and then the instance's lines for figures.
 
     Args:
         claim: id of the claim.
@@ -387,7 +395,9 @@ def _of_instance(
 
 
 def _share(draw: Measures, quantity: str, random: np.random.Generator) -> float:
-    """Return a quantity of an instance as a share of its limit; 0 if the quantity is not measured.
+    """Return the share of an instance for one quantity: the value divided by (limit + tolerance).
+
+    The result is 0 if the instance does not measure the quantity, or measures it without an upper limit.
 
     Args:
         draw: function that draws and measures an instance.
@@ -398,7 +408,9 @@ def _share(draw: Measures, quantity: str, random: np.random.Generator) -> float:
 
 
 def _bound_shares(items: Iterable[Measure | Series]) -> dict[str, float]:
-    """Return, by quantity, the largest measured value as a share of its limit.
+    """Return, for each quantity, the largest share: a measured value divided by (limit + tolerance).
+
+    Only measures with the relation `<=` and a positive limit have a share.
 
     Args:
         items: measures of an instance; lines for figures are ignored.
@@ -408,9 +420,11 @@ def _bound_shares(items: Iterable[Measure | Series]) -> dict[str, float]:
 
 
 def verdicts(claim: PropertyClaim, rows: Sequence[Row]) -> dict[recorded.Variant, recorded.Verdict]:
-    """Return the verdict on each variant of a claim; if the source has no misprint, the only variant is "".
+    """Return the verdict on each variant of a claim.
 
-    A subclaim is satisfied if it has measures and all of them satisfy their relations.
+    If the source has no misprint, the only variant is "".
+
+    A subclaim is satisfied if it has measures, and each measure satisfies its relation.
 
     Args:
         claim: the claim.

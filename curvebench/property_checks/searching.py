@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 Share = Callable[[np.random.Generator], float]
-# Factors by which the step size is multiplied after a try that was better, and after a try that was worse.
-# The step size stays constant on average if one try in five is better.
+# Factors by which the step size of the search is multiplied: RAISED after a better instance, LOWERED after a
+# worse instance. The step size stays constant on average if one instance in five is better.
 RAISED, LOWERED = 1.5, 1.5**-0.25
 
 
 class Moved(np.random.Generator):
-    """Random generator that draws an instance near another one.
+    """Random generator that draws an instance near an original instance.
 
     Continuous draws are rotated: a standard normal number z becomes z cos(step) + xi sin(step) with another
     standard normal number xi. The result is standard normal too, so that instances keep their distribution.
@@ -27,9 +27,9 @@ class Moved(np.random.Generator):
 
     Args:
         seed: seed of the original instance.
-        draws: the numbers z of each call of the generator, in the order of calls. For later calls, and for a
-            call with another shape, z is drawn from `seed`.
-        step: angle in radians, from 0 for the same instance to pi / 2 for an independent instance.
+        draws: the numbers z of the original instance, an array for each call of the generator in the order of
+            calls. If a call has no array in `draws`, or an array of another shape, z is drawn from `seed`.
+        step: angle in radians, from 0 for the original instance to pi / 2 for an independent instance.
         moves: random generator of the numbers xi.
     """
 
@@ -64,17 +64,17 @@ class Moved(np.random.Generator):
 
 
 def nearest(share: Share, seed: list[int], tries: int) -> np.random.Generator:
-    """Search for an instance with a large share of its limit, and return a generator that draws it.
+    """Search for an instance that comes near to violating a bound; return a generator that draws it.
 
-    The search is a (1 + 1) evolution strategy: it changes the best instance so far, and keeps the change if
-    it increases the share. The step size follows the one-fifth success rule (Rechenberg 1973). The search
-    ends when the share exceeds 1, which violates the bound. Instances whose share is not finite are ignored.
+    The share of an instance is a measured value divided by the largest accepted value; a share above 1
+    violates the bound. The search is a (1 + 1) evolution strategy: it changes the best instance so far, and
+    keeps the change if the share increases. The step size follows the one-fifth success rule (Rechenberg
+    1973). The search ends early at a share above 1. Instances whose share is not finite are ignored.
 
     Args:
-        share: function that draws an instance from a random generator and returns the measured value as a
-            share of its limit.
+        share: function that draws an instance from a random generator, and returns the share of the instance.
         seed: seed of the first instance; the random numbers of the search are derived from it as well.
-        tries: number of instances to draw.
+        tries: largest number of instances to draw.
     """
     moves, step, best, draws = np.random.default_rng([*seed, tries]), 0.5, -np.inf, list[Any]()
     for number in range(tries):

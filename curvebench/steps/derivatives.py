@@ -31,7 +31,7 @@ class StepInfo(NamedTuple):
     gradient: dict[str, Array]  # gradient by parameter name in the original coordinates, (S, K, *shape)
     model: dict[str, Array]  # arrays of the model's state after the loss was evaluated, (S, K, ...)
     # Values of the rule's needs by name: arrays (S, K, ...), or nested mappings of such arrays.
-    # They are in the original coordinates. Amortized needs are missing at steps that do not observe.
+    # The values are in the original coordinates. Amortized needs are missing at steps that do not observe.
     needs: dict[str, Any]
 
 
@@ -42,27 +42,31 @@ Evaluation = Callable[[Any, Any, Any, Any, bool], StepInfo]
 class Derivatives(Protocol):
     """Automatic differentiation and mapping of functions by a backend.
 
-    If an argument `single` is true, the function belongs to one run and is not mapped over lanes, so that a
-    backend may use a faster implementation for it.
+    Several methods have an argument `single`. If it is true, the differentiated function belongs to one run
+    and is not mapped over lanes, so that a backend may use a faster implementation.
     """
 
     ops: Ops  # array functions for rules and needs
-    model_ops: Ops  # array functions for losses and metrics, which may compute products in a lower precision
-    # Array functions for losses and metrics of single runs, whose second derivatives are not taken.
-    # These functions may use kernels that can be neither mapped nor differentiated twice.
+    model_ops: Ops  # array functions for losses and metrics; products may have a lower precision
+    # Array functions for losses and metrics of single runs. The functions may use kernels that cannot be
+    # mapped over lanes or differentiated twice. Therefore losses whose second derivatives are computed do not
+    # use these functions.
     single_run_ops: Ops
-    many_examples: float  # from this number of examples on, lanes are faster one after another than at once
+    many_examples: float  # number of examples from which lanes are computed one by one
 
     def products(self) -> AbstractContextManager[Any]:
         """Return a context in which the library computes matrix products in the precision of the model."""
 
     def vmap(self, function: Function, axes: tuple[int | None, ...]) -> Function:
-        """Vectorize a function over the axis of each argument that `axes` names; None means no axis."""
+        """Vectorize a function over one axis of each argument, given by `axes`.
+
+        An argument with None instead of an axis is the same for all calls.
+        """
 
     def sequential_map(self, function: Function, axes: tuple[int | None, ...]) -> Function:
-        """Map a function over the first axis of the arguments whose entry in `axes` is 0, element by element.
+        """Map a function over the first axis of each argument whose entry in `axes` is 0.
 
-        Unlike `vmap`, this may compute one element after another.
+        Unlike `vmap`, this method may call the function for one element after another.
         """
 
     def value_and_grad(self, function: Function, single: bool) -> Function:
@@ -82,20 +86,21 @@ class Derivatives(Protocol):
         """Return the Hessian of a scalar function of a vector."""
 
     def vjp(self, function: Function, point: Any, single: bool) -> tuple[Any, Function, Any]:
-        """Return `(value, pullback, others)` for a function with `function(point) -> (value, others)`.
+        """Return `(value, pullback, others)` for `function(point) -> (value, others)`.
 
         `pullback` is the vector-Jacobian product: it maps a cotangent of the array `value` to a cotangent of
         `point`.
         """
 
     def accumulate(self, function: Function, carry: Any, parts: Any) -> tuple[Any, Any]:
-        """Apply `function(carry, part) -> (carry, summand)` to successive parts, and add the summands.
+        """Call `function(carry, part) -> (carry, summand)` for each part in turn, and add the summands.
 
         A part is, for example, a microbatch. The memory of one part is released before the next part is
         computed.
 
         Args:
-            carry: value that the function receives with the first part; later parts get the returned carry.
+            carry: value that the function receives with the first part. With each later part, the function
+                receives the carry that it has returned for the part before.
             parts: nested arrays whose first axis counts the parts.
 
         Returns:
@@ -107,16 +112,17 @@ class Derivatives(Protocol):
 class OverLanes:
     """A function `f(params, model, batch, *noise)` of one run, mapped over the lanes of a bundle.
 
-    With few examples, all lanes are computed at once, which saves overhead per operation. With many examples,
-    lanes are computed one after another, so that the activations of a lane stay in the cache of the CPU. A
-    single lane is not mapped, since a mapped convolution becomes a grouped convolution, which is slower.
+    If a batch has few examples, all lanes are computed at once, which saves overhead per operation. With many
+    examples, lanes are computed one after another, so that the activations of a lane stay in the cache of the
+    CPU. If the bundle has a single lane, the function is not mapped, since a mapped convolution becomes a
+    grouped convolution, which is slower.
 
     Args:
         derivatives: the backend, which provides the mappings.
         mapped: the function of one run that is mapped if there are several lanes.
         single: the function of one run that is called unmapped if there is one lane.
-        per_seed: whether the arrays of the batch have an axis of seeds first; the arrays of noise always
-            have it.
+        per_seed: whether the first axis of the batch's arrays counts seeds. The first axis of the noise's
+            arrays always counts seeds.
     """
 
     derivatives: Derivatives
@@ -125,15 +131,15 @@ class OverLanes:
     per_seed: bool
 
     def __call__(self, params: Any, model: Any, batch: Any, *noises: Any) -> Any:
-        """Call the function for all lanes. Each array of the result gets the leading axes seeds, settings."""
+        """Call the function for all lanes. Arrays of the result have the leading axes (seeds, settings)."""
         if _first(params).shape[:2] == (1, 1):
             batch = _at(batch, 0) if self.per_seed else batch
             lane_noises = [_at(noise, 0) for noise in noises]
             result = self.single(_at(params, (0, 0)), _at(model, (0, 0)), batch, *lane_noises)
             return map_arrays(lambda array: array[None, None], result)
         shapes = [array.shape[self.per_seed :] for array in batch.values() if array.ndim > self.per_seed]
-        # An array counts only if it has more examples than numbers per example.
-        # The data may also be one large square matrix, which is faster to multiply with all lanes at once.
+        # Arrays without more examples than numbers per example are ignored here. Such an array may be one
+        # large square matrix, and it is faster to multiply this matrix with all lanes at once.
         examples = max((shape[0] for shape in shapes if shape[0] > math.prod(shape[1:])), default=0)
         is_sequential = examples >= self.derivatives.many_examples
         mapping = self.derivatives.sequential_map if is_sequential else self.derivatives.vmap
@@ -150,7 +156,8 @@ def _at(arrays: Any, index: Any) -> Any:
     return map_arrays(lambda array: array[index], arrays)
 
 
-# Key in the noise of a step: the random numbers by which a need, such as a sampled Fisher, draws targets.
+# Key of the noise of a step under which the random numbers are stored by which a need, such as a sampled
+# Fisher matrix, draws targets.
 DRAWS = "drawn targets"
 
 
@@ -166,8 +173,8 @@ class StepEvaluation:
     Args:
         derivatives: the backend's automatic differentiation.
         loss: the loss of the workload.
-        per_seed: whether the arrays of a batch have an axis of seeds first; the arrays of noise always have
-            it.
+        per_seed: whether the first axis of a batch's arrays counts seeds. The first axis of the noise's
+            arrays always counts seeds.
         likelihood: the likelihood of the workload, for needs that require it.
         lay: the layout of the parameters; None only if there are no needs.
         needs: the needs of the rule.
@@ -200,7 +207,8 @@ class StepEvaluation:
         return self._differentiated(single=False)
 
     def _differentiated(self, single: bool) -> Function:
-        # Needs are computed with `model_ops`; the gradient must then come from the same functions.
+        # Needs are computed with `ops`. If there are needs, the gradient must come from the same functions,
+        # apart from the precision of products, and not from the fused functions of `single_run_ops`.
         table = self.derivatives.single_run_ops if single and not self.needs else self.derivatives.model_ops
 
         def value(params: Any, model: Any, batch: Any, noise: Any) -> Any:
@@ -228,7 +236,7 @@ class StepEvaluation:
         return StepInfo(value, grads, new_model, {need.name: need.evaluate(at_point()) for need in due})
 
     def _point(self, single: bool, params: Any, state: Any, batch: Any, noise: Any, draw: Any) -> LossAtPoint:
-        """Return the loss of one run as a function of parameters, by which needs are computed at `params`."""
+        """Return the loss of one run as `Need.evaluate` expects it, to compute the needs at `params`."""
         ops, lay, likelihood = self.derivatives.ops, self.lay, self.likelihood
         assert lay is not None, "given where there are needs"
 
@@ -261,7 +269,7 @@ def lane_evaluation(derivatives: Derivatives, evaluate: Function, per_seed: bool
     Args:
         derivatives: the backend, which provides the mappings.
         evaluate: `evaluate(ops, params, model, split)` of the workload.
-        per_seed: whether the arrays of a split have an axis of seeds first.
+        per_seed: whether the first axis of a split's arrays counts seeds.
 
     Returns:
         A function `(params, model, split) -> values` by metric name, each of shape (seeds, settings). Call it
@@ -281,13 +289,15 @@ def lane_evaluation(derivatives: Derivatives, evaluate: Function, per_seed: bool
 def sampled_gradients(derivatives: Derivatives, loss: Function, per_sample: bool, single: bool) -> Function:
     """Return `f(params, model, batch, noise) -> grads` for several parameter samples at once.
 
-    The arrays of parameters, noise and gradients have an axis of samples first.
+    The first axis of the arrays of parameters, noise and gradients counts samples.
 
     Args:
         derivatives: the backend's automatic differentiation.
         loss: the loss of the workload.
-        per_sample: whether the batch also has an axis of samples, because each sample has its own minibatch.
-        single: whether there is one sample, so that the gradient is computed without a mapping.
+        per_sample: whether each sample has a minibatch of its own, so that the first axis of the batch's
+            arrays counts samples, too.
+        single: whether there is only one sample, so that the gradient is computed without a mapping over
+            samples.
     """
     evaluation = StepEvaluation(derivatives, loss, per_sample)
 

@@ -4,8 +4,8 @@ An engine provides automatic differentiation, mapping over lanes (the runs of a 
 together), compilation, and transfers between host and device. `curvebench.backends` implements the interface
 for JAX and PyTorch; `curvebench.engine` runs bundles with it.
 
-A segment is a stretch of consecutive steps that one compiled function takes. The carry is the state that
-steps change: parameters, optimizer state and model state.
+A segment is a number of consecutive steps that one call of a compiled function computes. The carry is the
+state that steps change: parameters, optimizer state and model state.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ NO_GPU = (
 )
 
 
-# Compiled function that takes consecutive steps for all lanes, and returns the new carry.
+# Compiled function that computes consecutive steps of all lanes, and returns the carry after the last step.
 Segment = Callable[[Carry, Constants, Inputs], Carry]
 
 
 def multiplications(loaded: Loaded, inputs: Inputs, steps: int | None) -> float:
-    """Estimate the computation of a run: steps x examples of a minibatch x parameters x lanes.
+    """Estimate the computation of a bundle: steps x examples of a minibatch x parameters x lanes.
 
-    Engines compare this number of multiplications with the cost of compilation.
+    From this number of multiplications, an engine decides whether compilation is worth its time.
 
     Args:
         loaded: the bundle on its device, whose carry shows the numbers of lanes and parameters.
-        inputs: inputs of some steps, whose arrays show the size of a minibatch.
+        inputs: inputs of one or more steps, whose arrays show the size of a minibatch.
         steps: number of steps of the run. With None, if the number is not known, the result is infinite.
     """
     if steps is None:
@@ -51,13 +51,16 @@ def multiplications(loaded: Loaded, inputs: Inputs, steps: int | None) -> float:
 
 
 class Engine(Derivatives, Protocol):
-    """A backend with a device and a precision. Methods with a body are defaults that most backends share."""
+    """A backend with a device and a precision.
+
+    Methods with a body are defaults, which most backends share.
+    """
 
     tree: Any  # module of the library with functions on nested containers, such as `tree_map_with_path`
     device: str
     policy: Policy
-    notes: list[str]  # how the engine computed, such as fallbacks that it used; part of the provenance
-    compiles_lanes: bool = True  # whether another number of lanes requires another compilation
+    notes: list[str]  # fallbacks and other facts on how results were computed, for the provenance
+    compiles_lanes: bool = True  # whether each number of lanes requires its own compilation
     threads: int  # CPU threads that the engine may use; also the number of threads that load its inputs
 
     def __init__(self, precision: str, device: str) -> None:
@@ -66,7 +69,7 @@ class Engine(Derivatives, Protocol):
 
     @property
     def itemsize(self) -> int:
-        """Number of bytes of one number in the precision in which the engine computes."""
+        """Number of bytes that one number takes in the precision in which the engine computes."""
         return np.dtype(self.policy.computed).itemsize
 
     def note(self, *texts: str) -> None:
@@ -79,28 +82,29 @@ class Engine(Derivatives, Protocol):
     def context(self) -> AbstractContextManager[Any]:
         """Return a context with the library settings of this engine, such as its precision.
 
-        All other methods must be called in it. The settings are reset on exit, so that two engines can be
-        used in one process.
+        All other methods must be called within this context. On exit the settings are reset, so that one
+        process can use two engines.
         """
 
     def segment(self, loaded: Loaded, inputs: Inputs, steps: int | None = None) -> Segment:
-        """Compile the function that takes the steps of a segment for all lanes.
+        """Compile the function that computes the steps of a segment for all lanes.
 
         The function may overwrite the arrays of the carry that it receives. It also accepts a segment with
-        fewer steps than `inputs` has: `step` and `schedule`, which are arrays on the host, are then shorter,
-        and the other arrays are padded.
+        fewer steps than `inputs` has. The fields `step` and `schedule` of the segment's inputs, which are
+        arrays on the host, are then shorter, and the other arrays are padded.
 
         Args:
-            loaded, inputs: examples of the function's arguments. It is compiled for their shapes and types.
-            steps: number of steps of the run, by which the engine decides whether compilation is worth its
-                time; None to compile with full effort in any case, 0 to compile with the smallest effort.
+            loaded, inputs: examples of the function's arguments. The function is compiled for their shapes
+                and types.
+            steps: number of steps of the run, from which the engine decides whether compilation is worth its
+                time. None compiles with full effort in any case; 0 compiles with the smallest effort.
         """
 
     def values_in_segment(self, loaded: Loaded) -> Hashable:
         """Return the hyperparameters that the compiled segment of this bundle contains as constants.
 
-        Bundles with different constants cannot share a segment. The default is for segments that read all
-        hyperparameters from their arguments: there are no constants.
+        Bundles with different constants cannot share a compiled segment. The default, no constants, is for
+        backends whose segments read all hyperparameters from their arguments.
         """
         return ()
 
@@ -110,22 +114,23 @@ class Engine(Derivatives, Protocol):
         Args:
             function: the function.
             arguments: examples of its arguments.
-            multiplications: estimated number of multiplications in all calls together, by which the engine
-                decides how much effort compilation is worth.
+            multiplications: estimated number of multiplications in all calls together, from which the engine
+                decides how much effort to spend on compilation.
         """
         return function
 
     def compile_unbatched(
         self, function: Function, multiplications: float, call: Callable[[], Any], what: str
     ) -> bool:
-        """Compile a function of a single run as one graph, if it computes enough to repay the compilation.
+        """Compile a function of a single run as one graph, if its computation repays the compilation.
 
         The default compiles nothing. It is for backends that compile the callers of the function as a whole.
 
         Args:
             function: the function, as `unbatched` or `value_and_grad` has returned it.
             multiplications: estimated number of multiplications in all calls together.
-            call: calls the function with arguments like those of the run, so that it is compiled now.
+            call: calls the function with arguments that have the shapes and types of the run's arguments, so
+                that the function is compiled now.
             what: name of the function in the notes for the provenance.
 
         Returns:
@@ -145,19 +150,22 @@ class Engine(Derivatives, Protocol):
         """Wait until the arrays of `value` are computed."""
 
     def state_bytes(self, state: Any) -> int:
-        """Return the size of all arrays in the state of a rule, in bytes."""
+        """Return the size of all arrays in the state of an update rule, in bytes."""
 
     def to_bits(self, leaf: Any) -> np.ndarray:
-        """Copy an array of a carry to the host as integers or numbers that a NumPy file can contain.
+        """Copy an array of a carry to the host, bit for bit, in a data type that a NumPy file can contain.
 
-        The copy has the same bits, for example those of bfloat16 numbers as 16-bit integers.
+        For example, bfloat16 numbers are copied as 16-bit integers with the same bits.
         """
 
     def from_bits(self, bits: np.ndarray, like: Any) -> Any:
-        """Return the array on the device from which `to_bits` returned `bits`. It has the type of `like`."""
+        """Copy an array back to the device: the inverse of `to_bits`.
+
+        The result has the data type of `like`, and the bits that `to_bits` has returned.
+        """
 
     def carry_to_host(self, carry: Carry) -> dict[str, np.ndarray]:
-        """Copy the arrays of a carry to the host bit for bit, by their paths in the carry.
+        """Copy the arrays of a carry to the host bit for bit; return them by their paths in the carry.
 
         Call this method in the engine's `context`.
         """
@@ -187,5 +195,5 @@ class Engine(Derivatives, Protocol):
     def device_peak(self, segment: Callable[..., Any], run: Callable[[], None]) -> int | None:
         """Call `run`, which calls `segment`, and return the peak memory of arrays on the device in bytes.
 
-        If the backend does not count this memory on the device, the result is None.
+        The result is None if the backend does not measure the memory of the device.
         """

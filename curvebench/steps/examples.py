@@ -17,7 +17,7 @@ import numpy as np
 from curvebench.workloads.arguments import Random
 from curvebench.workloads.workload import Split
 
-Position = tuple[int, ...]  # index of an example in an array `numbers` of examples that are loaded together
+Position = tuple[int, ...]  # index into an array `numbers` of examples to load
 Generators = Callable[[Position], np.random.Generator]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -26,15 +26,18 @@ Result = TypeVar("Result")
 def gathered(
     split: Split, numbers: np.ndarray, threads: int, generators: Generators | None = None
 ) -> dict[str, np.ndarray]:
-    """Load examples, as arrays (*numbers.shape, ...) by field. The result does not depend on `threads`.
+    """Load examples, as arrays (*numbers.shape, ...) by field of the data.
+
+    The result does not depend on `threads`.
 
     Args:
         split: arrays by field, or a data source.
         numbers: indices of the examples in the split, in any shape.
         threads: number of threads that load examples from a data source. Each thread takes the next example
-            as soon as it has loaded its last.
-        generators: returns the random generator of the example at a position of `numbers`, for augmentation
-            in training. None loads examples without augmentation, as for evaluations.
+            that no thread has taken yet.
+        generators: function that returns, for a position in `numbers`, the random generator by which the
+            example at this position is augmented in training. None loads examples without augmentation, as
+            for evaluations.
     """
     if isinstance(split, Mapping):
         return {name: values[numbers] for name, values in split.items()}
@@ -62,7 +65,7 @@ def gathered(
 def placeholders(split: Split, count: int) -> dict[str, np.ndarray]:
     """Return arrays with the shapes and types of `count` evaluation examples, without reading a data source.
 
-    They serve as examples of arguments for compilation.
+    Functions of examples are compiled for the shapes and types of these arrays.
     """
     if isinstance(split, Mapping):
         return {name: values[:count] for name, values in split.items()}
@@ -74,11 +77,13 @@ def generators_of(randoms: Sequence[Random], purpose: str, first: int = 0) -> Ge
     """Return a function that makes an independent random generator for each position (row, seed, example).
 
     Args:
-        randoms: the random streams of each seed.
-        purpose: name of the random stream, such as `examples of step`. The number of the row is appended.
-        first: number that is appended for row 0; for row r it is `first` + r.
+        randoms: for each seed, its random streams.
+        purpose: name of the random stream, such as `examples of step`, to which the number of the row is
+            appended.
+        first: the number of row 0. Row r has the number `first` + r.
     """
-    # Philox is counter-based: to start one of the 2^64 streams of a key is faster than to draw a new seed.
+    # Philox is counter-based. To start one of the 2^64 streams that share a key is faster than to seed a new
+    # generator for each example.
 
     @cache
     def key(row: int, seed: int) -> np.ndarray:
@@ -97,7 +102,8 @@ def prefetched(
 ) -> Iterator[Iterator[Result]]:
     """Return a context with an iterator over `make(item)` for all items in order.
 
-    If `ahead`, a thread computes the next result while the caller uses the present result.
+    If `ahead`, another thread computes the next result while the caller uses the current one. Otherwise, each
+    result is computed when the caller asks for it.
     """
 
     def results() -> Iterator[Result]:

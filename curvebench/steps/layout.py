@@ -6,8 +6,8 @@ are V times the coordinates. Parameters that a basis transforms together are adj
 so that one matrix product changes their coordinates. The remaining parameters of equal shape and kind (such
 as weight or bias) are adjacent too (a stack), so that an update rule can update them as one array.
 
-In shapes, `*lanes` stands for the axes that count runs, usually (S, K) for S seeds and K settings. `total` is
-the number of coordinates, and d the number of entries of all parameters.
+In shapes, `*lanes` stands for the axes over runs (lanes), usually (S, K) for S seeds and K settings. `total`
+is the number of coordinates, and d the number of entries of all parameters.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ KINDS: tuple[str, ...] = get_args(get_type_hints(Role)["kind"])
 class Stack:
     """Leaves (single parameters) of equal shape and kind that are adjacent in the buffer.
 
-    They can be viewed as one array (*lanes, leaves, *shape).
+    The leaves of a stack can be viewed as one array (*lanes, leaves, *shape).
 
     Args:
         roles: the role of each leaf; all have the same kind.
         shape: the shape of each leaf.
-        start, stop: range of the leaves' entries in the buffer.
+        start, stop: range of the buffer in which the entries of the leaves are.
     """
 
     roles: tuple[Role, ...]
@@ -63,10 +63,10 @@ class Block:
 
     Args:
         change: the transformation between parameters and coordinates.
-        start, stop: range of the parameters' entries in the buffer of parameters.
-        first, last: range of the block's coordinates in the buffer of coordinates. It may be shorter or
-            longer than the range of entries: a reduced basis has fewer coordinates than entries, an auxiliary
-            basis has more.
+        start, stop: range of the buffer of parameters in which the block's entries are.
+        first, last: range of the buffer of coordinates in which the block's coordinates are. Its length is
+            the number of coordinates: fewer than the entries for a reduced basis, more than the entries for
+            an auxiliary basis.
     """
 
     change: Change
@@ -83,10 +83,11 @@ class Layout:
     Without a basis, the two buffers are the same.
 
     Args:
-        shapes: shapes of the arrays that the update rule receives, by name in buffer order. Without a
-            basis, or with a square matrix V, they are the shapes of the parameters. A reduced basis replaces
-            the arrays of a block by one vector; an auxiliary basis adds a vector before them.
-        roles: the roles of these arrays, by the same names.
+        shapes: shapes of the arrays that the update rule receives, by name in buffer order. Without a basis,
+            or with a square matrix V, the arrays have the shapes of the parameters. A reduced basis replaces
+            the arrays of a block by one vector. An auxiliary basis adds a vector before the arrays of a
+            block.
+        roles: the role of each array in `shapes`, by the same names.
         parameters: shapes of the parameters, by name in buffer order.
         blocks: the blocks that a basis transforms, in buffer order and without overlap.
     """
@@ -98,12 +99,12 @@ class Layout:
 
     @property
     def total(self) -> int:
-        """Number of coordinates."""
+        """Number of coordinates, which is the length of the buffer of coordinates."""
         return _size(self.shapes)
 
     @property
     def entries(self) -> int:
-        """Number of entries of all parameters: the dimension d of the problem."""
+        """Number d of entries of all parameters: the dimension of the problem."""
         return _size(self.parameters)
 
     @property
@@ -160,11 +161,12 @@ class Layout:
 def _transformed(
     ops: Ops, blocks: Sequence[tuple[int, int, Any]], matrices: Sequence[Array], flat: Array
 ) -> Array:
-    """Transform the sections of a buffer that belong to blocks, and copy all other entries.
+    """Transform the section of each block in a buffer, and copy the entries outside of blocks.
 
     Args:
         ops: array functions.
-        blocks: for each block, the range of its section and the function `(ops, matrix, section) -> section`.
+        blocks: for each block, a tuple (first, last, transform): the range of the block's section in the
+            buffer, and the function `transform(ops, matrix, section) -> section`.
         matrices: the matrix of each block.
         flat: the buffer.
     """
@@ -196,7 +198,7 @@ def by_name(ops: Ops, shapes: Shapes, flat: Array) -> dict[str, Array]:
 
     Args:
         ops: array functions.
-        shapes: shape of each array by name; their entries follow each other in this order.
+        shapes: shape of each array by name; the entries of the arrays are in this order in `flat`.
         flat: the array, with any leading axes `*lanes`.
     """
     arrays, start = {}, 0
@@ -208,7 +210,7 @@ def by_name(ops: Ops, shapes: Shapes, flat: Array) -> dict[str, Array]:
 
 
 def side_by_side(ops: Ops, sections: Sequence[Array]) -> Array:
-    """Concatenate arrays along their last axis, without a copy if only one of them is not empty."""
+    """Concatenate arrays along their last axis; if only one array is not empty, return it without a copy."""
     sections = [section for section in sections if section.shape[-1]]
     return sections[0] if len(sections) == 1 else ops.concatenate(sections, -1)
 
@@ -238,8 +240,8 @@ def layout(
         shapes: shape of each parameter by name.
         roles: role of each parameter by name.
         groups: for each block of the basis, the names of its parameters in the order of the rows of V.
-        changes: by group, the transformation and the number of columns of V. A group that is missing here is
-            rotated by a square V.
+        changes: for each group, a tuple of the transformation and the number of columns of V. A group that is
+            missing in `changes` is rotated by a square V.
 
     Raises:
         ValueError: if a parameter has no entries, or a group names an unknown parameter, or a parameter that
@@ -282,12 +284,13 @@ def layout(
 
 
 def roles_of(shapes: Shapes, kinds: Mapping[str, Any] | None = None) -> dict[str, Role]:
-    """Derive the role of each parameter, its kind and its layer, from its kind or from its shape.
+    """Return the role of each parameter (its kind and its layer), derived from its kind or from its shape.
 
-    Kinds that are not given follow from shapes: a parameter with at most one axis is a vector, a parameter
-    with four axes a convolution, and any other parameter a weight. Weights and convolutions are the layers,
-    numbered in their order. If there are as many biases as layers, the k-th bias belongs to the k-th layer.
-    Otherwise a bias, like every other parameter, belongs to the layer before it.
+    If the kind of a parameter is not given, it follows from the shape: a parameter with at most one axis is a
+    vector, a parameter with four axes a convolution, and any other parameter a weight. Each weight or
+    convolution is a layer; layers are numbered in the order of `shapes`. If there are as many biases as
+    layers, the k-th bias belongs to the k-th layer. Otherwise a bias, like every other parameter, belongs to
+    the layer before it.
 
     Args:
         shapes: shape of each parameter by name, in order from inputs to outputs.

@@ -2,14 +2,14 @@
 
 A bundle is a set of lanes (runs) that advance together: S seeds x K settings. All arrays of a step have these
 two axes first, written (S, K). A step is composed of three functions of `Program`: `point` returns the
-parameters at which the gradient is taken, `evaluate` returns loss and gradient there, and `apply` updates the
-parameters. JAX compiles their composition `Program.step`; PyTorch uses `point` and `evaluate`, and applies
-updates in place.
+parameters at which the gradient is taken, `evaluate` returns the loss and the gradient at these parameters,
+and `apply` updates the parameters. JAX compiles their composition `Program.step`; PyTorch uses `point` and
+`evaluate`, and applies updates in place.
 
 The update rule works in the coordinates of a basis, given by a matrix V for each block of parameters that are
 transformed together. `total` is the number of coordinates, and d the number of entries of all parameters;
-without a basis, coordinates and parameters are the same. A segment is a stretch of consecutive steps. Source
-000 is the EGOP paper (docs/sources.md).
+without a basis, coordinates and parameters are the same. A segment is a number of consecutive steps that one
+call of the device computes. Source 000 is the EGOP paper (docs/sources.md).
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class StepProtocol:
     """The keys of the training protocol (`curvebench.spec.training`) that act within a step.
 
     Args:
-        stop_gradient_norm: a lane stops at the first step whose gradient has a smaller norm; None to never
-            stop.
+        stop_gradient_norm: a lane stops at the first step at which the norm of its gradient is smaller than
+            this number; None to never stop.
         clip_gradient_norm: largest norm of the gradient that the rule receives: a longer gradient is scaled
             down to this norm; None not to clip.
-        gradient_accumulation: number of equal microbatches into which a minibatch is divided. They are
-            evaluated one after another, and their losses, gradients and needs are averaged.
+        gradient_accumulation: number of equal microbatches into which a minibatch is divided. The
+            microbatches are evaluated one after another, and their losses, gradients and needs are averaged.
     """
 
     stop_gradient_norm: float | None = None
@@ -45,7 +45,7 @@ class StepProtocol:
 
     @classmethod
     def of(cls, training: object) -> StepProtocol:
-        """Return the step protocol, given a training protocol, which has keys of the same names."""
+        """Return the step protocol with the values of the keys of the same names in a training protocol."""
         return cls(**{key.name: getattr(training, key.name) for key in fields(cls)})
 
     @property
@@ -62,7 +62,7 @@ class StepProtocol:
         return self.accumulates + (self.clip_gradient_norm is not None)
 
     def microbatch_size(self, batch_size: int) -> int:
-        """Return the number of examples in a microbatch, or in the minibatch if it is not divided."""
+        """Return the number of examples in a microbatch; `batch_size` if minibatches are not divided."""
         return batch_size // self.gradient_accumulation
 
 
@@ -70,30 +70,30 @@ PLAIN = StepProtocol()  # the protocol without stopping, clipping and accumulati
 
 
 class StepLosses(NamedTuple):
-    """Sums over the losses of the steps since the last evaluation, from which their mean is reported."""
+    """Sums over the losses of the steps since the last evaluation, to report the mean of these losses."""
 
     total: Array  # sum of the losses of each lane, (S, K)
-    count: Array  # number of summed losses, (S, K); less than the number of steps if the lane has stopped
+    count: Array  # number of losses in the sum, (S, K); a stopped lane adds no losses
     first: Array  # loss of the first step since the last evaluation, (S, K)
 
 
 class Carry(NamedTuple):
-    """State of all runs of a bundle that a step changes, and that the next step receives."""
+    """State of all runs of a bundle: the result of a step, and an argument of the next step."""
 
     # Parameters in the coordinates of the basis, (seeds S, settings K, number of coordinates).
     coordinates: Array
     state: tuple[Any, ...]  # state of the update rule, one entry per group of `Update.groups`
     model: dict[str, Array]  # state of the model, such as statistics of a normalization; shapes (S, K, ...)
-    diverged_at: Array  # number of the first step whose loss was not finite, (S, K); 0 if all were finite
-    stopped_at: Array  # number of the step at which a small gradient stopped the lane, (S, K); 0 if none did
+    diverged_at: Array  # number of the first step whose loss was not finite, (S, K); 0 if there is none
+    stopped_at: Array  # number of the step at which the lane stopped, (S, K); 0 if it has not stopped
     losses: StepLosses | None = None  # sums of the losses of steps; None if no metric uses them
 
 
 class Constants(NamedTuple):
     """Arrays that every step of a bundle reads and no step changes."""
 
-    # Training data by field: (examples, ...) if all seeds share them, otherwise (S, examples, ...).
-    # The mapping is empty for a streamed workload, whose minibatches are part of the inputs of steps.
+    # Training data by field: (examples, ...) if all seeds share the data, otherwise (S, examples, ...). The
+    # mapping is empty for a streamed workload, whose minibatches are part of the inputs of steps.
     data: dict[str, Array]
     rows: Array | None  # index of each seed in `data`, (S, 1); None if all seeds share the data
     matrices: tuple[Array, ...]  # for each block of parameters in a basis, V of all seeds, (S, n, r)
@@ -102,7 +102,7 @@ class Constants(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """Arrays that differ between steps; for a segment of several steps, they have a leading axis of steps."""
+    """Arrays that differ between steps. Inputs of a segment have a leading axis of steps in each array."""
 
     step: Array  # number of the step, counted from 1
     schedule: Array  # multiplier of the learning rate at this step
@@ -112,12 +112,15 @@ class Inputs(NamedTuple):
 
 
 def step_of(inputs: Inputs, index: Any) -> Inputs:
-    """Return the inputs of one step, given the inputs of a segment and the step's index in it."""
+    """Return the inputs of one step, given the inputs of a segment and the step's index in the segment."""
     return map_arrays(lambda value: None if value is None else value[index], inputs)
 
 
 def minibatch_of(constants: Constants, inputs: Inputs) -> dict[str, Array]:
-    """Return the minibatch of each seed by field, (seeds, batch_size, ...); all data for a full batch."""
+    """Return the minibatch of each seed by field, (seeds, batch_size, ...).
+
+    If steps use the full batch, return all training data.
+    """
     if inputs.batch is not None:
         return dict(inputs.batch)
     order = inputs.order
@@ -137,7 +140,7 @@ def microbatches(ops: Ops, inputs: Inputs, count: int) -> dict[str, Any]:
         count: number of microbatches, which must divide the number of examples.
 
     Returns:
-        The fields `order`, `batch` and `noise` of `Inputs`, with only the arrays that differ between
+        The fields `order`, `batch` and `noise` of `Inputs` by name, with only the arrays that differ between
         microbatches. An array of noise is divided if its second axis has the length of the minibatch;
         otherwise it belongs to the whole step, and all microbatches use the same array.
     """
@@ -157,7 +160,7 @@ def microbatches(ops: Ops, inputs: Inputs, count: int) -> dict[str, Any]:
 
 
 def select_lanes(ops: Ops, mask: Array, if_true: Any, if_false: Any) -> Any:
-    """Return, for each lane, the arrays of `if_true` where the mask (S, K) is true, else of `if_false`.
+    """Select the arrays of each lane: from `if_true` where the mask (S, K) is true, else from `if_false`.
 
     Args:
         ops: array functions.
@@ -173,7 +176,7 @@ def select_lanes(ops: Ops, mask: Array, if_true: Any, if_false: Any) -> Any:
 
 @dataclass(frozen=True)
 class Program:
-    """The functions of which a step of a bundle is composed. It contains no arrays.
+    """The functions of which a step of a bundle is composed. A program contains no arrays.
 
     Args:
         ops: array functions of the backend.
@@ -204,7 +207,7 @@ class Program:
         return self._transformed(self.update.layout.to_parameters, matrices, coordinates)
 
     def coordinates(self, params: Mapping[str, Array], matrices: Sequence[Array]) -> Array:
-        """Compute coordinates (seeds, settings, total) from arrays by name: parameters or a gradient."""
+        """Compute coordinates (seeds, settings, total) from the parameters, or a gradient, by name."""
         return self.in_basis(end_to_end(self.ops, self.update.layout.parameters, params, 2), matrices)
 
     def in_basis(self, flat: Array, matrices: Sequence[Array]) -> Array:
@@ -217,7 +220,10 @@ class Program:
         return self.ops.cast(transform(self.ops, matrices, wide), self.parameter_dtype)
 
     def start(self, params: Mapping[str, Array], model: dict[str, Array], constants: Constants) -> Carry:
-        """Return the carry before the first step. It has the given parameters in any basis (000 Sec. 6)."""
+        """Return the carry before the first step.
+
+        Whatever the basis, the run starts at the parameters `params` (000 Sec. 6).
+        """
         coordinates = self.coordinates(params, constants.matrices)
         lanes = tuple(coordinates.shape[:2])
         state = self.update.init(self.ops, coordinates)
@@ -225,11 +231,11 @@ class Program:
         return Carry(coordinates, state, model, self.ops.zeros(lanes), self.ops.zeros(lanes), losses)
 
     def no_losses(self, lanes: tuple[int, ...]) -> StepLosses:
-        """Return `StepLosses` of zeros, for the start of the steps between two evaluations."""
+        """Return `StepLosses` of zeros, the sums before the first step after an evaluation."""
         return StepLosses(*(self.ops.zeros(lanes) for _ in StepLosses._fields))
 
     def values(self, constants: Constants, inputs: Inputs) -> dict[str, Array]:
-        """Return the hyperparameters by name, and `step` and `schedule` as arrays of shape (1, 1, 1)."""
+        """Return by name the hyperparameters, and `step` and `schedule` as arrays of shape (1, 1, 1)."""
         zero = self.ops.zeros((1, 1, 1))
         return {**constants.hyper, "schedule": zero + inputs.schedule, "step": zero + inputs.step}
 
@@ -256,8 +262,9 @@ class Program:
     ) -> tuple[Any, ...]:
         """Express the state of the rule in a new basis.
 
-        Let J be the matrix that maps coordinates to parameters (`curvebench.optimizers.bases.change`). A
-        first moment m in the old coordinates becomes J_new^T (J_old m).
+        Let J_old and J_new be the matrices that map the old and the new coordinates to parameters
+        (`curvebench.optimizers.bases.change`). A first moment m in the old coordinates becomes J_new^T (J_old
+        m) in the new coordinates.
 
         Args:
             state: `Carry.state`.
@@ -276,7 +283,8 @@ class Program:
     def point(self, carry: Carry, constants: Constants, inputs: Inputs) -> dict[str, Array]:
         """Return the parameters (S, K, ...) by name at which the step evaluates the loss.
 
-        They differ from the current parameters for rules that look ahead, such as Nesterov momentum.
+        These parameters differ from the current parameters for rules that look ahead, such as Nesterov
+        momentum.
         """
         values = self.values(constants, inputs)
         coordinates = self.update.point(self.ops, carry.state, carry.coordinates, values)
@@ -285,10 +293,8 @@ class Program:
     def evaluation_point(self, carry: Carry, constants: Constants) -> dict[str, Array]:
         """Return the parameters by name at which metrics are evaluated, (S, K, ...).
 
-        S is the number of seeds, K the number of settings.
-
-        They differ from the current parameters for rules whose result is another point, such as an average of
-        all iterates.
+        S is the number of seeds, K the number of settings. The returned parameters differ from the current
+        parameters for rules whose result is another point, such as an average of all iterates.
         """
         coordinates = self.update.evaluation_point(self.ops, carry.state, carry.coordinates)
         return self.parameters(coordinates, constants.matrices)
@@ -303,14 +309,15 @@ class Program:
     ) -> StepInfo:
         """Evaluate loss, gradient and needs at `point` on the minibatch of a step.
 
-        With gradient accumulation, microbatches are evaluated one after another: each receives the model
-        state of the one before, and all other results are means over the microbatches.
+        With gradient accumulation, microbatches are evaluated one after another. Each evaluation receives the
+        model state that the evaluation before has returned. Loss, gradient and needs are means over the
+        microbatches.
 
         Args:
             point: parameters by name, as `Program.point` returns them.
             model: state of the model before the step.
             constants, inputs: arrays of the bundle and of the step.
-            work: the amortized work of the step; it says whether amortized needs are evaluated.
+            work: the amortized work of the step. Amortized needs are evaluated only if it includes OBSERVE.
         """
 
         def evaluate_batch(model: Mapping[str, Array], batch_inputs: Inputs) -> StepInfo:
@@ -335,10 +342,10 @@ class Program:
     def clipped(self, info: StepInfo) -> StepInfo:
         """Clip the gradient of each lane to the norm `protocol.clip_gradient_norm` (Pascanu et al. 2013).
 
-        A gradient g becomes g min(1, c / |g|), where c is the largest norm and |g| the Euclidean norm over
-        all parameters in the original coordinates (Alg. 1). The entries are divided by the largest entry
-        before they are squared, so that the sum does not overflow. A gradient that is not finite is not
-        scaled.
+        A gradient g becomes g min(1, c / |g|), where c is `clip_gradient_norm` and |g| the Euclidean norm
+        over all parameters in the original coordinates (Alg. 1). The entries of g are divided by the largest
+        absolute value of an entry before they are squared, so that the sum of squares does not overflow. A
+        gradient that is not finite is not scaled.
         """
         if self.protocol.clip_gradient_norm is None:
             return info
@@ -372,9 +379,10 @@ class Program:
         return self.ops.sqrt(self.ops.sum(self.ops.square(flat), axis=-1))
 
     def stopped_at(self, carry: Carry, info: StepInfo, inputs: Inputs) -> Array:
-        """Return `Carry.stopped_at` after a step: a lane stops if its gradient's norm is below the threshold.
+        """Return `Carry.stopped_at` after a step.
 
-        A lane that stops at step t has made t - 1 updates, since the update of step t is discarded.
+        A lane stops if the norm of its gradient is below `protocol.stop_gradient_norm`. A lane that stops at
+        step t has made t - 1 updates, since the update of step t is discarded.
         """
         if self.protocol.stop_gradient_norm is None:
             return carry.stopped_at
@@ -385,10 +393,10 @@ class Program:
         """Add the losses of T steps to the carry, and record the first step whose loss is not finite.
 
         Args:
-            carry: the carry after these steps, which does not contain their losses yet.
-            stopped_at: `Carry.stopped_at` before these steps, (seeds, settings).
+            carry: the carry after the T steps, in which the losses of the T steps are not counted yet.
+            stopped_at: `Carry.stopped_at` before the T steps, (seeds, settings).
             losses: the losses, (seeds, settings, T).
-            steps: numbers of the steps, (T,).
+            steps: numbers of the T steps, (T,).
         """
         ops = self.ops
         first = -ops.max(ops.where(ops.isfinite(losses), -math.inf, -steps), axis=-1)
@@ -413,7 +421,10 @@ class Program:
         )
 
     def step(self, carry: Carry, constants: Constants, inputs: Inputs, work: Work = Work.NONE) -> Carry:
-        """Take one optimization step of every lane (in a basis, these are lines 5-6 of 000 Alg. 2.1)."""
+        """Take one optimization step of every lane.
+
+        In a basis, such a step is lines 5-6 of 000 Alg. 2.1.
+        """
         info = self.evaluate(self.point(carry, constants, inputs), carry.model, constants, inputs, work)
         stepped = self.apply(carry, info, constants, inputs, work)
         return self.with_losses(stepped, carry.stopped_at, info.loss[..., None], inputs.step[None])
@@ -427,8 +438,8 @@ class Loaded:
         program: the functions of the bundle's steps.
         carry: the state before the first step.
         constants: the arrays that steps read.
-        splits: data that stay on the device for evaluations, by the name of the split (such as `test`) and
-            then by the field of the data.
+        splits: data that stay on the device for evaluations: for each split, such as `test`, its arrays by
+            field.
     """
 
     program: Program

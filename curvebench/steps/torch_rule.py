@@ -1,7 +1,7 @@
 """The class of update rules that call an optimizer of PyTorch.
 
-Engines treat these rules differently from all others, because the optimizer changes parameters in place and
-stores its own state.
+Engines treat such rules differently from all other rules, because an optimizer of PyTorch changes parameters
+in place and stores its own state.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ Make = Callable[[Mapping[str, Any], Mapping[str, ParameterRole], Mapping[str, fl
 class TorchRule(Rule):
     """A `torch.optim.Optimizer`, which updates the parameters of one run in place and stores its own state.
 
-    `curvebench.interop` creates such rules from the name of an optimizer class. The class is here, because
-    the engine has to distinguish it from rules of this project.
+    `curvebench.interop` creates such rules from the name of an optimizer class. The class is defined in
+    `curvebench.steps`, because engines have to distinguish these rules from the rules of this project.
 
     Args:
-        make: `make(leaves, roles, values) -> optimizers`, given the leaf tensors and their roles by parameter
-            name, and the hyperparameters by name.
+        make: `make(leaves, roles, values) -> optimizers`, where `leaves` are the leaf tensors by parameter
+            name, `roles` the roles by parameter name, and `values` the hyperparameters by name.
         closure: whether every step gets a closure (a function that evaluates the loss again), even if the
             optimizer does not require it.
-        needs_closure: returns whether the optimizer requires a closure. It is a function, since the answer
-            may require an import of the optimizer's library.
+        needs_closure: function that returns whether the optimizer requires a closure. A function is used
+            instead of a value, because it may have to import the optimizer's library.
     """
 
     make: Make = lambda leaves, roles, values: []
@@ -38,10 +38,9 @@ class TorchRule(Rule):
 
     @property
     def runs_singly(self) -> bool:
-        """Whether each run (lane) needs a program of its own.
+        """Whether the rule gets a closure, so that each run (lane) needs a program of its own.
 
-        A run with a closure needs a program of its own, because a closure evaluates the loss of one run in
-        the middle of a step.
+        The reason is that a closure evaluates the loss of one run in the middle of a step.
         """
         return self.closure or self.needs_closure()
 
@@ -53,9 +52,10 @@ def requires_closure(step: Callable[..., Any]) -> bool:
 
 
 def closure_gradients(state: Sequence[Any]) -> int:
-    """Count the gradients that closures have computed so far.
+    """Return the number of gradients that closures have computed so far, summed over all lanes.
 
     Args:
-        state: `Carry.state` of a bundle. For optimizers of PyTorch, it contains an object per lane.
+        state: `Carry.state` of a bundle. For optimizers of PyTorch, it contains a list with one object per
+            lane.
     """
     return sum(lane.evaluations for group in state if isinstance(group, list) for lane in group)

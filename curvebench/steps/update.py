@@ -1,4 +1,4 @@
-"""An update rule bound to a layout: which parameters each call updates, and which extra work a step does.
+"""An update rule bound to a layout: the parameters that each of its calls updates, and the work of each step.
 
 The layout puts the parameters of a run into one flat buffer of `total` numbers, in the coordinates of a basis
 if there is one. Buffers of several runs (lanes) have leading axes, written `*lanes`, usually (S, K) for S
@@ -23,9 +23,10 @@ from curvebench.optimizers.rule import Part, Rule
 from curvebench.spec.errors import InputError
 from curvebench.steps.layout import Layout, Stack, side_by_side
 
-# One call of a rule updates at most ENTRIES_AT_ONCE entries of parameters, or a single parameter (leaf).
-# The reason is that intermediate arrays of a rule take several times the memory of its arguments.
-# Models with at least MANY_ENTRIES entries are updated by at least MIN_CALLS calls, unless leaves are larger.
+# One call of a rule updates at most ENTRIES_AT_ONCE entries of parameters, or a single parameter (leaf) of
+# any size. The reason is that the intermediate arrays of the call take several times the memory of its
+# arguments. For the same reason, a model with at least MANY_ENTRIES entries is updated by at least MIN_CALLS
+# calls, unless single leaves are larger than a MIN_CALLS-th of the model.
 ENTRIES_AT_ONCE = 1 << 22
 MIN_CALLS = 8
 MANY_ENTRIES = 1 << 19
@@ -34,8 +35,8 @@ MANY_ENTRIES = 1 << 19
 class Work(IntFlag):
     """Amortized work of a step: expensive computations of a rule that only some steps do.
 
-    They come before the update. A step with OBSERVE is said to observe: it evaluates the amortized needs of
-    the rule, such as the statistics of K-FAC.
+    A step does this work before its update. A step with OBSERVE is said to observe: it evaluates the
+    amortized needs of the rule (`Need.amortized`), such as the statistics of K-FAC.
     """
 
     NONE = 0
@@ -52,8 +53,8 @@ class UpdateGroup:
         part: the rule that updates the group, and the names that its hyperparameters have in the whole
             optimizer.
         stack: the leaves; None if the rule updates the whole buffer.
-        named: the layout by which the buffer is divided into arrays by name, for a rule that sees all
-            parameters by name; None for a rule that receives one array.
+        named: for a rule that receives all parameters by name, the layout by which the buffer is divided into
+            arrays by name; None for a rule that receives one array.
     """
 
     part: Part
@@ -66,7 +67,7 @@ class UpdateGroup:
         return self.part.rule
 
     def take(self, ops: Ops, flat: Array) -> Array:
-        """Return the group's entries of a buffer (*lanes, total), as one array or, if `named`, by name."""
+        """Return the group's entries of a buffer (*lanes, total): one array; with `named`, arrays by name."""
         if self.named is not None:
             return self.named.unflatten(ops, flat)
         return flat if self.stack is None else self.stack.take(ops, flat)
@@ -76,7 +77,7 @@ class UpdateGroup:
 
         Args:
             ops: array functions.
-            arrays: the array, or the arrays by name, of the group.
+            arrays: the group's array or, with `named`, the group's arrays by name.
             lanes: lengths of the leading axes.
         """
         if self.named is not None:
@@ -85,19 +86,22 @@ class UpdateGroup:
 
 
 def hyper_of(ops: Ops, part: Part, values: Mapping[str, Array], axes: int) -> dict[str, Array]:
-    """Return the argument `hyper` of a rule's functions, with the learning rate multiplied by the schedule.
+    """Return the argument `hyper` of a rule's functions.
+
+    The entry `learning_rate` of the result is the learning rate multiplied by the schedule.
 
     Args:
         ops: array functions.
         part: the rule, and the names that its hyperparameters have in the whole optimizer.
-        values: arrays (*lanes, 1) of all hyperparameters of the optimizer, and of `step` and `schedule`. Also
-            the values of the rule's needs, (*lanes, ...); amortized needs are missing at steps that do not
-            observe.
+        values: arrays by name: all hyperparameters of the optimizer, `step` and `schedule`, each of shape
+            (*lanes, 1), and the values of the rule's needs, (*lanes, ...). Amortized needs are missing at
+            steps that do not observe.
         axes: number of axes of the arrays that the rule updates. Axes of length 1 are appended to each
-            hyperparameter until it has this number of axes, so that it broadcasts.
+            hyperparameter until it has this number of axes, so that the hyperparameter broadcasts with the
+            arrays.
 
     Returns:
-        Hyperparameters, `step`, `schedule` and needs, by the names that the rule uses.
+        Hyperparameters, `step`, `schedule` and needs, by the names that the rule's functions use.
     """
     names = {name: part.names.get(name, name) for name in part.rule.hyperparameters}
     names |= {"step": "step", "schedule": "schedule"}
@@ -112,7 +116,7 @@ def hyper_of(ops: Ops, part: Part, values: Mapping[str, Array], axes: int) -> di
 def updated(
     ops: Ops, part: Part, grad: Array, state: Any, param: Array, values: Mapping[str, Array], work: Work
 ) -> tuple[Array, Any]:
-    """Do the amortized work of a step, and then the update of the rule.
+    """Do the amortized work of a step for a group of parameters, and then update the group by the rule.
 
     Args:
         ops: array functions.
@@ -126,7 +130,7 @@ def updated(
         The new parameters, with the structure of `param`, and the new state.
 
     Raises:
-        InputError: if the update of the rule returns anything else.
+        InputError: if the update of the rule returns anything but new parameters and a state.
     """
     rule = part.rule
     hyper = hyper_of(ops, part, values, 0 if rule.scope == "named" else param.ndim)
@@ -136,7 +140,7 @@ def updated(
     if work & (Work.REFRESH | Work.START) and refresh is not None:
         state = refresh(ops, grad, state, hyper)
     result: Any = rule.update(ops, grad, state, param, hyper)
-    # Compare no shapes, because a compiled update is used for any number of lanes.
+    # Compare numbers of axes instead of shapes, because a compiled update is used for any number of lanes.
     if type(result) is not tuple or len(result) != 2 or _form(result[0]) != _form(param):
         kinds = result if isinstance(result, tuple) else [result]
         types = ", ".join(type(value).__name__ for value in kinds)
@@ -155,8 +159,8 @@ def _form(arrays: Any) -> Any:
 class Update:
     """A rule bound to the layout of a run.
 
-    Its functions work on flat buffers of shape (*lanes, total), which are divided into the arrays that the
-    rule expects.
+    The methods take flat buffers of shape (*lanes, total), divide them into the arrays that the rule expects,
+    and concatenate the arrays that the rule returns.
     """
 
     rule: Rule
@@ -164,10 +168,14 @@ class Update:
 
     @cached_property
     def bound(self) -> Rule:
-        """The rule for this layout. A rule that depends on the model's layers is built by `Rule.for_model`.
+        """The rule for this layout.
+
+        If the rule depends on the model's layers, `Rule.for_model` builds it from the layout; otherwise it is
+        `rule` itself.
 
         Raises:
-            OptionError: if the rule does not support these layers, or a basis is applied to them.
+            OptionError: if the rule depends on layers, and does not support the layers of the layout or is
+                run in a basis.
         """
         if self.rule.for_model is None:
             return self.rule
@@ -177,12 +185,12 @@ class Update:
 
     @cached_property
     def groups(self) -> tuple[UpdateGroup, ...]:
-        """The update groups in the order of the buffer, which they cover.
+        """The update groups in the order of the buffer. Together they cover the buffer.
 
         A rule of scope `model` or `named` has one group, and so has a rule of scope `entry` without
         `Rule.part`. For other rules, leaves are in one group if they are neighbours in the buffer, have the
-        same shape and kind, and are updated by the same rule; a group with too many entries
-        (ENTRIES_AT_ONCE) is divided.
+        same shape and kind, and are updated by the same rule. A group with more than ENTRIES_AT_ONCE entries
+        is divided.
 
         Raises:
             OptionError: if an option is invalid for a shape, if the rule cannot run in the basis, or if the
@@ -225,7 +233,11 @@ class Update:
         return tuple(groups)
 
     def check_change_of_basis(self) -> tuple[str, ...]:
-        """Return the names of the state fields that transform like a gradient (`Rule.first_moments`).
+        """Check that the rule's state can be expressed in another basis.
+
+        Returns:
+            The names of the state fields that transform like a gradient under a change of basis
+            (`Rule.first_moments`).
 
         Raises:
             OptionError: if the rule has state that cannot be expressed in other coordinates.
@@ -247,7 +259,7 @@ class Update:
         Args:
             ops: array functions.
             state: the state of each group.
-            change: maps a gradient (S, K, total) from the old to the new coordinates.
+            change: function that maps a gradient (S, K, total) from the old to the new coordinates.
 
         Raises:
             OptionError: if the rule has state that cannot be expressed in other coordinates.
@@ -265,7 +277,10 @@ class Update:
 
     @property
     def cadence(self) -> frozenset[Work]:
-        """The distinct kinds of amortized work in a run. A backend compiles a step for each kind."""
+        """The combinations of amortized work that occur at the steps of a run.
+
+        A backend compiles a step for each combination.
+        """
         refresh, observe = self.bound.refresh_every or 1, self.bound.observe_every
         steps = (1, 2, 1 + refresh, 1 + observe, 1 + math.lcm(refresh, observe))
         return frozenset(map(self.work_of, steps))
@@ -284,12 +299,12 @@ class Update:
         return work
 
     def observations(self, steps: Any) -> Any:
-        """Count the steps that observe among the first `steps` steps; `steps` may be an integer array."""
+        """Return how many of the first `steps` steps observe. `steps` may be an integer array."""
         return -(-steps // self.bound.observe_every)
 
     @property
     def looks_ahead(self) -> bool:
-        """Whether the gradient is taken at another point than the parameters, as in Nesterov momentum."""
+        """Whether the gradient is not taken at the current parameters, for example in Nesterov momentum."""
         return any(group.rule.gradient_at is not None for group in self.groups)
 
     def point(self, ops: Ops, state: Sequence[Any], flat: Array, values: Mapping[str, Array]) -> Array:
@@ -313,9 +328,9 @@ class Update:
         return side_by_side(ops, points)
 
     def evaluation_point(self, ops: Ops, state: Sequence[Any], flat: Array) -> Array:
-        """Return the point (*lanes, total) at which metrics are evaluated, given the current point `flat`.
+        """Return the point (*lanes, total) at which metrics are evaluated, for the coordinates `flat`.
 
-        It differs from `flat` for rules whose result is, for example, an average of iterates.
+        The two points differ for rules whose result is, for example, an average of all iterates.
         """
         if all(group.rule.evaluated_at is None for group in self.groups):
             return flat
@@ -328,7 +343,7 @@ class Update:
         return side_by_side(ops, points)
 
     def init(self, ops: Ops, flat: Array) -> tuple[Any, ...]:
-        """Return the first state of each group, for the initial coordinates `flat` (*lanes, total)."""
+        """Return the initial state of each group, given the initial coordinates `flat`, (*lanes, total)."""
         return tuple(group.rule.init(ops, group.take(ops, flat)) for group in self.groups)
 
     def apply(
@@ -340,7 +355,7 @@ class Update:
         values: Mapping[str, Array],
         work: Work = Work.NONE,
     ) -> tuple[Array, tuple[Any, ...]]:
-        """Take one step: update the parameters and the state of all groups.
+        """Take one step: update the coordinates and the state of all groups.
 
         Args:
             ops: array functions.

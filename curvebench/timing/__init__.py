@@ -1,5 +1,5 @@
 """Measurement of step times and memory.
 
-Runs that are compared are timed in turn, with threads pinned to processors, so that drift of the machine's
-speed affects all runs equally. Step times are compared only if they were measured in this way.
+Runs that are compared are timed in turn, so that drift of the machine's speed affects all runs equally. The
+threads of the process are pinned to processors. Only step times that were measured in this way are compared.
 """

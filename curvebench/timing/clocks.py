@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-_TASKS = Path("/proc/self/task")  # on Linux, a folder with one entry per thread of this process
+_TASKS = Path("/proc/self/task")  # on Linux, a folder with an entry for each thread of this process
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NPROC")
 
 
@@ -28,7 +28,10 @@ def seconds_of(run: Callable[[], None], calls: int) -> float:
 
 
 def calls_for(run: Callable[[], None], seconds: float) -> int:
-    """Return the number of calls of `run` in a row that takes about `seconds`. This also warms up `run`."""
+    """Return how many calls of `run` in a row take about `seconds`.
+
+    This function calls `run` repeatedly for about `seconds`, and thereby also warms up `run`.
+    """
     fastest = math.inf
     end = time.perf_counter() + seconds
     while fastest == math.inf or time.perf_counter() < end:
@@ -40,7 +43,8 @@ def process_seconds() -> float:
     """Return the seconds since this process started."""
     stat = Path("/proc/self/stat")
     if hasattr(time, "CLOCK_BOOTTIME") and stat.exists():
-        # Use times since the start of the machine: the date of a start is rounded to seconds (proc(5)).
+        # Subtract times since the start of the machine, because dates of starts are rounded to seconds
+        # (proc(5)).
         ticks = int(stat.read_text().rpartition(")")[2].split()[19])
         return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
     import psutil
@@ -49,7 +53,7 @@ def process_seconds() -> float:
 
 
 def one_thread_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of a child process whose numerical libraries use one thread each."""
+    """Return environment variables for a child process whose numerical libraries use one thread each."""
     return {**environment, **dict.fromkeys(THREAD_VARIABLES, "1")}
 
 
@@ -57,8 +61,8 @@ def one_thread_environment(environment: Mapping[str, str]) -> dict[str, str]:
 def one_thread() -> Iterator[None]:
     """Return a context in which this process uses one processor, and each numerical library one thread.
 
-    Two threads on one processor would wait for each other. Libraries that are imported inside the context
-    start one thread. JAX reads the number of threads at its import, so enter the context before importing it.
+    Two threads of a library on one processor would wait for each other. JAX reads the number of threads at
+    its import, so enter the context before JAX is imported.
     """
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
@@ -89,20 +93,21 @@ def limit_threads(threads: int) -> None:
     from threadpoolctl import threadpool_limits
 
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
-    threadpool_limits(threads)  # applies to libraries that are already loaded, such as NumPy's linear algebra
+    threadpool_limits(threads)  # for libraries that are already loaded, such as NumPy's linear algebra
 
 
 @contextmanager
 def pinned(count: int) -> Iterator[tuple[int, ...]]:
-    """Return a context that restricts this process to some of its processors, if the system supports it.
+    """Return a context that restricts this process to some of its processors.
 
-    All threads are restricted, including threads of libraries that were loaded before.
+    All threads are restricted, including the threads that libraries have started before. If the system cannot
+    restrict processes (macOS, Windows), the context does nothing.
 
     Args:
         count: number of processors, at least 1. The processors with the highest numbers are used.
 
     Yields:
-        The numbers of the processors; empty if the system cannot restrict processes (macOS, Windows).
+        The numbers of the processors that are used; empty if the system cannot restrict processes.
     """
     if not hasattr(os, "sched_setaffinity"):
         yield ()
@@ -118,7 +123,7 @@ def pinned(count: int) -> Iterator[tuple[int, ...]]:
 
 
 def _threads() -> list[int]:
-    """Return the ids of this process's threads; if they cannot be listed, [0] for the calling thread."""
+    """Return the ids of this process's threads; [0], the calling thread, if threads cannot be listed."""
     return [int(task.name) for task in _TASKS.iterdir()] if _TASKS.is_dir() else [0]
 
 

@@ -1,4 +1,4 @@
-"""Interleaved timing: functions are compared by timing them in turn, so that drift affects all equally.
+"""Interleaved timing: functions are timed in turn, so that drift of the machine affects all equally.
 
 All measurements of this project take their samples in the order of `turns`: step times of studies, ratios to
 other libraries, networks on a GPU and the performance gate.
@@ -14,7 +14,8 @@ import numpy as np
 from curvebench.results.intervals import MedianInterval, median_interval
 from curvebench.timing.clocks import calls_for, seconds_of
 
-# Duration of a sample. It consists of several calls, so that clock resolution and interrupts matter little.
+# Duration of a sample. A sample measures the mean time of several calls in a row, so that the resolution of
+# the clock and interrupts matter little.
 SAMPLE_SECONDS = 0.002
 
 
@@ -25,8 +26,8 @@ class Ratios:
     Args:
         ratio: seconds of `a` divided by seconds of `b`: median over repetitions, with a distribution-free
             confidence interval.
-        same: ratio of two measurements of `a` in the same repetition, with its interval. It shows the noise
-            of the measurement.
+        same: seconds of the second measurement of `a` in a repetition divided by seconds of the first: median
+            with a confidence interval. The distance of this ratio from 1 shows the noise of the measurement.
         seconds: median seconds of a call of `a`, and of a call of `b`.
     """
 
@@ -41,12 +42,13 @@ def turns(count: int, repetitions: int) -> Iterator[tuple[int, int]]:
     Contestants are the functions that are compared. Each repetition contains every contestant once. The order
     of three contestants is A B C, then reversed (C B A), then rotated by one and reversed again (B C A, A C
     B), and so on. Thus all contestants have the same mean position in each pair of repetitions, so that a
-    linear drift cancels out. Each contestant also follows every other equally often, because the caches
-    contain data of the function before.
+    linear drift cancels out. Each contestant also follows each of its two neighbours equally often. This
+    matters because the caches contain the data of the function that ran before.
 
     Args:
         count: number of contestants.
-        repetitions: number of samples of each contestant; linear drift cancels out only if it is even.
+        repetitions: number of samples of each contestant. Linear drift cancels out only if this number is
+            even.
     """
     for repetition in range(repetitions):
         order = [(repetition // 2 + number) % count for number in range(count)]
@@ -54,15 +56,15 @@ def turns(count: int, repetitions: int) -> Iterator[tuple[int, int]]:
 
 
 def interleaved(a: Callable[[], None], b: Callable[[], None], repetitions: int) -> Ratios:
-    """Time two functions in turn. The first is timed twice per repetition, to measure the noise.
+    """Time two functions in turn. `a` is timed twice per repetition, to measure the noise.
 
-    Both functions must return only when their computation has finished. Call this in the context
+    Both functions must return only when their computation has finished. Call `interleaved` in the context
     `one_thread`.
 
     Args:
-        a: first function. It must be compiled already, and is warmed up here.
+        a: first function. `a` must be compiled already; it is warmed up here.
         b: second function, which must also be compiled.
-        repetitions: number of samples of each function, at least 1. With 6 or more, the confidence intervals
+        repetitions: number of repetitions, at least 1. With 6 or more repetitions, the confidence intervals
             have a coverage of 95 %.
     """
     calls = [calls_for(run, SAMPLE_SECONDS) for run in (a, b)]

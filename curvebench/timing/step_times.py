@@ -1,8 +1,8 @@
 """Measurement of step times and memory of single runs, one run per method.
 
 Runs are warmed up before they are timed, and the clock is read only when the device has finished. Peak memory
-is the peak of the process's resident memory. It is measured on Linux only, where the peak can be reset. A
-segment is a stretch of steps that one call of a compiled function takes.
+is the peak of the process's resident memory. The peak is measured on Linux only, where it can be reset. A
+segment is a number of steps that one call of a compiled function computes.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from curvebench.timing.clocks import seconds_of, uncollected
 from curvebench.timing.interleaving import turns
 
 PROCESS = Path("/proc/self")
-RELEASE_SECONDS = 0.03  # time for the threads of a backend to release the memory of a finished computation
+RELEASE_SECONDS = 0.03  # time in which the threads of a backend release the memory of a finished computation
 # Value to write to the file clear_refs: the kernel then resets the peak of resident memory (see proc(5)).
 RESET_PEAK = "5"
 
 
 def resident_bytes(process: Path = PROCESS) -> int | None:
-    """Free unused memory, and return the bytes of this process's resident memory; None if it is unknown.
+    """Free unused memory, and return the bytes of this process's resident memory, or None if unknown.
 
-    Reference cycles are freed only if their objects are in the youngest generation of the garbage collector.
-    A collection of all generations would visit millions of objects of libraries, which takes 0.1 s.
+    Of reference cycles, only those in the youngest generation of the garbage collector are freed. A
+    collection of all generations would take 0.1 s, because it visits millions of objects of libraries.
     """
     time.sleep(RELEASE_SECONDS)
-    gc.collect(0)  # this also frees arrays that threads of JAX have released
+    gc.collect(0)  # frees arrays that threads of JAX have released, too
     if sys.platform == "linux":
         # malloc_trim is a function of the GNU C library. Other libraries return unused memory by themselves.
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
@@ -59,7 +59,10 @@ def resident_bytes(process: Path = PROCESS) -> int | None:
 
 
 def peak_resident_bytes(run: Callable[[], None], process: Path = PROCESS) -> int | None:
-    """Return the peak of this process's resident memory during `run`; None if the peak cannot be reset."""
+    """Call `run`, and return the peak of resident memory during the call in bytes.
+
+    The result is None if the system cannot reset the peak.
+    """
     try:
         (process / "clear_refs").write_text(RESET_PEAK)
     except OSError:
@@ -70,7 +73,7 @@ def peak_resident_bytes(run: Callable[[], None], process: Path = PROCESS) -> int
 
 
 def _status(process: Path, key: str) -> int | None:
-    """Return an entry of the file `status` of a process in bytes; None if there is no such entry."""
+    """Return the entry `key` of the file `status` of a process, in bytes; None if there is no such entry."""
     try:
         text = (process / "status").read_text()
     except OSError:
@@ -79,8 +82,8 @@ def _status(process: Path, key: str) -> int | None:
     return int(match[1]) * 1024 if match else None
 
 
-# Smallest duration of a sample, so that clock resolution and interrupts matter little.
-# A shorter segment is repeated, but at most MAX_CALLS times.
+# Smallest duration of a sample. With this duration, the resolution of the clock and interrupts matter little.
+# If a segment is shorter, a sample consists of several segments, at most MAX_CALLS.
 SAMPLE_SECONDS = 0.01
 MAX_CALLS = 50
 
@@ -88,8 +91,8 @@ MAX_CALLS = 50
 def _no_update(
     ops: Ops, grad: Array, state: tuple[()], param: Array, hyper: Mapping[str, Array]
 ) -> tuple[Array, tuple[()]]:
-    # The condition is never true, so that parameters do not change.
-    # A compiler does not know this: it can neither remove the gradient nor move it out of a loop.
+    # `step < 0` is never true, so that parameters do not change. A compiler does not know this, so that it
+    # can neither remove the computation of the gradient nor move it out of a loop.
     return ops.where(hyper["step"] < 0, grad, param), state
 
 
@@ -105,7 +108,7 @@ NULL = Rule(
 
 @dataclass(frozen=True)
 class Timing:
-    """Duration of one phase of one method, and the number of optimizer steps in it."""
+    """Duration of one phase of one method, and the number of optimizer steps in this phase."""
 
     method: str
     phase: str
@@ -116,14 +119,15 @@ class Timing:
 
 @dataclass(frozen=True)
 class Memory:
-    """Memory that a method needs during its steps while no other method is loaded.
+    """Memory of the process during the steps of one method, while no other method is loaded.
 
     Args:
         method: name of the method.
         host_baseline_bytes: resident memory of the process before the arrays of the method were loaded; None
             if the system cannot reset the peak.
         host_peak_bytes: peak of the resident memory during the steps; None if the system cannot reset it.
-        device_peak_bytes: peak of the bytes of arrays on the device; None if the backend does not count them.
+        device_peak_bytes: peak of the bytes of arrays on the device; None if the backend does not count these
+            bytes.
     """
 
     method: str
@@ -136,7 +140,7 @@ class Memory:
 class Measured:
     """Timings in the order of measurement, and the memory of each method.
 
-    The first method is the null optimizer, which computes gradients and changes no parameters.
+    The null optimizer, which computes gradients and changes no parameters, counts as the first method.
     """
 
     timings: list[Timing]
@@ -144,7 +148,10 @@ class Measured:
 
 
 class _Compiled:
-    """A method whose segment is compiled. Its arrays are loaded for each measurement and freed afterwards."""
+    """A method with a compiled segment.
+
+    Its arrays are loaded for each measurement and freed afterwards.
+    """
 
     def __init__(self, method: str, phase: str, bundle: Bundle, engine: Engine, steps: int) -> None:
         self.method, self.phase, self.bundle, self.engine = method, phase, bundle, engine
@@ -157,7 +164,7 @@ class _Compiled:
             self.segment = engine.segment(loaded, inputs, len(bundle.schedule))
 
     def load(self, bundle: Bundle | None = None) -> Loaded:
-        """Load the arrays for the first step from `bundle`; None for the method's own bundle."""
+        """Load the arrays of `bundle`, or of the method's own bundle, as they are before the first step."""
         loaded = load(bundle or self.bundle, self.engine, self.clock, self.programs)
         with self.clock.phase("data"):
             self.engine.synchronize(loaded.carry)
@@ -166,11 +173,12 @@ class _Compiled:
     def memory(self) -> Memory:
         """Measure the memory of the process, before the method's arrays are loaded and during a segment."""
         baseline = resident_bytes()
-        # Depending on the address of a host array, a backend either shares its memory or copies it.
-        # Load from copies that are made after the baseline: memory is then counted once in both cases.
+        # Depending on the address of a host array, a backend either shares the array's memory or copies the
+        # array. Load from copies that are made after the baseline, so that an array is counted once in both
+        # cases.
         loaded = self.load(_copied(self.bundle))
         inputs = segment_inputs(self.bundle, self.engine, 0, self.steps)
-        resident_bytes()  # this call frees copies whose memory the backend does not share
+        resident_bytes()  # free the copies whose memory the backend does not share
         device: list[int | None] = []
 
         def run() -> None:
@@ -218,10 +226,13 @@ class _TimedRun:
         self.calls = math.ceil(SAMPLE_SECONDS / max(seconds, SAMPLE_SECONDS / limit))
 
     def advance(self, start: int, calls: int = 1) -> float:
-        """Return the seconds of `calls` segments. Their inputs are computed before the clock starts.
+        """Take the steps of `calls` segments, and return the seconds.
+
+        The inputs of the segments are computed before the clock starts.
 
         Args:
-            start: number of steps that precede the segment, for its inputs.
+            start: number of steps that precede the first segment. The inputs are the inputs of the next
+                steps.
             calls: number of segments, all with the same inputs.
         """
         engine, bundle = self.contestant.engine, self.contestant.bundle
@@ -236,7 +247,7 @@ class _TimedRun:
         return seconds_of(run, 1)
 
     def evaluate(self) -> float:
-        """Return the seconds of one evaluation, including the transfer of its results to the host."""
+        """Evaluate the metrics, and return the seconds, including the transfer of results to the host."""
 
         def run() -> None:
             self.measure(self.carry, self.loaded.constants)
@@ -248,12 +259,12 @@ def stretch(bundle: Bundle, steps: int) -> tuple[int, int]:
     """Return the number of steps of a measured segment, and the number of steps that precede it.
 
     If a rule does expensive computations only every k steps, the length of the segment is a multiple of k, so
-    that each segment contains the same number of them, unless the run is too short. The first step belongs to
-    the warm-up, since some rules compute more in it.
+    that each segment contains the same number of expensive computations. A shorter run is the exception. The
+    first step belongs to the warm-up, since some rules compute more in the first step.
 
     Args:
         bundle: the run.
-        steps: minimum number of steps, unless the run has fewer.
+        steps: minimum number of steps of the segment, unless the run has fewer steps.
     """
     every = bundle.rule.refresh_every or 1
     steps = max(split_interval(bundle, steps))  # shorten the segment if its inputs need too much memory
@@ -269,21 +280,22 @@ def measure_methods(
     progress: Callable[[str], None] = lambda method: None,
     fail: Callable[[str, Exception], None] | None = None,
 ) -> Measured:
-    """Measure single runs of several methods: first the memory of each, then their times, interleaved.
+    """Measure single runs of several methods: first the memory of each method, then the times, interleaved.
 
     Every repetition consists of a segment and an evaluation of each method in the order of `turns`, so that
-    drift of the machine, and caches left by the method before, affect all methods alike. The times of a
-    repetition are pairs that can be compared.
+    drift of the machine, and caches left by the method before, affect all methods alike. Therefore the times
+    of two methods in the same repetition can be compared.
 
     Args:
-        bundles: by name of the method, its bundle of one seed and one setting. The null optimizer computes
+        bundles: for each name of a method, a bundle of one seed and one setting. The null optimizer computes
             the gradients of the first bundle.
         engine: engine of the backend.
         steps: minimum number of steps of a measured segment; short segments are repeated.
         repetitions: number of measured segments of each method.
-        progress: called with the name of a method when it is compiled, and after each of its repetitions.
-        fail: called with the name of a method that has raised an exception, and the exception; the method is
-            then left out. With None, exceptions are raised.
+        progress: function that is called with the name of a method when the method is compiled, and after
+            each repetition of the method.
+        fail: function that is called with the name of a method and the exception that the method has raised.
+            The method is then left out. With None, the exception is raised.
 
     Returns:
         Timings and memory. The phases of the timings are `data` (loading), `compile`, `warm_up` (a first
@@ -305,8 +317,9 @@ def measure_methods(
                 contestants[method] = _Compiled(method, phase, bundle, engine, steps)
             progress(method)
         gc.collect()
-        with uncollected():  # all objects that a measurement makes then stay in the youngest generation
-            # Discard the first measurement, which includes memory of threads and libraries.
+        with uncollected():  # so that all objects of a measurement stay in the youngest generation
+            # Discard the first measurement, which includes memory that threads and libraries allocate at
+            # first use.
             contestants["null"].memory()
             for method, contestant in contestants.items():
                 with _left_out(method, fail):
@@ -320,7 +333,7 @@ def measure_methods(
 
 @contextmanager
 def _left_out(method: str, fail: Callable[[str, Exception], None] | None) -> Iterator[None]:
-    """Return a context that passes an exception of a method to `fail`.
+    """Return a context that passes an exception of a method to `fail`, so that the method is left out.
 
     An exception of the null optimizer is raised, since all methods are compared with it.
     """
@@ -333,7 +346,10 @@ def _left_out(method: str, fail: Callable[[str, Exception], None] | None) -> Ite
 
 
 def _timings(runs: list[_TimedRun], repetitions: int, progress: Callable[[str], None]) -> list[Timing]:
-    """Time segments and evaluations of all runs in turn. The result begins with the times of preparation."""
+    """Time segments and evaluations of all runs in turn.
+
+    The returned list begins with the times of loading, compilation and warm-up.
+    """
     timings = []
     for run in runs:
         method, seconds = run.contestant, run.contestant.clock.seconds
