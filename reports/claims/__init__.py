@@ -12,9 +12,10 @@ Words that all modules of this package use:
   same seed, one of each arm.
 - The effect of a pair is the ratio or the difference of its two values. Its gain is the effect with the sign
   for which a value above 0 means that the treated method is better.
-- A run is censored if it stopped at a threshold, so that only a bound of its value is known.
+- A run is censored if it stopped at a threshold, so that only a bound of its value is known. A pair is
+  censored if one of its runs is censored.
 - Tuning runs try settings (learning rates and other options). Final runs use the setting that tuning chose.
 - A basis is an orthogonal change of coordinates of the parameters, in which an optimizer works.
-- A finding is the result of one comparison (supported, refuted or inconclusive); a verdict is the result of a
-  claim (such as reproduced or underpowered).
+- The finding of a comparison is supported, refuted or inconclusive. The verdict on a claim is, for example,
+  reproduced or underpowered.
 """
