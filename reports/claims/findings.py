@@ -241,8 +241,9 @@ def _tuning_seeds(comparison: ClaimComparison, tuned: Row, refuting: float, rela
         relations: number of comparisons whose p-values are corrected together.
 
     Returns:
-        The number of tuning seeds. None if the finding does not depend on the choice of settings, if settings
-        that tie have different findings, or if no size in `SEEDS` suffices.
+        The number of tuning seeds. None if the comparison is inconclusive at the chosen settings, if the
+        finding does not depend on the choice of settings, if settings that tie have different findings, or if
+        no size in `SEEDS` suffices.
     """
     if not comparison.tuning_outcomes or not choices_flip(tuned) or tuned["ties_agree"] < tuned["ties"]:
         return None

@@ -268,7 +268,7 @@ class KeptGain(JudgedValue):
     """
 
     def threshold(self, workload: str) -> float | None:
-        """Return the study's target if the gain is measured in steps to it, otherwise the floor or the stop."""
+        """Return the study's target if the condition counts steps to the target, otherwise floor or stop."""
         if self.condition.meets_targets:
             return self.study.training.targets_on(workload).get(self.condition.metric)
         return super().threshold(workload)
