@@ -98,7 +98,7 @@ class Lead:
         effect: effect of the leader compared with the other method. With a probability of at least
             `ModelResults.joint_level`, the intervals of all leads contain the true medians.
         finding: by the sign test, "supported" if the leader is better, "refuted" if the leader is worse, and
-            otherwise "inconclusive". The level of the test is `ALPHA` divided by the number of leads
+            otherwise "inconclusive". The level of the test is `ALPHA` divided by the number of other methods
             (Bonferroni's correction).
         seeds_needed: about how many final seeds would decide an inconclusive comparison, if further seeds are
             like the present ones. None if the comparison is decided, or if no number of seeds would suffice.
@@ -165,7 +165,7 @@ class ModelResults:
     def seeds_needed(self) -> int | None:
         """About how many final seeds would decide all leads.
 
-        None if all leads are supported, or if no number of seeds would decide one of the others.
+        None if all leads are supported, if a lead is refuted, or if no number of seeds would decide a lead.
         """
         numbers = [lead.seeds_needed for lead in self.undecided]
         return None if None in numbers else max(filter(None, numbers), default=None)
