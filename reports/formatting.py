@@ -114,7 +114,7 @@ def plain(value: Any) -> str:
 
 
 def rate(value: Any) -> str:
-    """Format a learning rate with three digits, without trailing zeros."""
+    """Format a learning rate with at most three digits, without trailing zeros; a dash for None."""
     return NONE if value is None else plain(float(f"{float(value):.3g}"))
 
 
@@ -212,8 +212,8 @@ def metric_name(name: str, which: str = "") -> str:
     return f"{words(which)} {words(in_full)}".lstrip()
 
 
-# Texts for options whose names would mislead readers. With `decoupled_weight_decay` true or false, AdamW
-# decouples weight decay from the gradient; the option decides about the learning rate.
+# Texts for options whose names would mislead readers. Whatever `decoupled_weight_decay` is, AdamW decouples
+# weight decay from the gradient. The option decides whether weight decay is multiplied by the learning rate.
 OPTIONS_IN_WORDS = {"decoupled_weight_decay": "weight decay decoupled from the learning rate"}
 
 

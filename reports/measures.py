@@ -48,7 +48,7 @@ STEP_COSTS = {
     "seconds": (pl.col("each"), pl.col("basis_seconds").fill_null(0)),
 }
 # A learning rate does nearly as well as the best rate if its loss is at most this factor times the best loss.
-# For an accuracy, it must be at least the best accuracy divided by this factor.
+# If the metric is an accuracy, the accuracy must be at least the best accuracy divided by this factor.
 NEARLY = 1.1
 
 
@@ -121,18 +121,18 @@ def run_values(
 ) -> pl.DataFrame:
     """Return the value of one metric for each run, with the worst possible value for failed runs.
 
-    The worst possible value is infinity if less is better, and minus infinity if more is better. It is the
-    final value of every failed run (`curvebench.results.outcomes`). It is the best value of a failed run only
-    if the run recorded none. A NaN is replaced by it. The value of a missing run is null, because a missing
-    run says nothing about its method.
+    The worst possible value is infinity if less is better, and minus infinity if more is better. It stands
+    for the final value of every failed run (`curvebench.results.outcomes`), and for the best value of a
+    failed run that recorded no best value. NaN is replaced by the worst possible value. The value of a
+    missing run is null, because a missing run says nothing about its method.
 
     Args:
         runs: the table `runs` with `method`.
         which: "final" for the value at the end of a run, "best" for the best value during the run.
         direction: whether less or more of the metric is better.
         limit: value at which the metric is clipped: the threshold at which runs stop, or a floor, beyond
-            which differences are rounding errors. It is chance how far a run gets beyond the limit. None for
-            no limit.
+            which differences are rounding errors. How far a run gets beyond the limit is chance. None for no
+            limit.
 
     Returns:
         The rows of `runs` with a column `value`, which is null if a run did not record the metric.
@@ -171,7 +171,7 @@ def study_values(
 
 
 def headline_limit(study: StudyPlan) -> float | None:
-    """Return the value at which a study clips its headline metric; None if it is not clipped.
+    """Return the value at which a study clips its headline metric; None if the study does not clip it.
 
     This is the threshold at which runs stop, or the floor of the metric. If a study has both, it is the value
     that a run reaches first.
@@ -184,8 +184,8 @@ def headline_limit(study: StudyPlan) -> float | None:
 def cost_to_stop(study: StudyPlan, runs: pl.DataFrame, metric: str, cost: pl.Expr) -> pl.DataFrame:
     """Return the cost of each run until its metric met the threshold at which the runs of a study stop.
 
-    The cost of a run that ended without meeting the threshold is censored: only a lower bound is known, 1
-    more than the cost of the whole run. A failed run never meets the threshold, so that its cost is infinite.
+    The cost of a run that ended without meeting the threshold is censored: only a lower bound is known, which
+    is the cost of the whole run plus 1. A failed run never meets the threshold, so that its cost is infinite.
     The cost of a missing run is null.
 
     Args:
@@ -206,8 +206,8 @@ def steps_to_target(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
 
     The number is the step of the first evaluation at which the metric had reached the target, because the
     metric is compared with the target only at evaluations. The number is censored for a run that ended
-    without reaching the target: only a lower bound is known, 1 more than the steps of the run. A failed run
-    never reaches the target, so that its number is infinite. The number of a missing run is null.
+    without reaching the target: only a lower bound is known, which is the number of steps of the run plus 1.
+    The number is infinite for a failed run, which never reaches the target, and null for a missing run.
 
     Args:
         metric: a metric for which the study has a target.
@@ -226,9 +226,9 @@ def cost_to_value(
     """Return the cost of each run until its metric first reached a target value.
 
     The cost counts up to the first evaluation at which the metric is at least as good as the target. The cost
-    of a run that ended without reaching the target is censored: only a lower bound is known, the cost of the
-    run and one further step. A failed run never reaches the target, so that its cost is infinite. The cost is
-    null for a missing run, and for a run whose cost of a step is not known.
+    of a run that ended without reaching the target is censored: only a lower bound is known, which is the
+    cost of the whole run plus the cost of one step. A failed run never reaches the target, so that its cost
+    is infinite. The cost is null for a missing run, and for a run whose cost of a step is not known.
 
     Args:
         curves: all evaluations of the metric, with columns run, step and value.
@@ -249,7 +249,9 @@ def cost_to_value(
 
 
 def cost_until(runs: pl.DataFrame, met: pl.Expr, is_known: pl.Expr, ended: pl.Expr) -> pl.DataFrame:
-    """Add to runs the lower and the upper bound of their cost until a goal; the bounds differ if censored.
+    """Add to each run the lower and the upper bound of its cost until a goal.
+
+    The bounds differ only if the cost is censored (`_bounds_until`).
 
     Args:
         met: cost at which a run met its goal; null if the run ended without meeting its goal.
@@ -328,9 +330,9 @@ def evaluations_to_target(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
 
     Returns:
         The rows of `runs` without missing runs. The column `value` is the number of gradient evaluations,
-        infinite if the target was not reached. The columns `least` and `most` are bounds of this number. They
-        differ for a run that ended without reaching the target and did not fail: its lower bound is 1 more
-        than its gradient evaluations, and its upper bound is infinite.
+        infinite if the target was not reached. The columns `least` and `most` are bounds of this number. The
+        bounds differ for a run that ended without reaching the target and did not fail: the lower bound is
+        the number of gradient evaluations of the run plus 1, and the upper bound is infinite.
     """
     steps = named(metric, "targets", key="metric", value="steps")
     charged = steps * pl.col("step_evaluations") + BASIS_GRADIENTS
@@ -396,10 +398,10 @@ def complete_curves(
 ) -> pl.DataFrame:
     """Return the curve of one metric for every run, with the same steps for all runs of a group.
 
-    A group has one workload, backend and method. The steps of its curves are the steps at which its longest
-    runs were evaluated. A run that stopped because it reached its goal keeps its last value. A failed run has
-    the worst possible value from its failure on, so that a median is never taken over survivors only. Missing
-    runs are left out.
+    A group has one workload, backend and method. The steps are the steps at which the longest runs of the
+    group were evaluated. A run that stopped because it reached its goal keeps its last value. A failed run
+    has the worst possible value from its failure on, so that a median is never taken over survivors only.
+    Missing runs are left out.
 
     Args:
         runs: the table `runs` with `method`.
@@ -547,8 +549,8 @@ def tuning_budgets(tuned: pl.DataFrame) -> pl.DataFrame:
         tuned: the runs that chose each method's setting, as `tuning_runs` returns them.
 
     Returns:
-        Columns method, tuner (the method whose runs chose the setting), runs (their number) and evaluations
-        (their gradient evaluations, including those for the basis).
+        Columns method, tuner (the method whose runs chose the setting), runs (number of these runs) and
+        evaluations (gradient evaluations of these runs, including the evaluations for the basis).
     """
     return tuned.group_by("method", "tuner", maintain_order=True).agg(
         pl.len().cast(pl.Int64).alias("runs"), CHARGED_GRADIENTS.sum().alias("evaluations")

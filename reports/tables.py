@@ -19,7 +19,8 @@ from curvebench.results.reading import read, table_files, with_method
 from curvebench.spec.plan import StudyPlan
 
 CELL = ("workload", "backend", "method")
-# Number of steps at which a curve is drawn. A panel is about 190 points wide, so that more would not be seen.
+# Largest number of steps at which a curve is drawn. More steps could not be distinguished, because a panel of
+# a figure is about 190 points wide.
 SHOWN_STEPS = 120
 
 

@@ -56,7 +56,7 @@ def final_jobs(study: StudyPlan, tables: Tables) -> pl.DataFrame:
         examples=if_all_complete.then(pl.col("steps").sum() * batch),
         charged=pl.col("charged").sum(),
     )
-    # Jobs of joined studies ran on other machines, so that their seconds do not count.
+    # The jobs of studies that join this study ran on other machines, so that their seconds do not count.
     elsewhere = pl.col("study").is_in([joining_study.name for joining_study in study.joining])
     jobs = tables.jobs.filter(~elsewhere).drop("backend", "optimizer")
     waiting, fresh, checkpoints = (pl.col(f"{phase}_seconds") for phase in ("waiting", "basis", "checkpoint"))
@@ -81,10 +81,10 @@ def clock_of(problem: StudyProblem) -> dict[str, Any]:
 
     Returns:
         rows: one row per method: the job whose total of seconds is the median over the method's jobs. With an
-            even number of jobs, it is the lower of the two middle jobs; the row is one job, so that its
-            phases add up to its total. Additional keys are `jobs` (the number of jobs of the method), `least`
-            and `most` (smallest and largest total seconds of these jobs), and `examples_a_second` (examples
-            of the job divided by its seconds of steps).
+            even number of jobs, it is the lower of the two middle jobs. The row is a single job, not a mean,
+            so that the phases add up to the total. Additional keys are `jobs` (the number of jobs of the
+            method), `least` and `most` (smallest and largest total seconds of these jobs), and
+            `examples_a_second` (examples of the job divided by seconds of its steps).
         phases: the phases that take more than 0 seconds in at least one row.
         machines: the machines of all jobs.
     """
@@ -104,10 +104,10 @@ def clock_of(problem: StudyProblem) -> dict[str, Any]:
 def paces(problem: StudyProblem) -> pl.DataFrame:
     """Return the seconds of a step and the seconds of compilation for each method of a problem.
 
-    The numbers come from the timing jobs, if these timed every method that has finished final runs. If they
-    did not, but the jobs of the final runs cover all these methods, the numbers come from the jobs of the
-    final runs. Only jobs count that computed their runs one at a time, and the seconds of waiting for data
-    are part of a step.
+    The numbers come from the timing jobs if every method with finished final runs was timed. Otherwise they
+    come from the jobs of the final runs, if these jobs cover all methods with finished final runs. In that
+    case, only jobs that computed their runs one at a time count, and the seconds of waiting for data are part
+    of a step.
 
     Returns:
         Columns of `CELL`, each (seconds of a step), compile (seconds of compilation), and timed (whether the

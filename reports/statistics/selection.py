@@ -94,7 +94,7 @@ def on_front(losses: ArrayLike, costs: ArrayLike, negligible: float = 0.0) -> np
             it is 0, a loss that is smaller only by rounding may put a method with a higher cost on the front.
 
     Returns:
-        Shape (methods,).
+        A boolean for each method, shape (methods,).
     """
     no_worse: np.ndarray = np.ones((), dtype=bool)
     better: np.ndarray = np.zeros((), dtype=bool)

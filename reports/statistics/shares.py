@@ -80,8 +80,8 @@ def probability_of_improvement(gains: ArrayLike) -> Share:
     share estimates the probability that the treated method wins on a new seed. Assumes independent seeds.
 
     Args:
-        gains: shape (pairs,), above 0 where the treated method is better, 0 where the two tie; infinities
-            allowed.
+        gains: gain of each pair, shape (pairs,): above 0 where the treated method is better, 0 where the two
+            runs tie; infinities allowed.
 
     Raises:
         ValueError: without a pair, or for NaN.
@@ -118,8 +118,9 @@ def reached_shares(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the share of runs that reached the target by each time: 1 minus Kaplan and Meier's estimate.
 
     Kaplan and Meier, Journal of the American Statistical Association 53, 1958, by `scipy.stats.ecdf`. The
-    interval at each time is Clopper and Pearson's, for an effective number of runs: the number of uncensored
-    runs that would have the variance of Greenwood's formula (Dorey and Korn, Statistics in Medicine 6, 1987).
+    interval at each time is Clopper and Pearson's, for an effective number of runs: without censoring, the
+    share among so many runs would have the variance of Greenwood's formula (Dorey and Korn, Statistics in
+    Medicine 6, 1987).
     Assumes independent runs, and that the time at which a run was stopped is unrelated to the time at which
     it would have reached the target. A run that diverged never reaches the target. Its time must be the
     budget of the other runs, not the time of divergence: with the time of divergence, it would count as a run
