@@ -39,9 +39,9 @@ class Column:
     Args:
         problem: name of the problem in ranks and scores; all workloads of a sweep have the same problem.
         target: metric and threshold of the workload's first target; None if the workload has no target.
-        seeds: largest number of final runs of a method, which have different seeds.
+        seeds: largest number of seeds on which a method has a value of the headline metric.
         can_reject: whether there are enough seeds for a test to find one method better than another.
-        entries: results of each method, by its label.
+        entries: results on the workload, by the label of the method.
         times: the table from which `score_intervals` computes scores: columns submission (the method),
             workload, study (the seed), and seconds, which has gradient evaluations until the first target.
     """
@@ -193,7 +193,7 @@ class Board:
 
     @property
     def tuned_equally(self) -> bool:
-        """Whether, on each workload, equally many tuning runs chose the setting of each method."""
+        """Whether, on each workload, the settings of all methods were chosen by equally many tuning runs."""
         return all(
             len({entry.tuning.runs if entry.tuning else 0 for entry in entries if entry is not None}) <= 1
             for entries in zip(*(row.entries for row in self.rows), strict=True)
@@ -201,9 +201,9 @@ class Board:
 
     @property
     def late_winner(self) -> MethodRow | None:
-        """Row of the method that wins on the most instances, if its score is in a lower tier than the best.
+        """Row of the method that wins on the most instances, if the method is not in the best tier.
 
-        None if the score of this method is in the best tier.
+        None if the method is in the best tier: its score cannot be distinguished from the best score.
         """
         winners = [row for row in self.rows if row.wins and row.wins.successes]
         winner = max(winners, key=lambda row: row.wins.successes if row.wins else 0, default=None)
@@ -213,8 +213,8 @@ class Board:
 def by_source(boards: Sequence[Board]) -> tuple[Board | None, dict[Source, list[Board]]]:
     """Return the board with the most results, and the other boards by their source.
 
-    A result is an entry of one method on one workload. The source of a board is the source document of the
-    study of its first column.
+    A result is an entry of one method on one workload. The source of a board is the source document that the
+    study of the board's first column cites.
 
     Args:
         boards: boards in order of preference: of boards with equally many results, the first board counts as
@@ -420,7 +420,7 @@ def _scores(columns: Sequence[Column]) -> dict[str, tuple[Overall, Overall, int 
 
 
 def _steps(studies: Studies, backend: str, reference: str | None) -> dict[str, MedianInterval]:
-    """Return the step time of each method divided by that of the reference method.
+    """Return the step time of each method divided by the step time of the reference method.
 
     For every repetition of the timing jobs, the ratios of a method are averaged over workloads (geometric
     mean). The result is the median over repetitions, by method.

@@ -56,9 +56,9 @@ class MethodResult:
             side if half of the runs failed. None without final runs.
         seeds: number of final runs, without missing runs such as interrupted ones.
         failed: number of final runs that failed (`curvebench.results.outcomes`).
-        reason: why the method has no value. This is why the method cannot run on the backends of the study,
-            or else the message of a failure if every final run failed or there are no final runs. Otherwise
-            None.
+        reason: if no final run succeeded, the reason: why the method cannot run on the backends of the study,
+            or else the message of one of its failures. None if a final run succeeded, or if no message was
+            recorded.
         target: best median of the other methods; None if no other method has a finite median.
         reached: number of final runs that reached the target.
         steps, gradients, seconds: cost to the target in each of these units, as a median over seeds.

@@ -87,9 +87,10 @@ class Scores:
 
 
 def fastest_trials(runs: pl.DataFrame) -> pl.DataFrame:
-    """Return, for every study on every workload, the seconds of the trial with the fewest evaluations.
+    """Return, for every study on every workload, the seconds to the target of the fastest trial.
 
-    If several trials have the smallest number of evaluations to the target, the first trial by name counts.
+    The fastest trial is the trial with the fewest evaluations to the target. If several trials have the same
+    number, the first of them by name counts.
 
     Args:
         runs: columns submission, workload, study, trial, seconds_to_target, evals_to_target. The last two

@@ -162,7 +162,7 @@ def _measured(problem: StudyProblem, place: float) -> pl.DataFrame:
     """Return the quantities of each final run of a problem.
 
     Args:
-        place: position of the problem's value of the setting on an axis.
+        place: position, on the axis of the sweep, of the value that the swept setting has on the problem.
 
     Returns:
         Columns method, seed, place, and a column for each of the quantities `STEPS`, `EXAMPLES`, `VALUE` and

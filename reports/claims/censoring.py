@@ -138,7 +138,7 @@ def paired_gains(
 
 @dataclass(frozen=True)
 class EffectBounds:
-    """Median effect over pairs with its confidence interval; both are known only by bounds if censored.
+    """Median effect over pairs and its confidence interval; only bounds of both if pairs are censored.
 
     Args:
         effect: whether pairs are compared by ratio or by difference.

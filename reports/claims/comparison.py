@@ -37,7 +37,7 @@ from curvebench.spec.plan import StudyPlan, WorkloadPlan
 
 @dataclass(frozen=True)
 class Alternative:
-    """A comparison at other settings than the chosen ones, which tuning may have chosen instead.
+    """The same comparison of two methods at settings that tuning may have chosen instead.
 
     Args:
         settings: setting of the treated method, and setting of the control.
@@ -114,10 +114,9 @@ class ClaimComparison:
 
     @property
     def margin(self) -> float:
-        """Smallest gain that matters, above 0.
+        """Smallest gain that matters, above 0: the condition's smallest effect, converted to a gain.
 
-        It follows from the smallest effect that the condition states. If the condition states no smallest
-        effect, it follows from the relative difference `NEGLIGIBLE`.
+        If the condition states no smallest effect, the relative difference `NEGLIGIBLE` is converted.
         """
         stated = self.condition.smallest_effect
         share = NEGLIGIBLE if stated is None else stated

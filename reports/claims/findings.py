@@ -276,7 +276,7 @@ def _turned(comparison: ClaimComparison, refuting: float) -> int:
 
 
 def _direction(gains: Bounds) -> float | None:
-    """Return the sign of the median gain: -1, 0 or 1; None if its two bounds have different signs.
+    """Return the sign of the median gain: -1, 0 or 1; None if censoring leaves the sign unknown.
 
     Args:
         gains: bounds of the gain of each pair.

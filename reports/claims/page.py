@@ -1,4 +1,4 @@
-"""The page of claims: every claim with its verdict and evidence, grouped by the document that makes it."""
+"""The page of claims: every claim with its verdict and evidence, grouped by the claim's source document."""
 
 from __future__ import annotations
 

@@ -235,7 +235,9 @@ class ValueAtCost(JudgedValue):
         return super().pairs([equal.join(side, on="run", how="semi") for side in sides])
 
     def affordable(self, runs: pl.DataFrame) -> pl.DataFrame:
-        """Add to each run the number of steps for which the total cost of its seed's cheaper run pays.
+        """Add to each run the number of steps that it can take at the total cost of the cheaper run.
+
+        The cheaper run is the cheaper one of the two runs with the same seed, one of each method.
 
         Args:
             runs: runs of both methods on one workload and backend, with `method`.
@@ -350,15 +352,15 @@ class TargetSteps(Quantity):
     """Steps until a run reached the condition's target, or the study's target if the condition has none."""
 
     def threshold(self, workload: str) -> float | None:
-        """Return the condition's target. If it has none, return the study's target on the workload."""
+        """Return the target of the condition, or the study's target on the workload if it has none."""
         target, targets = self.condition.target, self.study.training.targets_on(workload)
         return targets.get(self.condition.metric) if target is None else target
 
     def of_runs(self, runs: pl.DataFrame) -> pl.DataFrame:
         """Read the steps of each run to the target.
 
-        The table `runs` has the steps to the study's target. For a target of the condition, they are read
-        from the curves.
+        The table `runs` has the steps to the study's target. If the condition has a target of its own, the
+        steps are read from the curves.
         """
         metric, target = self.condition.metric, self.condition.target
         if target is None:
@@ -400,9 +402,9 @@ def seconds_to_nearly_best(
 ) -> pl.DataFrame:
     """Return the seconds until each run first reaches 99.5 % of the best value of the run (000 App. B).
 
-    If more of the metric is better, the run reaches 0.995 times its best value. If less is better, it reaches
-    its best value divided by 0.995. The seconds are modelled as the number of steps times the median seconds
-    of a step in the timing jobs. A failed run did not converge, so that its seconds are infinite.
+    If more of the metric is better, this is the best value times 0.995. If less of the metric is better, it
+    is the best value divided by 0.995. The seconds are modelled as the number of steps times the median
+    seconds of a step in the timing jobs. A failed run did not converge, so that its seconds are infinite.
 
     Args:
         study: the study of the runs.
@@ -606,7 +608,7 @@ GAINS = {"trend": _trend, "rates_won": _rates_won}
 
 # --- by condition --------------------------------------------------------------------------------
 
-# For each class of conditions, the class that reads their quantity from runs.
+# For each class of conditions, the class that reads the quantity of such a condition from runs.
 QUANTITIES: dict[type[Condition], type[Quantity]] = {
     Value: JudgedValue,
     ValueAtEqualCost: ValueAtCost,

@@ -29,8 +29,8 @@ from curvebench.spec.plan import ClaimPlan, Publication, ReportPlan, StudyPlan
 from curvebench.spec.sources import Source, source_of
 
 HEADS = ("claim", "verdict", "estimate [interval]", "p", "seeds", "why")
-# Attributes of `ClaimVerdict`, and keys of the JSON output, by the column of the table `claims` whose name
-# differs.
+# Attributes of `ClaimVerdict` and keys of the JSON output that are named differently than their column of the
+# table `claims`, by the name of the column.
 NAMES = {"claim": "id", "p_value": "p"}
 # Keys of a comparison whose values are texts: the median effect, the interval, and the effects that the claim
 # accepts.
@@ -246,7 +246,7 @@ def compared_of(plan: ReportPlan, findings: pl.DataFrame) -> dict[tuple[str, str
 
 
 def _key(row: Mapping[str, Any]) -> tuple[str, str | None]:
-    """Return the variant and the backend of a row of `claims`: together they identify a row of one claim."""
+    """Return the variant and the backend of a row of `claims`, which distinguish the rows of one claim."""
     return row["variant"], row["backend"]
 
 

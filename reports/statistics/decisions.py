@@ -59,9 +59,9 @@ class Question:
     """A relation that a claim asserts of the median gain, with the tests that support or refute the relation.
 
     Args:
-        relation: "better" requires a median gain above 0 that is at least the margin, "no_worse" requires a
-            median gain above minus the margin, and "same" requires a median gain between minus the margin and
-            the margin.
+        relation: "better" requires a median gain of at least the margin; its test has to show that the median
+            gain is above 0. "no_worse" requires a median gain above minus the margin. "same" requires a
+            median gain between minus the margin and the margin.
         margin: smallest gain that matters, in the unit of the gains, above 0.
     """
 
@@ -100,9 +100,10 @@ class Question:
     def refuting_p_value(self, gains: ArrayLike, most: ArrayLike | None = None) -> float:
         """Return the one-sided p-value against the relation: a small p-value refutes the relation.
 
-        The null hypothesis is that the median gain satisfies the relation. For "same", the median gain may be
-        too small or too large; the result is twice the smaller of the two p-values, and at most 1. Gains that
-        equal the required gain up to rounding count for the relation.
+        The null hypothesis is that the median gain satisfies the relation. For "same" there are two tests, of
+        whether the median gain is too small and of whether it is too large; the result is twice the smaller
+        of the two p-values, and at most 1. Gains that equal the limit (the margin for "better", otherwise
+        minus the margin or the margin) up to rounding count for the relation.
 
         Args:
             gains: shape (pairs,), above 0 where the treated method is better; infinities allowed.
@@ -139,8 +140,8 @@ def decide(
     The relation is supported if the median gain satisfies the relation and `Question.p_value` is at most
     alpha. It is refuted if the median gain violates the relation and `refuting_p_value` is at most alpha.
     Otherwise the finding is inconclusive. If gains are censored, the relation is supported or refuted only if
-    it would be for all gains within the bounds. If a claim requires several relations, the p-values that
-    support them are not corrected for their number, because all of them must be supported (an
+    all gains within the bounds lead to the same finding. If a claim requires several relations,
+    `Question.p_value` is not corrected for their number, because all relations must be supported (an
     intersection-union test: Berger, Technometrics 24, 1982).
 
     Args:
@@ -174,7 +175,7 @@ def tells_nothing(question: Question, gains: ArrayLike, most: ArrayLike) -> bool
 
 
 def _ends(gains: ArrayLike, most: ArrayLike | None) -> tuple[np.ndarray, ...]:
-    """Return the gains as the only array if all gains are known, otherwise their lower and upper bounds."""
+    """Return one array, the gains, if all gains are known; otherwise two, their lower and upper bounds."""
     low = np.asarray(gains, dtype=float)
     return (low,) if most is None else (low, np.asarray(most, dtype=float))
 

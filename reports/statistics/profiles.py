@@ -17,7 +17,7 @@ import polars as pl
 
 from curvebench.results.intervals import LEVEL
 
-LIMIT = 4.0  # a time that is more than this multiple of the fastest time on its workload counts as missed
+LIMIT = 4.0  # a time that is more than this multiple of the fastest time on its workload does not count
 POINTS = 100  # number of ratios at which a profile is evaluated
 RESAMPLES = 1000  # number of resamples for the intervals of scores and ranks
 # Number of resamples for tiers. With only 1000, the tier of some methods depended on the random seed.

@@ -141,10 +141,10 @@ def stratified_mean(
     sum(v_w / n_w) / W^2, and the degrees of freedom are Satterthwaite's (Biometrics Bulletin 2, 1946). Ranks
     are assumed to be independent, inside a stratum and between strata.
 
-    This interval would be too narrow for two reasons: a few ranks may be equal by chance, and the ranks of a
-    method that is nearly always the best or the worst are skewed. Therefore the result is the smallest
-    interval that contains both of the following intervals, after Agresti and Coull (The American Statistician
-    52, 1998):
+    A t interval with the sample variances alone would be too narrow for two reasons: a few ranks may be equal
+    by chance, and the ranks of a method that is nearly always the best or the worst are skewed. Therefore the
+    result is the smallest interval that contains both of the following intervals, after Agresti and Coull
+    (The American Statistician 52, 1998):
 
     - An interval about the mean. Here v_w is the sample variance, but at least p (1 - p) with
       p = 2 / (n_w + 4): the variance if two of n_w + 4 ranks differed from the others by 1.
