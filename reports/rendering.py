@@ -52,7 +52,7 @@ def templates(markdown: bool = False) -> jinja2.Environment:
 
     Args:
         markdown: whether the templates are Markdown or plain text. If so, values are not escaped, and the
-            last newline of a template is kept. By default they are HTML, and values are escaped.
+            last newline of a template is kept. By default the templates are HTML, and values are escaped.
     """
     import jinja2
 

@@ -61,10 +61,10 @@ class TuningBudget:
     """Cost of choosing a method's setting.
 
     Args:
-        tuner: method whose runs chose the setting. In a study whose bases share learning rates, it is the
-            same optimizer in the identity basis; otherwise it is the method itself.
+        tuner: label of the method whose runs chose the setting. In a study whose bases share learning rates,
+            the tuner is the same optimizer in the identity basis; otherwise it is the method itself.
         runs: number of tuning runs.
-        evaluations: gradient evaluations of these runs, including those for the basis.
+        evaluations: gradient evaluations of the tuning runs, including the evaluations for the basis.
     """
 
     tuner: str
@@ -79,7 +79,8 @@ class Overall:
     Args:
         low, high: ends of the interval or range of `value`; None if there are too few seeds.
         workloads: number of workloads; the workloads of a sweep count as one workload.
-        seeds: smallest number of seeds on any workload; 0 if it is not shown.
+        seeds: smallest number of seeds on any workload; 0 for ratios of costs and for decades, where this
+            number is not computed.
     """
 
     value: float
@@ -329,8 +330,8 @@ def ranks_on(problems: Sequence[StudyProblem], among: Sequence[str] | None = Non
     """Return the ranks of methods on every instance of some problems, by the headline metric.
 
     A sweep is one problem, whose instances are its seeds: methods are ranked for each value of the swept
-    setting, and for each seed their ranks are averaged over the values. With a mean, unlike with a median,
-    the ranks of n methods still have the sum n (n + 1) / 2.
+    setting, and for each seed the ranks of a method are averaged over the values. The average is a mean, not
+    a median, so that the ranks of n methods still have the sum n (n + 1) / 2.
 
     Args:
         among: labels of the methods to rank; None for all.

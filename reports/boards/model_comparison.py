@@ -154,8 +154,8 @@ class ModelResults:
     def outcome(self) -> Outcome:
         """The recommendation in one word.
 
-        "leads" if the leader is better than every method with which it is compared, "undecided" if it is not,
-        "only one" if it is compared with no method, and "none" if there is no leader.
+        "leads" if the leader is better in all comparisons with other methods, "undecided" if one comparison
+        does not show this, "only one" if there is no comparison, and "none" if there is no leader.
         """
         if self.leader is None:
             return "none"

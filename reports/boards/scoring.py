@@ -1,7 +1,7 @@
 """Scores of submissions from a table of runs, by a named set of rules (`curvebench score`).
 
-The terms are those of the AlgoPerf benchmark. A submission is one method. A study is one repetition of all
-runs of a submission. A study may have several trials on a workload, which differ in their hyperparameters. A
+This module uses the terms of the AlgoPerf benchmark. A submission is one method. A study is one repetition of
+all runs of a submission. A study may have several trials on a workload, which differ in hyperparameters. A
 held-out workload is a variant of a base workload, by which the benchmark checks whether a method works only
 on the base.
 """

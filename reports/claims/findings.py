@@ -2,8 +2,8 @@
 
 A comparison sets a treated method against a control seed by seed, and a claim asserts a relation of the two
 methods, such as "better". The finding is supported, refuted or inconclusive. The chosen settings are the
-learning rates and other options that tuning found best; each of the two methods has its own. Alternatives are
-the same comparison at other settings that tuning may have chosen with other tuning seeds.
+learning rates and other options that tuning found best, one setting for each of the two methods. Alternatives
+are the same comparison at other settings that tuning may have chosen with other tuning seeds.
 """
 
 from __future__ import annotations

@@ -127,10 +127,10 @@ def ecdf_bands(times: Floats, problems: Integers, at: Floats) -> Bands:
 
     Every problem has the same weight. For the bands, seeds are drawn with replacement inside every problem,
     the same seeds for all methods. At each point, the half-width of the band is the 95 % quantile of the
-    distance of the resampled shares from the estimate. It is multiplied by a factor for few seeds, similar to
-    the widening of Student's t (Hesterberg, The American Statistician 69, 2015), and the band is clipped to 0
-    and 1. Problems and targets are not resampled, so that a band shows how the line would vary with other
-    seeds. The coverage is for each point by itself, not for the whole line.
+    distance of the resampled shares from the estimate. This half-width is multiplied by a factor for few
+    seeds, similar to the widening of Student's t (Hesterberg, The American Statistician 69, 2015), and the
+    band is clipped to 0 and 1. Problems and targets are not resampled, so that a band shows how the line
+    would vary with other seeds. The coverage is for each point by itself, not for the whole line.
 
     Args:
         times: time of each method to each target, shape (methods, instances, targets).
@@ -159,9 +159,9 @@ def ecdf_bands(times: Floats, problems: Integers, at: Floats) -> Bands:
 def expected_running_time(times: Floats, lengths: Floats) -> Floats:
     """Return the expected running time of a method to a target, in gradient evaluations.
 
-    The evaluations of all runs are added up, of each run until it reached the target or else until its end.
-    The sum is divided by the number of runs that reached the target. This estimates the cost of a method that
-    is restarted until it reaches the target (Hansen et al. 2022, see `share_reached`).
+    For each run, the evaluations until the target count, or all evaluations if the run missed the target. The
+    sum over runs is divided by the number of runs that reached the target. This estimates the cost of a
+    method that is restarted until it reaches the target (Hansen et al. 2022, see `share_reached`).
 
     Args:
         times: time of each run to the target, shape (runs, ...); further axes may be several targets.

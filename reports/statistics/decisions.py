@@ -175,7 +175,7 @@ def tells_nothing(question: Question, gains: ArrayLike, most: ArrayLike) -> bool
 
 
 def _ends(gains: ArrayLike, most: ArrayLike | None) -> tuple[np.ndarray, ...]:
-    """Return one array, the gains, if all gains are known; otherwise two, their lower and upper bounds."""
+    """Return one array, the gains, if they are known; otherwise two, the lower and the upper bounds."""
     low = np.asarray(gains, dtype=float)
     return (low,) if most is None else (low, np.asarray(most, dtype=float))
 
