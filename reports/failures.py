@@ -21,8 +21,8 @@ from curvebench.spec.plan import ChecksPlan, ClaimPlan, ReportPlan
 ABOUT = ("study", "stage", "backend")
 HOST = "host"  # Backend in the tables of basis-estimation jobs, because all backends use their results.
 SEED = r", seed \d+$"  # Pattern of the seed at the end of a run's name, if the run has a job of its own.
-# Pattern of the description of failed runs that a job writes, such as "adam on quadratic in tuning round 1, 2
-# of 6 runs". In older sets the description lacks the round.
+# Pattern of the text with which a job describes failed runs: "adam on mlp in tuning round 1, 2 of 6 runs".
+# In older published sets, the description of failed runs lacks the round.
 RUNS = (
     r"^(?<name>.*?)(?<round> in (?:the final round|tuning round \d+))?(?: at learning_rate [^,]+)?"
     r", (?<failed>\d+) of (?<planned>\d+) runs$"

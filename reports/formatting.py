@@ -74,8 +74,7 @@ def ratio_writer(together: Iterable[float | None]) -> Callable[[float | None], s
     fine = all(near) or any(value != 1 and f"{value:.3f}" == "1.000" for value in finite)
 
     def write(value: float | None) -> str:
-        # Very small or large ratios keep three digits. A fixed number of decimals would show too few digits
-        # of a small ratio and too many digits of a large ratio.
+        # Small and large ratios keep three digits, since a fixed number of decimals does not suit them.
         if value is None or not 0.1 <= abs(value) < 999.5:
             return number(value)
         return f"{value:.{4 if fine else 3}f}".replace("-", MINUS)
@@ -212,8 +211,9 @@ def metric_name(name: str, which: str = "") -> str:
     return f"{words(which)} {words(in_full)}".lstrip()
 
 
-# Texts for options whose names would mislead readers. Whatever `decoupled_weight_decay` is, AdamW decouples
-# weight decay from the gradient. The option decides whether weight decay is multiplied by the learning rate.
+# Texts for options whose names would mislead readers.
+# AdamW decouples weight decay from the gradient, whatever the option `decoupled_weight_decay` is.
+# This option decides whether weight decay is multiplied by the learning rate.
 OPTIONS_IN_WORDS = {"decoupled_weight_decay": "weight decay decoupled from the learning rate"}
 
 

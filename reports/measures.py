@@ -40,7 +40,7 @@ from curvebench.spec.plan import StudyPlan, WorkloadPlan
 RUN_STEPS = pl.col("steps")
 BASIS_GRADIENTS = pl.col("basis_gradient_evaluations").fill_null(0)
 CHARGED_GRADIENTS = pl.col("gradient_evaluations") + BASIS_GRADIENTS
-# For each unit of cost: the cost of one step of a run, and the cost before its first step (for the basis).
+# For each unit of cost, the cost of one step of a run, and the cost before its first step (for the basis).
 # The column `each` has the seconds of a step (`curvebench.reports.wall_clock.paces`).
 STEP_COSTS = {
     "steps": (pl.lit(1), pl.lit(0)),
@@ -48,7 +48,7 @@ STEP_COSTS = {
     "seconds": (pl.col("each"), pl.col("basis_seconds").fill_null(0)),
 }
 # A learning rate does nearly as well as the best rate if its loss is at most this factor times the best loss.
-# If the metric is an accuracy, the accuracy must be at least the best accuracy divided by this factor.
+# If the metric is an accuracy, it must be at least the best accuracy divided by this factor.
 NEARLY = 1.1
 
 
@@ -515,7 +515,7 @@ def tuning_source(study: StudyPlan, method: str, backend: str, tuning: pl.DataFr
     """
     optimizer = Method.of(method)[0]
     # A study may tune its optimizers on one backend for all backends.
-    # If an optimizer does not exist on that backend, it is tuned on the backend on which it runs.
+    # An optimizer that the tuning backend lacks is tuned on the backend on which it runs.
     tuned_backends = tuning.filter(pl.col("optimizer") == optimizer)["backend"]
     source = backend if backend in tuned_backends else study.tuned_on.get(backend, backend)
     return (optimizer if study.shares_rates else method), source

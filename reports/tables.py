@@ -19,8 +19,7 @@ from curvebench.results.reading import read, table_files, with_method
 from curvebench.spec.plan import StudyPlan
 
 CELL = ("workload", "backend", "method")
-# Largest number of steps at which a curve is drawn. More steps could not be distinguished, because a panel of
-# a figure is about 190 points wide.
+# Largest number of steps at which a curve is drawn. More would not be seen in a panel of about 190 points.
 SHOWN_STEPS = 120
 
 

@@ -24,8 +24,8 @@ from curvebench.results.outcomes import missing
 from curvebench.results.reading import read
 
 POINTS = 160  # Number of points of a line that shows the share of targets reached against evaluations.
-# Targets that tables show: by the index of the target, the share of the distance from the start value to the
-# best value that remains at the target.
+# Targets that tables show, by the index of the target.
+# A target is given by the share of the distance from start to best value that remains when it is reached.
 TABLED = {PER_DECADE * k - 1: 10.0**-k for k in (1, 2, 3)}
 
 

@@ -23,8 +23,8 @@ from curvebench.reports.statistics.ranks import NEGLIGIBLE, tied
 from curvebench.results.intervals import LEVEL, MedianInterval, median_interval
 from curvebench.spec.plan import StudyPlan
 
-# The sign test of whether gains are above 0, however small the gains are. A `Question` needs a margin above
-# 0. The smallest float suffices, because pairs that tie have a gain of exactly 0.
+# `ANY_GAIN` asks by the sign test whether gains are above 0, however small the gains are.
+# Its margin must be above 0. The smallest float suffices, because pairs that tie have a gain of exactly 0.
 ANY_GAIN = Question("better", float(np.finfo(float).tiny))
 
 

@@ -26,8 +26,8 @@ from curvebench.spec.plan import ChecksPlan, ClaimPlan, ReportPlan
 Rows = list[dict[str, Any]]
 PART = ("claim", "part", "variant")
 MEASURE = ("quantity", "value", "relation", "limit", "tolerance", "share")
-# Finding on a subclaim, by whether all its measures satisfy their limits. If this is not known, the finding
-# is "inconclusive".
+# Finding on a subclaim, by whether all measures of the subclaim satisfy their limits.
+# If it is not known whether they do, the finding is "inconclusive".
 FINDINGS = {True: "supported", False: "refuted"}
 
 
@@ -130,8 +130,8 @@ def property_rows(plan: ChecksPlan, checks: pl.DataFrame, scale: str) -> list[di
         all_hold = by_part.agg(pl.col("holds").all(ignore_nulls=False)).rows()
         holding = {(part, variant): holds for part, variant, holds in all_hold}
         capped, weak = plans[claim].at_most_partly, untested(plans[claim], measures)
-        # For subclaims with a bound, a search for the worst case adds instances after the random ones.
-        # The estimate is a share of random instances, so that the instances of the search are left out.
+        # For subclaims with a bound, a search for the worst case adds instances after the random instances.
+        # The estimate is a share of the random instances, so that instances of the search are left out.
         count_of = {(part.part, part.variant): part.instances for part in plans[claim].parts if part.bound}
         numbers = measures.select("part", "variant", "instance").iter_rows()
         sampled = measures.filter([number < count_of.get((*part,), inf) for *part, number in numbers])
@@ -144,8 +144,8 @@ def property_rows(plan: ChecksPlan, checks: pl.DataFrame, scale: str) -> list[di
             undecided = instances["holds"].null_count()
             share = share_interval(holding_count, count)
             first = measures.row(0, named=True)
-            # A misprinted statement that is false is false at any scale. Therefore the limited scale of the
-            # checks is not among the reasons for the verdict on the statement as printed.
+            # A misprinted statement that is false is false at any scale of the checks.
+            # Therefore a limited scale is no reason for the verdict on the statement as printed.
             misprint = variant == "as printed" and verdict == "not reproduced"
             reasons = [reason("held", holding_count, count)]
             if undecided:

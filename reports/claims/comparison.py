@@ -242,8 +242,9 @@ def _compared(
     if quantity.condition.of_tuning:
         return compare([runs for _, runs in arms])
     chosen = compare([runs.filter(stage="final") for _, runs in arms])
-    # For each arm: the source of its setting (the workload, method and backend of the tuning runs that choose
-    # the setting), and the outcome of these tuning runs. Two arms with the same source have the same setting.
+    # The list `tuned` has the source of each arm's setting and the tuning outcome.
+    # The source is the workload, method and backend of the tuning runs that choose the setting.
+    # Two arms with the same source have the same setting.
     tuned: list[tuple[Hashable, TuningOutcome]] = []
     at_settings = []
     for (workload, method), runs in arms:

@@ -36,15 +36,15 @@ from curvebench.spec.conditions.value import Value, ValueAtEqualCost
 from curvebench.spec.errors import InputError
 from curvebench.spec.plan import StudyPlan
 
-# Columns of a quantity: the value, clipped at the stop or the floor; the lower bound of the value; and its
-# upper bound. The two bounds differ only if the run is censored.
+# Columns of a quantity: the value (clipped at the stop or the floor), its lower bound and its upper bound.
+# The two bounds of a run's value differ only if the run is censored.
 COLUMNS = ("value", "least", "most")
 # Polars expression of the cost of a whole run, by the name of the quantity in study files.
 COSTS = {"steps_to_stop": measures.RUN_STEPS, "gradients_to_stop": measures.CHARGED_GRADIENTS}
 MIN_RATES = 3  # minimum number of learning rates for a trend, or for a share of learning rates won
 MIN_POINTS = 3  # minimum number of evaluations for a fitted line
-# Trends and shares of learning rates won use only learning rates near the control's best learning rate: rates
-# that differ from it at most by this factor.
+# A learning rate is near the control's best learning rate if the two rates differ at most by this factor.
+# Trends and shares of learning rates won use only learning rates near the control's best rate.
 NEAR_FACTOR = 10.0
 Floats = np.ndarray
 
@@ -601,8 +601,7 @@ def _rates_won(_: Floats, treated: Floats, control: Floats, direction: Direction
     return won * (1 if direction == "minimize" else -1)
 
 
-# Functions that compute the gain from learning rates and from the values of both methods at these rates, by
-# the name of the quantity in study files.
+# Functions that compute the gain (see `RateGain`), by the name of the quantity in study files.
 GAINS = {"trend": _trend, "rates_won": _rates_won}
 
 

@@ -29,11 +29,9 @@ from curvebench.spec.plan import ClaimPlan, Publication, ReportPlan, StudyPlan
 from curvebench.spec.sources import Source, source_of
 
 HEADS = ("claim", "verdict", "estimate [interval]", "p", "seeds", "why")
-# Attributes of `ClaimVerdict` and keys of the JSON output that are named differently than their column of the
-# table `claims`, by the name of the column.
+# Attributes of `ClaimVerdict` whose names differ from their column of the table `claims`, by the column.
 NAMES = {"claim": "id", "p_value": "p"}
-# Keys of a comparison whose values are texts: the median effect, the interval, and the effects that the claim
-# accepts.
+# Keys of a comparison with texts: median effect, interval of the effect, effects that the claim accepts.
 IN_WORDS = ("estimate_text", "interval_text", "accepted_range")
 Rows = Sequence[Mapping[str, Any]]
 

@@ -26,8 +26,9 @@ from curvebench.results.tuning import different_draws
 from curvebench.results.verdicts import Verdict, reason
 from curvebench.spec.plan import ReportPlan, StudyPlan
 
-# A finding must be the same for 95 % of the bootstrap resamples of the tuning seeds. With fewer than 5 tuning
-# seeds, a single resample can have a probability of more than 5 %, so that the criterion is too coarse.
+# A finding must be the same for 95 % of the bootstrap resamples of the tuning seeds.
+# With fewer than 5 tuning seeds, a single resample can have a probability of more than 5 %.
+# The criterion of 95 % is then too coarse.
 FEWEST_TUNING_SEEDS = 5
 
 

@@ -16,14 +16,13 @@ from curvebench.results.intervals import LEVEL
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
-# A target is given by the share that remains, at the target, of the distance from the start value to the
-# smallest value that any method reached. There are ten targets per decade of this share, from just below 1 to
-# More and Wild's high accuracy of 1e-5. Below 1e-5, rounding in float32 would decide which run is the best.
+# A target is given by the share of the distance from the start value to the smallest value that remains.
+# There are ten targets per decade of remaining share, from below 1 to More and Wild's high accuracy of 1e-5.
+# At remaining shares below 1e-5, rounding in float32 would decide which run is the best.
 DECADES, PER_DECADE = 5, 10
 SHARES_LEFT: Floats = 10.0 ** (-np.arange(1, DECADES * PER_DECADE + 1) / PER_DECADE)
 RESAMPLES = 1000
-# For an instance on which only one method reached the target, log-ratio profiles show this multiple of the
-# largest finite log-ratio.
+# If only one method reached a target, log-ratio profiles show this multiple of the largest finite log-ratio.
 FAR = 1.1
 
 

@@ -15,7 +15,7 @@ from curvebench.reports.statistics.paired import ordered_values
 from curvebench.results.intervals import LEVEL
 
 # Relative difference up to which two values tie.
-# Training amplifies rounding errors to about this size, so that repeated runs of a method differ by it.
+# Training amplifies rounding errors to about this size, so that two equal runs may differ by as much.
 NEGLIGIBLE = 1e-3
 MIN_SEEDS = 5  # minimum number of seeds in each stratum (workload) for an interval of the mean rank
 
