@@ -46,7 +46,7 @@ Outcome = Literal["leads", "undecided", "only one", "none"]
 
 @dataclass(frozen=True)
 class MethodResult:
-    """Result of a method on the model.
+    """Result of a method on the model, which is the only workload of the study.
 
     Args:
         settings: values of the hyperparameters that tuning chose, by name; empty without final runs.

@@ -93,7 +93,7 @@ class Runtimes:
 
     @property
     def seeds(self) -> int:
-        """Smallest number of seeds (instances) of any problem."""
+        """Smallest number of instances, that is of seeds, on any problem that has targets."""
         return int(np.unique(self.problem, return_counts=True)[1].min())
 
     @property

@@ -37,7 +37,7 @@ from curvebench.spec.plan import StudyPlan, WorkloadPlan
 
 @dataclass(frozen=True)
 class Alternative:
-    """The same comparison of two methods at settings that tuning may have chosen instead.
+    """The same comparison at settings that tuning may have chosen instead of the chosen settings.
 
     Args:
         settings: setting of the treated method, and setting of the control.
@@ -270,10 +270,10 @@ def _compared(
 def alternatives(
     arms: Sequence[tuple[Hashable, TuningOutcome]], bounds_at: Callable[[tuple[Setting, ...]], Bounds | None]
 ) -> tuple[Alternative, ...]:
-    """Compare two arms at every combination of settings that tuning may have chosen instead.
+    """Compare two arms at all settings that tuning may have chosen instead of the chosen settings.
 
-    Tuning may have chosen a combination if its settings tie with the chosen settings, or if tuning chooses it
-    in at least one bootstrap resample of the tuning seeds.
+    Tuning may have chosen a combination of settings, one per arm, if each setting is the chosen setting or
+    ties with it, or if tuning chooses the combination in some bootstrap resample of the tuning seeds.
 
     Args:
         arms: for each arm, the source of its setting (workload, method and backend of the tuning runs that

@@ -26,7 +26,7 @@ from curvebench.results.verdicts import ALPHA, MIN_AGREEMENT, choices_flip
 
 # Columns of the table `findings` whose values are attributes of the condition with the same names.
 OF_CONDITION = ("metric", "which", "quantity", "at_equal", "relation")
-Row = dict[str, Any]  # values of a row by the names of columns of the table `findings`
+Row = dict[str, Any]  # a row of the table `findings`: values by the name of the column
 
 
 def decided(compared: Sequence[ClaimComparison]) -> pl.DataFrame:
@@ -217,7 +217,7 @@ def _seeds(comparison: ClaimComparison, relations: int) -> int | None:
 
 
 def _is_decided(comparison: ClaimComparison, relations: int) -> bool:
-    """Whether a comparison is supported or refuted, and its alternatives do not change this finding.
+    """Return whether a comparison is supported or refuted, and its alternatives do not change this finding.
 
     The p-value against the relation is multiplied by the number of comparisons (`relations`), which is the
     largest factor with which Holm's method may correct a p-value.

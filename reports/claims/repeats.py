@@ -19,10 +19,10 @@ from curvebench.spec.plan import ReportPlan
 
 
 def keeps_direction(gains: np.ndarray, repetition: np.ndarray, margin: float) -> bool:
-    """Whether a comparison keeps its direction when it is repeated.
+    """Return whether a comparison has the same direction in the original and in the repetition.
 
-    It does if the two median gains have the same sign, or if the absolute values of both are smaller than the
-    margin.
+    It has the same direction if the two median gains have the same sign, or if the absolute values of both
+    are smaller than the margin.
 
     Args:
         gains: gains of the original comparison, shape (pairs,).

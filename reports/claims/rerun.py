@@ -36,7 +36,7 @@ def where(folders: Mapping[str, str]) -> list[str]:
 
 
 def repeats_study(repeating: StudyPlan, study: StudyPlan) -> bool:
-    """Whether the study `repeating` repeats a claim that the study `study` decides."""
+    """Return whether the study `repeating` repeats a claim that the study `study` decides."""
     decided = {claim.id for claim in study.claims}
     return repeating is not study and any(claim.repeats in decided for claim in repeating.repeated)
 

@@ -117,14 +117,14 @@ class Question:
         return min(1.0, 2 * min(below, sign_p_value(ties_against(self.margin - ends[0], self.slack))))
 
     def excluded(self, low: float, high: float) -> bool:
-        """Whether every median gain from `low` to `high` violates the relation."""
+        """Return whether every median gain from `low` to `high` violates the relation."""
         smallest, largest = self.margin - self.slack, self.margin + self.slack
         if self.relation == "better":
             return high < smallest
         return high < -largest or (self.relation == "same" and low > largest)
 
     def satisfied_by(self, median: float) -> bool:
-        """Whether a median gain satisfies the relation."""
+        """Return whether a median gain satisfies the relation."""
         smallest, largest = self.margin - self.slack, self.margin + self.slack
         if self.relation == "better":
             return median >= smallest
@@ -160,7 +160,7 @@ def decide(
 
 
 def tells_nothing(question: Question, gains: ArrayLike, most: ArrayLike) -> bool:
-    """Whether so many gains are censored that further pairs of the same kind would never lead to a finding.
+    """Return whether too many gains are censored for further pairs of this kind to lead to a finding.
 
     This is the case if some medians between the median of the lower bounds and the median of the upper bounds
     satisfy the relation, and others violate it.

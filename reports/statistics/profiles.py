@@ -26,7 +26,7 @@ TIER_RESAMPLES = 8000
 RESAMPLED = ("low", "high", "rank_low", "rank_high", "tier")
 ROUNDING = 1e-12  # largest relative difference between two ratios of times that counts as a rounding error
 
-Times = Sequence[np.ndarray]  # seconds of shape (submissions, studies), one array per workload
+Times = Sequence[np.ndarray]  # for each workload, seconds to the target, shape (submissions, studies)
 
 
 @dataclass(frozen=True)
