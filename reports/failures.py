@@ -19,9 +19,10 @@ from curvebench.spec.method import IDENTITY
 from curvebench.spec.plan import ChecksPlan, ClaimPlan, ReportPlan
 
 ABOUT = ("study", "stage", "backend")
-HOST = "host"  # Backend that the tables give for basis-estimation jobs, whose results all backends use.
-SEED = r", seed \d+$"  # Suffix of a run's name if the run has a job of its own.
-# Pattern of a failure's description that counts runs, as jobs write it. In older sets it lacks the round.
+HOST = "host"  # Backend in the tables of basis-estimation jobs, because all backends use their results.
+SEED = r", seed \d+$"  # Pattern of the seed at the end of a run's name, if the run has a job of its own.
+# Pattern of the text with which a job describes failed runs: "adam on mlp in tuning round 1, 2 of 6 runs".
+# In older published sets, the description of failed runs lacks the round.
 RUNS = (
     r"^(?<name>.*?)(?<round> in (?:the final round|tuning round \d+))?(?: at learning_rate [^,]+)?"
     r", (?<failed>\d+) of (?<planned>\d+) runs$"
@@ -29,16 +30,17 @@ RUNS = (
 
 
 def blame_workloads(runs: pl.DataFrame) -> pl.DataFrame:
-    """Set the outcome `WORKLOAD_FAULT` for runs on a workload that fails with every method.
+    """Set the outcome `WORKLOAD_FAULT` for runs on a workload that is at fault on a backend.
 
-    A workload is at fault on a backend if every run diverged or raised an error, and if at least two
-    optimizers failed in the same way in original coordinates: for each seed, the same outcome at the same
-    step for the same reason. Methods in another basis may have failed earlier, when the gradients for the
-    basis were sampled. With a single optimizer, a fault of the workload cannot be distinguished from a fault
-    of the optimizer. Interrupted runs are no evidence and keep their outcome.
+    A workload is at fault if every run on it diverged or raised an error, and if in original coordinates at
+    least two optimizers failed in the same way: for each seed, with the same outcome at the same step for the
+    same reason. Methods in another basis may have failed earlier, when the gradients for the basis were
+    sampled. If there is a single optimizer, a fault of the workload cannot be distinguished from a fault of
+    the optimizer, so that the workload is not at fault. Interrupted runs are no evidence and keep their
+    outcome.
 
     Args:
-        runs: the table `runs`, of all stages.
+        runs: the table `runs` with tuning runs and final runs.
     """
     cell, ran, outcome = ("workload", "backend"), ~missing(), pl.col("outcome").cast(pl.String)
     plain = ran & (pl.col("basis") == IDENTITY)
@@ -50,14 +52,15 @@ def blame_workloads(runs: pl.DataFrame) -> pl.DataFrame:
 
 
 def faults_of(study: str, runs: pl.DataFrame) -> list[dict[str, Any]]:
-    """Return the workloads of a study that are at fault, as failures with `workload` and `step`.
+    """Return a failure for each workload of a study that is at fault on a backend.
 
     Args:
+        study: name of the study.
         runs: the table `runs`, in which `blame_workloads` has set the outcome `WORKLOAD_FAULT`.
 
     Returns:
-        One failure per workload and backend. `step` is the first step at which a run failed; it is None if
-        the runs raised an error instead of diverging.
+        Failures with the keys that `failures_of` describes, and with the keys workload and step: the first
+        step at which a run failed. The step is None if the runs raised an error instead of diverging.
     """
     faulty = runs.filter(pl.col("outcome") == WORKLOAD_FAULT, pl.col("basis") == IDENTITY)
     rows = faulty.group_by("workload", "backend", maintain_order=True).agg(
@@ -69,16 +72,20 @@ def faults_of(study: str, runs: pl.DataFrame) -> list[dict[str, Any]]:
 
 
 def failures_of(jobs: pl.DataFrame, faults: Sequence[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
-    """Return the failures of jobs, each with study, stage, backend, what (a description), outcome and reason.
+    """Return the failures that jobs recorded, merged so that a page lists each cause once.
 
-    The failures of a method on a workload and backend, at several learning rates and in several tuning
-    rounds, are merged to one failure. It has the number of failed runs and one of the reasons, and names the
-    round if all failures are in one round. All failures on a workload at fault are merged to one failure of
-    the workload.
+    The failures of a method on a workload and backend, at several learning rates and in several rounds, are
+    merged to one failure. The merged failure has the number of failed runs and one of the reasons. It names
+    the round if all its failures are in the same round. All failures on a workload at fault are replaced by
+    the one failure of the workload in `faults`.
 
     Args:
         jobs: the table `jobs`.
-        faults: workloads of all studies that are at fault, as `faults_of` returns them.
+        faults: failures of the workloads that are at fault in any study, as `faults_of` returns them.
+
+    Returns:
+        The failures, those of `faults` first. Keys of each: study, stage, backend, what (a description of the
+        runs or the check that failed), outcome and reason.
     """
     listed = jobs.select(*ABOUT, "spec_hash", "failures").explode("failures").drop_nulls("failures")
     listed = listed.unnest("failures").sort("study", maintain_order=True)
@@ -110,10 +117,10 @@ def failures_of(jobs: pl.DataFrame, faults: Sequence[Mapping[str, Any]] = ()) ->
 def read_jobs(plan: ReportPlan) -> pl.DataFrame:
     """Read the jobs of all studies, parity checks and property checks of a report.
 
-    Studies that are in the report only because they join (add methods to) one of its studies are left out.
+    The jobs of studies that only join (add methods to) a study of the report are left out.
 
     Raises:
-        InputError: when a table is missing or damaged.
+        InputError: when a table `jobs` is missing or damaged.
     """
     folders = [study.tables for study in plan.studies]
     folders += [folder for checks in (plan.parity, plan.checks) if checks for folder in checks.tables]
@@ -121,7 +128,7 @@ def read_jobs(plan: ReportPlan) -> pl.DataFrame:
 
 
 def read_failures(plan: ReportPlan) -> list[dict[str, Any]]:
-    """Read the failures of all jobs of a report.
+    """Read the failures of all jobs of a report, as `failures_of` returns them.
 
     Raises:
         InputError: when a table is missing or damaged.
@@ -135,7 +142,7 @@ def read_failures(plan: ReportPlan) -> list[dict[str, Any]]:
 
 
 def in_words(failure: dict[str, Any]) -> str:
-    """Format a failure, as `failures_of` returns it, as one line."""
+    """Describe a failure (an item of `failures_of`) in one line of text."""
     return (
         f"{failure['study']}, {failure['stage']} on {failure['backend']}: {failure['what']}: "
         f"{failure['outcome'].replace('_', ' ')}: {failure['reason']}"
@@ -143,17 +150,21 @@ def in_words(failure: dict[str, Any]) -> str:
 
 
 def reasons_of(plan: ChecksPlan) -> dict[str, str]:
-    """Return the reasons why property checks failed, by the name of a claim or of a module of checks.
+    """Return the reasons why property checks failed.
+
+    Returns:
+        Text with outcome and reason, by the name of the claim whose checks failed, or by the name of the
+        module of checks if the whole module failed.
 
     Raises:
-        InputError: when a table is missing or damaged.
+        InputError: when a table `jobs` is missing or damaged.
     """
     jobs = read([folder / "jobs.parquet" for folder in plan.tables], "jobs")
     return {failure["what"]: f"{failure['outcome']}: {failure['reason']}" for failure in failures_of(jobs)}
 
 
 def failed_check(claim: ClaimPlan, reasons: Mapping[str, str]) -> str | None:
-    """Return why the property checks of a claim failed; None if the reason is unknown.
+    """Return why the property checks of a claim failed; None if no job recorded a failure of these checks.
 
     Args:
         reasons: reasons why checks failed, by the name of a claim or of a module, as `reasons_of` returns

@@ -12,14 +12,14 @@ from typing import Any
 from zlib import crc32
 
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-# With fewer values than this, a median's interval is the whole range of values, which covers less than 95 %.
+# With fewer values than this, the interval of a median is the range of all values. It covers less than 95 %.
 RANGE_BELOW = 6
 MINUS = "\N{MINUS SIGN}"
 NONE = "\N{EM DASH}"
 
 
 def _scientific(mantissa: str, exponent: str | int) -> str:
-    """Format a number in scientific notation: 1.23×10⁻⁸."""
+    """Format a number in scientific notation: 1.23×10⁻⁸ for the mantissa "1.23" and the exponent -8."""
     return f"{mantissa}×10{str(int(exponent)).translate(SUPERSCRIPTS)}"
 
 
@@ -41,27 +41,28 @@ def number(value: Any, digits: int = 3) -> str:
 
 
 def signed(value: Any) -> str:
-    """Format a difference with its sign: +0.0123."""
+    """Format a difference with three digits and its sign: +0.0123 or −0.0123; a dash for None."""
     return f"{'+' if value is not None and value > 0 else ''}{number(value)}"
 
 
 def count(value: Any) -> str:
-    """Format a count, such as a median number of steps; whole numbers have no decimals."""
+    """Format a count, such as a median number of steps: a whole number in full, another with three digits."""
     if value is None or not math.isfinite(value) or not float(value).is_integer() or abs(value) >= 1e7:
         return number(value)
     return f"{value:,.0f}".replace("-", MINUS)
 
 
 def ratio(value: Any) -> str:
-    """Format a ratio with three digits, or with four decimals if it is within 0.01 of 1: 1.0059."""
+    """Format a ratio with three digits; a ratio within 0.01 of 1 gets four decimals, such as 1.0059."""
     return f"{value:.4f}" if value is not None and abs(value - 1) < 0.01 else number(value)
 
 
 def ratio_writer(together: Iterable[float | None]) -> Callable[[float | None], str]:
     """Return a function that formats ratios which are shown together, such as an estimate and its interval.
 
-    The ratios have three digits each. If one of them is within 0.01 of 1, all have three decimals. All have
-    four decimals if all are within 0.01 of 1, or if three decimals would show a ratio as 1.000 that is not 1.
+    The ratios have three digits each. If at least one ratio is within 0.01 of 1, all ratios have three
+    decimals. They have four decimals if all ratios are within 0.01 of 1, or if three decimals would show a
+    ratio that is not exactly 1 as 1.000.
 
     Args:
         together: the ratios that are shown together; None stands for an absent ratio.
@@ -73,7 +74,7 @@ def ratio_writer(together: Iterable[float | None]) -> Callable[[float | None], s
     fine = all(near) or any(value != 1 and f"{value:.3f}" == "1.000" for value in finite)
 
     def write(value: float | None) -> str:
-        # A fixed number of decimals would cost smaller ratios digits and give larger ratios too many.
+        # Small and large ratios keep three digits, since a fixed number of decimals does not suit them.
         if value is None or not 0.1 <= abs(value) < 999.5:
             return number(value)
         return f"{value:.{4 if fine else 3}f}".replace("-", MINUS)
@@ -89,7 +90,8 @@ def ratios(together: Sequence[float | None]) -> list[str]:
 def counts(together: Sequence[float | None]) -> list[str]:
     """Format counts that are shown together, with the same number of decimals.
 
-    The counts have one decimal if at least one of them is not whole and all are below 100, otherwise none.
+    The counts have one decimal if at least one count is not a whole number and all counts are below 100.
+    Otherwise they have no decimals.
     """
     valid = [value for value in together if value is not None and math.isfinite(value)]
     if all(float(value).is_integer() for value in valid):
@@ -111,7 +113,7 @@ def plain(value: Any) -> str:
 
 
 def rate(value: Any) -> str:
-    """Format a learning rate with three digits, without trailing zeros."""
+    """Format a learning rate with at most three digits, without trailing zeros; a dash for None."""
     return NONE if value is None else plain(float(f"{float(value):.3g}"))
 
 
@@ -121,7 +123,12 @@ def moment(started: str | None) -> str:
 
 
 def power_of_ten(value: float, _: Any = None) -> str:
-    """Format a tick of a logarithmic axis: 0.1, 1 and 10; smaller and larger values as 10⁻³ or 2×10⁻³."""
+    """Format a tick of a logarithmic axis: from 0.01 to 999 in full, other values as 10⁻³ or 2×10⁴.
+
+    Args:
+        value: position of the tick; for a value that is not positive, the text is empty.
+        _: index of the tick, which Matplotlib passes to a formatter and which is ignored.
+    """
     if value <= 0:
         return ""
     exponent = math.floor(math.log10(value) + 1e-9)
@@ -136,7 +143,7 @@ def interval(low: Any, high: Any) -> str:
 
 
 def change_text(ratio: float) -> str:
-    """Format a ratio as a change, such as +12 % or −3 %, and from 2 on as a factor, such as ×2.3."""
+    """Format a ratio as a change, such as +12 % or −3 %. A ratio of at least 2 is a factor, such as ×2.3."""
     if ratio >= 2:
         return f"×{number(ratio, 2)}"
     change = round(100 * (ratio - 1))
@@ -144,7 +151,7 @@ def change_text(ratio: float) -> str:
 
 
 def percent(share: Any, digits: int = 0) -> str:
-    """Format a share as a percentage."""
+    """Format a share, from 0 to 1, as a percentage with `digits` decimals: 45 %; a dash for None."""
     return NONE if share is None else f"{100 * float(share):.{digits}f} %"
 
 
@@ -181,7 +188,7 @@ def seconds(value: Any) -> str:
 
 
 def size(total: Any) -> str:
-    """Format a number of bytes with a binary unit."""
+    """Format a number of bytes with a binary unit: 12.3 MiB; a dash for None."""
     if total is None:
         return NONE
     value = float(total)
@@ -196,21 +203,22 @@ def metric_name(name: str, which: str = "") -> str:
     """Return a metric's name in words, e.g. "training loss" for `train_loss`.
 
     Args:
-        which: value of the metric, put before the name: "final training loss" for `final`, "steps to target
-            training loss" for `steps_to_target`.
+        which: the kind of value, such as `final` or `steps_to_target`, which is put before the name: "final
+            training loss" or "steps to target training loss".
     """
     split, _, quantity = name.partition("_")
     in_full = f"training_{quantity}" if split == "train" and quantity else name
     return f"{words(which)} {words(in_full)}".lstrip()
 
 
-# Words for options whose name alone would mislead readers.
-# AdamW decouples weight decay from the gradient for both values of `decoupled_weight_decay`.
+# Texts for options whose names would mislead readers.
+# AdamW decouples weight decay from the gradient, whatever the option `decoupled_weight_decay` is.
+# This option decides whether weight decay is multiplied by the learning rate.
 OPTIONS_IN_WORDS = {"decoupled_weight_decay": "weight decay decoupled from the learning rate"}
 
 
 def words(name: str) -> str:
-    """Return a name in words, e.g. "learning rate" for `learning_rate`."""
+    """Return the name of an option or a quantity in words, e.g. "learning rate" for `learning_rate`."""
     return OPTIONS_IN_WORDS.get(name, name.replace("_", " "))
 
 
@@ -220,12 +228,17 @@ def at_step(step: int | None) -> str:
 
 
 def added(value: int | None) -> str:
-    """Format a number that is added to another number, e.g. "+ 60"; empty if it is 0 or None."""
+    """Format a count that is added to another count, e.g. "+ 60"; empty if `value` is 0 or None."""
     return f"+ {count(value)}" if value else ""
 
 
 def listed(texts: Sequence[str], most: int | None = None, last: str = "and") -> str:
-    """Join texts to a list in a sentence, naming at most `most` of them: "a, b, c and 2 more"."""
+    """Join texts to a list for a sentence: "a, b, c and 2 more".
+
+    Args:
+        most: number of texts to name; further texts are only counted. None to name all texts.
+        last: word before the last text.
+    """
     named = list(texts[:most])
     if len(texts) > len(named):
         named.append(f"{len(texts) - len(named)} more")
@@ -233,26 +246,26 @@ def listed(texts: Sequence[str], most: int | None = None, last: str = "and") -> 
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Join rows of texts to lines of a table, with two spaces between columns."""
+    """Format rows of texts as a table, with a line for each row and two spaces between columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
     return "\n".join(line.rstrip() for line in lines)
 
 
 def counted(total: int, noun: str) -> str:
-    """Format a number with its noun: 1 epoch, 1,200 steps.
+    """Format a number with a noun, in the singular for the number 1: 1 epoch, 1,200 steps.
 
     Args:
-        noun: the noun in the plural.
+        noun: the noun in the plural, such as "epochs".
     """
     singular = f"{noun.removesuffix('ies')}y" if noun.endswith("ies") else noun.removesuffix("s")
     return f"{total:,} {singular if total == 1 else noun}"
 
 
 def in_dimensions(value: Any) -> float | None:
-    """Return the factor of a size that is written as a multiple of the dimension d, e.g. 0.5 for "0.5 d".
+    """Return the number before "d" in a size that is given as a multiple of the dimension d: 0.5 for "0.5 d".
 
-    The result is None if the size is written in another way, such as a plain number.
+    The result is None if the size is given in another way, such as a plain number.
     """
     factor, _, unit = str(value).partition(" ")
     return float(factor) if unit == "d" else None
@@ -261,14 +274,14 @@ def in_dimensions(value: Any) -> float | None:
 def slug(text: str) -> str:
     """Make a text usable in a file name or a link.
 
-    Unsafe characters become hyphens, and a checksum of the text is appended so that different texts stay
-    different.
+    A text that has only safe characters is returned unchanged. In any other text, unsafe characters become
+    hyphens, and a checksum of the text is appended so that different texts stay different.
     """
     safe = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")
     return safe if safe and safe == text else f"{safe or 'x'}-{crc32(text.encode()):08x}"
 
 
-# Words for infinite numbers and NaN. Python's `float()` and pandas can read them.
+# Words for infinite numbers and NaN. Python's `float()` and pandas can read these words as numbers.
 WORDS = ("Infinity", "-Infinity", "NaN")
 
 
@@ -278,11 +291,11 @@ def word_of(value: float) -> str:
 
 
 def json_value(value: Any, otherwise: Callable[[float], str | None] = lambda _: None) -> Any:
-    """Replace numbers that JSON cannot express, also inside dictionaries and lists.
+    """Replace numbers that JSON cannot express (infinite numbers and NaN), also in dictionaries and lists.
 
     Args:
-        otherwise: function that returns the replacement of an infinite number or NaN; by default None, which
-            JSON writes as null.
+        otherwise: function that takes such a number and returns its replacement. The default returns None,
+            which JSON writes as null.
     """
     if isinstance(value, dict):
         return {key: json_value(item, otherwise) for key, item in value.items()}

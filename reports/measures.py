@@ -40,15 +40,15 @@ from curvebench.spec.plan import StudyPlan, WorkloadPlan
 RUN_STEPS = pl.col("steps")
 BASIS_GRADIENTS = pl.col("basis_gradient_evaluations").fill_null(0)
 CHARGED_GRADIENTS = pl.col("gradient_evaluations") + BASIS_GRADIENTS
-# Cost of a step and cost before the first step, by the unit of the cost. The column `each` has the seconds
-# of a step (`curvebench.reports.wall_clock.paces`).
+# For each unit of cost, the cost of one step of a run, and the cost before its first step (for the basis).
+# The column `each` has the seconds of a step (`curvebench.reports.wall_clock.paces`).
 STEP_COSTS = {
     "steps": (pl.lit(1), pl.lit(0)),
     "gradients": (pl.col("step_evaluations"), BASIS_GRADIENTS),
     "seconds": (pl.col("each"), pl.col("basis_seconds").fill_null(0)),
 }
-# A learning rate does nearly as well as the best one if its loss is at most this factor times the best loss.
-# An accuracy must be at least the best accuracy divided by this factor.
+# A learning rate does nearly as well as the best rate if its loss is at most this factor times the best loss.
+# If the metric is an accuracy, it must be at least the best accuracy divided by this factor.
 NEARLY = 1.1
 
 
@@ -70,9 +70,9 @@ class StudyProblem:
 
     @property
     def name(self) -> str:
-        """Name of the problem in ranks and scores, unique among several studies: STUDY/WORKLOAD.
+        """Name of the problem in ranks and scores: STUDY/WORKLOAD, so that names of two studies differ.
 
-        All workloads of a sweep have the name STUDY/SWEEP, since they count as one problem.
+        All workloads of a sweep have the name STUDY/SWEEP, since a sweep counts as one problem.
         """
         return f"{self.study.name}/{self.workload.problem}"
 
@@ -87,22 +87,22 @@ class StudyProblem:
 
     @cached_property
     def final(self) -> pl.DataFrame:
-        """Final runs on the problem, which use the setting that tuning chose."""
+        """Final runs on the problem: the runs with the setting that tuning chose."""
         return self.runs.filter(stage="final")
 
     @cached_property
     def values(self) -> pl.DataFrame:
-        """Final runs with the headline metric as column `value`; runs that did not record it are left out."""
+        """Final runs with the headline metric as column `value`, without runs that lack this metric."""
         return study_values(self.study, self.final).drop_nulls("value")
 
     @property
     def targets(self) -> dict[str, float]:
-        """Threshold of each metric that has a target on the workload."""
+        """Targets on the workload: the threshold that a run should reach, by metric."""
         return self.study.targets_on(self.workload)
 
     @property
     def target(self) -> tuple[str, float] | None:
-        """Metric and threshold of the workload's first target; None if it has no target."""
+        """Metric and threshold of the workload's first target; None if the workload has no target."""
         return next(iter(self.targets.items()), None)
 
 
@@ -119,20 +119,23 @@ def problems_of(study: StudyPlan, tables: Tables, backend: str | None = None) ->
 def run_values(
     runs: pl.DataFrame, metric: str, which: str, direction: Direction, limit: float | None = None
 ) -> pl.DataFrame:
-    """Return the value of one metric for each run, with failed runs counted as the worst.
+    """Return the value of one metric for each run, with the worst possible value for failed runs.
 
-    The final value of a failed run (`curvebench.results.outcomes`) is the worst possible value, and so is a
-    NaN. A missing run, which says nothing about its method, has no value.
+    The worst possible value is infinity if less is better, and minus infinity if more is better. It stands
+    for the final value of every failed run (`curvebench.results.outcomes`), and for the best value of a
+    failed run that recorded no best value. NaN is replaced by the worst possible value. The value of a
+    missing run is null, because a missing run says nothing about its method.
 
     Args:
         runs: the table `runs` with `method`.
-        which: "final" for the value at the end of a run, "best" for the best value during it.
-        limit: threshold of the metric at which runs stop, or a floor, beyond which differences are rounding
-            errors. Values beyond the limit are clipped, because it is chance how far a run gets beyond it.
-            None for no limit.
+        which: "final" for the value at the end of a run, "best" for the best value during the run.
+        direction: whether less or more of the metric is better.
+        limit: value at which the metric is clipped: the threshold at which runs stop, or a floor, beyond
+            which differences are rounding errors. How far a run gets beyond the limit is chance. None for no
+            limit.
 
     Returns:
-        The rows of `runs` with a column `value`, null where a run has no such metric.
+        The rows of `runs` with a column `value`, which is null if a run did not record the metric.
     """
     bad = pl.col("value").is_nan() | (failed() & pl.col("value").is_null())
     if which == "final":
@@ -143,7 +146,7 @@ def run_values(
 
 
 def clip_at(value: pl.Expr, direction: Direction, limit: float | None) -> pl.Expr:
-    """Clip values at `limit`, so that none counts as better than it. Without a limit, keep them unchanged."""
+    """Clip values at `limit`, so that no value counts as better than the limit; None keeps all values."""
     if limit is None:
         return value
     return value.clip(lower_bound=limit) if direction == "minimize" else value.clip(upper_bound=limit)
@@ -154,13 +157,13 @@ def study_values(
 ) -> pl.DataFrame:
     """Return the value of one metric for each run (`run_values`), clipped at the limits of a study.
 
-    The limits are the threshold of the metric at which runs stop and, for the headline metric, its floor.
+    A metric is clipped at the threshold at which runs stop. The headline metric is also clipped at its floor.
 
     Args:
-        metric: metric to read; None for the headline metric. If a metric is given, even the headline metric,
-            it is not clipped at the floor, because claims declare their own floors.
-        which: "final" or "best"; None for the value, final or best, that the study names for its headline
-            metric.
+        metric: metric to read; None for the headline metric. A metric that is named here, even the headline
+            metric, is not clipped at the floor, because claims declare their own floors.
+        which: "final" for the value at the end of a run, "best" for the best value during the run; None for
+            the kind of value that the study compares.
     """
     name = metric or study.metric
     limit = headline_limit(study) if metric is None else study.training.stop.get(name)
@@ -168,21 +171,25 @@ def study_values(
 
 
 def headline_limit(study: StudyPlan) -> float | None:
-    """Return the value at which a study clips its headline metric: the stricter of its stop and its floor."""
+    """Return the value at which a study clips its headline metric; None if the study does not clip it.
+
+    This is the threshold at which runs stop, or the floor of the metric. If a study has both, it is the value
+    that a run reaches first.
+    """
     candidates = study.training.stop.get(study.metric), study.compare.floor
     limits = [limit for limit in candidates if limit is not None]
     return (max if study.direction == "minimize" else min)(limits, default=None)
 
 
 def cost_to_stop(study: StudyPlan, runs: pl.DataFrame, metric: str, cost: pl.Expr) -> pl.DataFrame:
-    """Return the cost of each run until it met the threshold at which runs stop, censored where it did not.
+    """Return the cost of each run until its metric met the threshold at which the runs of a study stop.
 
-    A run that ended without meeting the threshold is censored: it would have cost more than it did, by an
-    unknown amount. A failed run never meets the threshold, so that its cost is infinite. A missing run has no
-    cost.
+    The cost of a run that ended without meeting the threshold is censored: only a lower bound is known, which
+    is the cost of the whole run plus 1. A failed run never meets the threshold, so that its cost is infinite.
+    The cost of a missing run is null.
 
     Args:
-        metric: a metric at which the study's runs stop.
+        metric: a metric with a threshold at which the study's runs stop.
         cost: cost of a whole run: `RUN_STEPS` or `CHARGED_GRADIENTS`.
 
     Returns:
@@ -195,12 +202,12 @@ def cost_to_stop(study: StudyPlan, runs: pl.DataFrame, metric: str, cost: pl.Exp
 
 
 def steps_to_target(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
-    """Return the steps until each run reached its study's target, censored for runs that did not.
+    """Return the number of steps until each run reached its study's target of a metric.
 
-    The step is the first evaluation at which the metric was at its target, because runs are not compared with
-    the target between evaluations. A run that ended without reaching the target is censored: it would have
-    taken more steps than it did. A failed run never reaches the target, so that its steps are infinite. A
-    missing run has no steps.
+    The number is the step of the first evaluation at which the metric had reached the target, because the
+    metric is compared with the target only at evaluations. The number is censored for a run that ended
+    without reaching the target: only a lower bound is known, which is the number of steps of the run plus 1.
+    The number is infinite for a failed run, which never reaches the target, and null for a missing run.
 
     Args:
         metric: a metric for which the study has a target.
@@ -216,16 +223,16 @@ def steps_to_target(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
 def cost_to_value(
     runs: pl.DataFrame, curves: pl.DataFrame, target: float, direction: Direction, unit: str
 ) -> pl.DataFrame:
-    """Return the cost until a metric of each run first reached a value, censored for runs that did not.
+    """Return the cost of each run until its metric first reached a target value.
 
-    The cost counts up to the first evaluation at which the metric is at least as good as the target. A run
-    that ended without reaching the target is censored: it would have cost at least one step more than it did.
-    A failed run never reaches the target. A missing run has no cost, and neither has a run whose cost of a
-    step is null.
+    The cost counts up to the first evaluation at which the metric is at least as good as the target. The cost
+    of a run that ended without reaching the target is censored: only a lower bound is known, which is the
+    cost of the whole run plus the cost of one step. A failed run never reaches the target, so that its cost
+    is infinite. The cost is null for a missing run, and for a run whose cost of a step is not known.
 
     Args:
         curves: all evaluations of the metric, with columns run, step and value.
-        target: value of the metric.
+        target: value that the metric should reach.
         direction: whether less or more of the metric is better.
         unit: unit of the cost, a key of `STEP_COSTS`.
 
@@ -242,11 +249,13 @@ def cost_to_value(
 
 
 def cost_until(runs: pl.DataFrame, met: pl.Expr, is_known: pl.Expr, ended: pl.Expr) -> pl.DataFrame:
-    """Add the bounds of a possibly censored cost to runs.
+    """Add to each run the lower and the upper bound of its cost until a goal.
+
+    The bounds differ only if the cost is censored (`_bounds_until`).
 
     Args:
-        met: cost at which a run met its goal; null if the run ended before.
-        is_known: whether anything is known of a run; if not, its bounds are null.
+        met: cost at which a run met its goal; null if the run ended without meeting its goal.
+        is_known: whether the cost of a run is known at least by bounds; if not, both bounds are null.
         ended: lower bound of the cost of a run that ended without meeting its goal.
 
     Returns:
@@ -258,11 +267,14 @@ def cost_until(runs: pl.DataFrame, met: pl.Expr, is_known: pl.Expr, ended: pl.Ex
 
 
 def _bounds_until(met: pl.Expr, ended: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
-    """Return the lower and the upper bound of a cost.
+    """Return expressions for the lower and the upper bound of the cost of a run until its goal.
+
+    Both bounds are `met` for a run that met its goal, and infinite for a failed run. Any other run has the
+    lower bound `ended` and an infinite upper bound.
 
     Args:
-        met: cost at which a run met its goal, which is then both bounds; null if the run ended before.
-        ended: lower bound of the cost of a run that ended before. A failed run has an infinite lower bound.
+        met: cost at which a run met its goal; null if the run ended without meeting its goal.
+        ended: lower bound of the cost of a run that ended without meeting its goal and did not fail.
     """
     never, met = pl.lit(float("inf")), met.cast(pl.Float64)
     lower_bound = pl.when(failed()).then(never).otherwise(ended.cast(pl.Float64))
@@ -270,13 +282,26 @@ def _bounds_until(met: pl.Expr, ended: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
 
 
 def median_by_method(values: pl.DataFrame, column: str = "value") -> dict[str, MedianInterval]:
-    """Return the median over seeds and its interval for each method, sorted by the name of the method."""
+    """Return, for each method, the median of a column over seeds with its interval.
+
+    Args:
+        values: columns method and `column`, one row per run; rows whose value is null are left out.
+
+    Returns:
+        The median and its interval by method, in the order in which methods first appear.
+    """
     rows = medians(values, ["method"], column).to_dicts()
     return {row.pop("method"): MedianInterval(**row) for row in rows}
 
 
 def best_methods(study: StudyPlan, medians_by_method: Mapping[str, float]) -> set[str]:
-    """Return the method with the best finite median of the headline metric, and all that tie with it."""
+    """Return the method with the best finite median of the headline metric, and the methods tied with it.
+
+    The set is empty if no median is finite. `tied` defines which medians tie.
+
+    Args:
+        medians_by_method: median of the headline metric over seeds, by method.
+    """
     finite = {name: median for name, median in medians_by_method.items() if isfinite(median)}
     if not finite:
         return set()
@@ -285,9 +310,10 @@ def best_methods(study: StudyPlan, medians_by_method: Mapping[str, float]) -> se
 
 
 def can_reject(values: pl.DataFrame) -> bool:
-    """Return whether there are enough seeds for a test of level `ALPHA` to find a method better.
+    """Return whether a test of level `ALPHA` could find one method better than another with these seeds.
 
-    If there are too few seeds, no method is called the best.
+    With too few seeds, even a method that wins on every seed is not significantly better. Pages then call no
+    method the best.
 
     Args:
         values: columns method, seed, value. Only seeds that several methods ran count.
@@ -296,16 +322,17 @@ def can_reject(values: pl.DataFrame) -> bool:
 
 
 def evaluations_to_target(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
-    """Return for each run the gradient evaluations until its target, including those for the basis.
+    """Return the number of gradient evaluations until each run reached its target, including the basis.
 
     Args:
         runs: the table `runs` with `step_evaluations`, as `curvebench.reports.tables` reads it.
+        metric: metric of the target; without a target of this metric, the result has no rows.
 
     Returns:
-        The rows of `runs` that are not missing and whose study has a target for the metric. The column
-        `value` is infinite if the target was not reached; the columns `least` and `most` are its bounds. A
-        run that ended without reaching the target is censored: it would have taken more evaluations than it
-        did. A failed run never reaches the target.
+        The rows of `runs` without missing runs. The column `value` is the number of gradient evaluations,
+        infinite if the target was not reached. The columns `least` and `most` are bounds of this number. The
+        bounds differ for a run that ended without reaching the target and did not fail: the lower bound is
+        the number of gradient evaluations of the run plus 1, and the upper bound is infinite.
     """
     steps = named(metric, "targets", key="metric", value="steps")
     charged = steps * pl.col("step_evaluations") + BASIS_GRADIENTS
@@ -315,15 +342,17 @@ def evaluations_to_target(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
 
 
 def seconds_to_target(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
-    """Return for each run the seconds until its target, including the seconds for the basis.
+    """Return the seconds until each run reached its target, including the seconds for the basis.
 
-    If the seconds of the steps were not measured, they are modelled as the number of steps times the timed
-    seconds of a step.
+    The seconds come from the column `targets`. If a run did not measure its steps, its seconds are modelled
+    as the number of steps times the seconds of a step in the timing jobs.
+
+    Args:
+        metric: metric of the target; without a target of this metric, the result has no rows.
 
     Returns:
-        The rows of `runs` that are not missing and whose study has a target for the metric, with the seconds
-        as column `value`: infinite if the target was not reached, and null if it was reached but no step was
-        timed.
+        The rows of `runs` without missing runs, with the seconds as column `value`. The value is infinite if
+        the target was not reached. It is null if the target was reached, but no step was timed.
     """
     steps, seconds, threshold = (
         named(metric, "targets", key="metric", value=field) for field in ("steps", "seconds", "threshold")
@@ -334,27 +363,28 @@ def seconds_to_target(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
 
 
 def complete_interval(values: pl.Series) -> MedianInterval | None:
-    """Return the median with its interval, or None if there are no values or at least one of them is null.
+    """Return the median of all values with its interval; None if there are no values or one of them is null.
 
-    With a null left out, the median would be biased.
+    If nulls were left out, the median would be biased.
     """
     return median_interval(values.to_numpy()) if len(values) and not values.has_nulls() else None
 
 
 def reached_share(costs: pl.Series) -> Share | None:
-    """Return the share of runs that met a target, with its interval; None if there are no runs.
+    """Return the share of runs that reached a target, with its interval; None if there are no runs.
 
     Args:
-        costs: cost of each run until the target, infinite where it was not reached.
+        costs: cost of each run until the target; infinite if the run did not reach the target.
     """
     return share_interval(int(costs.is_finite().sum()), len(costs)) if len(costs) else None
 
 
 def outcome_counts(runs: pl.DataFrame) -> pl.DataFrame:
-    """Count the failed, the missing and all runs of each cell.
+    """Count the runs of each cell (workload, backend and method).
 
     Returns:
-        Columns of `CELL`, failed, missing, count.
+        Columns of `CELL`, failed (number of failed runs), missing (number of missing runs) and count (number
+        of all runs).
     """
     return runs.group_by(CELL, maintain_order=True).agg(
         failed=failed().sum().cast(pl.Int64),
@@ -368,12 +398,20 @@ def complete_curves(
 ) -> pl.DataFrame:
     """Return the curve of one metric for every run, with the same steps for all runs of a group.
 
-    The steps are those at which the longest runs of the group were evaluated. A run that stopped because it
-    reached its goal keeps its last value. A failed run counts as the worst from its failure on, so that a
-    median is never taken over survivors only. Missing runs are left out.
+    A group has one workload, backend and method. The steps are the steps at which the longest runs of the
+    group were evaluated. A run that stopped because it reached its goal keeps its last value. A failed run
+    has the worst possible value from its failure on, so that a median is never taken over survivors only.
+    Missing runs are left out.
+
+    Args:
+        runs: the table `runs` with `method`.
+        curves: curves of these runs, with columns run, step, gradient_evaluations, metric and value.
+        metric: metric whose curves are returned.
+        direction: whether less or more of the metric is better.
 
     Returns:
-        Columns of `CELL`, run, step, gradient_evaluations, charged_evaluations (including the basis), value.
+        Columns of `CELL`, run, step, gradient_evaluations, charged_evaluations (including the gradient
+        evaluations for the basis) and value.
     """
     present = runs.filter(~missing()).select(*CELL, "run", "outcome", "outcome_step", basis=BASIS_GRADIENTS)
     recorded = curves.filter(pl.col("metric") == metric).join(present, on="run", how="inner")
@@ -390,10 +428,15 @@ def complete_curves(
 
 
 def curve_bands(curves: pl.DataFrame) -> pl.DataFrame:
-    """Return the median and the quartiles over seeds of the curves of each group, at every step.
+    """Return the median and the quartiles of the curves of each group over its runs, at every step.
 
     Args:
         curves: curves with the same steps for all runs of a group, as `complete_curves` returns them.
+
+    Returns:
+        Columns of `CELL`, step, lower_quartile, median, upper_quartile, count (number of runs),
+        gradient_evaluations (largest number up to the step) and charged_evaluations (median number up to the
+        step, including the basis).
     """
     evaluations = pl.col("gradient_evaluations").max(), pl.col("charged_evaluations").median()
     axes = curves.group_by(*CELL, "step").agg(evaluations)
@@ -402,18 +445,19 @@ def curve_bands(curves: pl.DataFrame) -> pl.DataFrame:
 
 
 def sensitivity(values: pl.DataFrame) -> pl.DataFrame:
-    """Return quartiles of a metric over the tuning runs of each learning rate, by cell.
+    """Return quartiles of a metric over the tuning runs with each learning rate.
 
-    If several tuning rounds tried a learning rate, the runs of the last round count, because successive
-    halving makes the runs of later rounds longer.
+    A cell (workload, backend and method) has a row for each learning rate. If several tuning rounds tried a
+    learning rate on a seed, only the run of the last round counts, because successive halving makes the runs
+    of later rounds longer.
 
     Args:
         values: runs with the metric as column `value`, as `study_values` returns them. Runs that are not
             tuning runs are ignored.
 
     Returns:
-        Columns of `CELL`, learning_rate, lower_quartile, median, upper_quartile, count, failed (share of
-        runs).
+        Columns of `CELL`, learning_rate, lower_quartile, median, upper_quartile, count (number of runs) and
+        failed (share of the runs that failed).
     """
     in_order = values.filter(stage="tuning").sort("round", maintain_order=True)
     tuned = in_order.unique([*CELL, "learning_rate", "seed"], keep="last", maintain_order=True)
@@ -423,12 +467,12 @@ def sensitivity(values: pl.DataFrame) -> pl.DataFrame:
 
 
 def chosen_rates(runs: pl.DataFrame) -> pl.DataFrame:
-    """Return the learning rate of the final runs with the range of rates that tuning tried.
+    """Return, for each cell, the learning rate of the final runs and the range of rates that tuning tried.
 
     Returns:
-        Columns of `CELL`, learning_rate, least and greatest (smallest and largest rate tried), tried (number
-        of rates), tuning_seeds, at_edge (whether the chosen rate is an end of the range; null if the method
-        has no tuning runs of its own).
+        Columns of `CELL`, learning_rate, count (number of final runs), least and greatest (smallest and
+        largest rate tried), tried (number of rates tried), tuning_seeds (number of seeds), and at_edge
+        (whether the chosen rate is an end of the range; null if the method has no tuning runs of its own).
     """
     final, rate = runs.filter(stage="final"), pl.col("learning_rate")
     of_cell = runs.filter(stage="tuning").group_by(CELL)
@@ -441,12 +485,12 @@ def chosen_rates(runs: pl.DataFrame) -> pl.DataFrame:
     chosen = final.group_by([*CELL, "learning_rate"], maintain_order=True).agg(count=pl.len().cast(pl.Int64))
     edge = (rate <= pl.col("least")) | (rate >= pl.col("greatest"))
     rates = chosen.join(tuned, on=list(CELL), how="left", maintain_order="left")
-    # If only one learning rate was tried, there was no range, so that the rate is not at an edge of it.
+    # If tuning tried only one learning rate, there is no range, and the rate does not count as an end.
     return rates.with_columns(at_edge=edge & (pl.col("tried") > 1))
 
 
 def study_tuning_outcome(study: StudyPlan, optimizer: str, tuning: pl.DataFrame) -> TuningOutcome | None:
-    """Return the tuning outcome of a method: the chosen setting and those that tie with it.
+    """Return the tuning outcome of a method: the costs of its settings, by which one setting is chosen.
 
     The result is None if the method has no usable tuning runs.
 
@@ -461,8 +505,8 @@ def study_tuning_outcome(study: StudyPlan, optimizer: str, tuning: pl.DataFrame)
 def tuning_source(study: StudyPlan, method: str, backend: str, tuning: pl.DataFrame) -> tuple[str, str]:
     """Return the method and the backend whose tuning runs chose the setting of a method.
 
-    This is the method itself, or in a study whose bases share learning rates its optimizer in the identity
-    basis.
+    In most studies, a method is tuned by its own runs. In a study whose bases share learning rates, the runs
+    of the same optimizer in the identity basis choose the setting.
 
     Args:
         method: label of the method whose setting was chosen.
@@ -471,22 +515,23 @@ def tuning_source(study: StudyPlan, method: str, backend: str, tuning: pl.DataFr
     """
     optimizer = Method.of(method)[0]
     # A study may tune its optimizers on one backend for all backends.
-    # If an optimizer does not exist on the backend on which a study tunes, it is tuned on its own backend.
+    # An optimizer that the tuning backend lacks is tuned on the backend on which it runs.
     tuned_backends = tuning.filter(pl.col("optimizer") == optimizer)["backend"]
     source = backend if backend in tuned_backends else study.tuned_on.get(backend, backend)
     return (optimizer if study.shares_rates else method), source
 
 
 def tuning_runs(problem: StudyProblem, by_itself: bool = False) -> pl.DataFrame:
-    """Return the runs that chose the setting of each method of a study, on one workload and backend.
+    """Return the tuning runs that chose the setting of each method on a problem.
 
     Args:
-        by_itself: whether to return the tuning runs of the method itself, even if the runs of another method
+        by_itself: whether to return the tuning runs of each method itself, even if the runs of another method
             chose its setting.
 
     Returns:
         Rows of the table `runs`. The column `method` is the method whose setting was chosen, and the column
-        `tuner` is the method that ran. A run that chose the setting of several methods has a row for each.
+        `tuner` is the method that ran. A run that chose the setting of several methods has a row for each of
+        these methods.
     """
     tuning = problem.tables.runs.filter(stage="tuning", workload=problem.workload.name)
     parts = [tuning.clear().with_columns(tuner=pl.col("method"))]
@@ -498,13 +543,14 @@ def tuning_runs(problem: StudyProblem, by_itself: bool = False) -> pl.DataFrame:
 
 
 def tuning_budgets(tuned: pl.DataFrame) -> pl.DataFrame:
-    """Return the number and cost of the runs that chose each method's setting.
+    """Return, for each method, how many runs chose its setting and how many gradients they evaluated.
 
     Args:
         tuned: the runs that chose each method's setting, as `tuning_runs` returns them.
 
     Returns:
-        Columns method, tuner, runs, evaluations (gradient evaluations, including the basis).
+        Columns method, tuner (the method whose runs chose the setting), runs (number of these runs) and
+        evaluations (gradient evaluations of these runs, including the evaluations for the basis).
     """
     return tuned.group_by("method", "tuner", maintain_order=True).agg(
         pl.len().cast(pl.Int64).alias("runs"), CHARGED_GRADIENTS.sum().alias("evaluations")
@@ -515,17 +561,17 @@ def lr_robustness_decades(values: pl.DataFrame, direction: Direction) -> pl.Data
     """Return how many decades of learning rates do nearly as well as the best rate, by method and seed.
 
     A rate does nearly as well as the best rate of a seed if its loss is at most `NEARLY` times the best loss,
-    or its accuracy is at least the best accuracy divided by `NEARLY`. The result is log10(highest / lowest)
-    of the unbroken range of such rates, among the rates tried, that contains the best rate. It is 0 if only
-    the best rate does well, or if no run finished.
+    or its accuracy is at least the best accuracy divided by `NEARLY`. Of the rates tried, consider the
+    unbroken range around the best rate in which every rate does nearly as well. The result is log10(highest
+    rate / lowest rate) of this range. It is 0 if only the best rate does well, or if no run finished.
 
     Args:
-        values: tuning runs with `value`, as `study_values` returns them; null counts as the worst.
+        values: tuning runs with `value`, as `study_values` returns them; null counts as the worst value.
         direction: whether less or more of the metric is better.
 
     Returns:
-        Columns method, seed, value (decades). Seeds with a negative best loss, or with a best accuracy that
-        is not positive, are left out, because ratios to such a value have no meaning.
+        Columns method, seed, value (decades). A seed is left out if its best loss is negative, or if its best
+        accuracy is not positive, because ratios to such a value have no meaning.
     """
     keys = ["method", "seed", "learning_rate"]
     values = values.with_columns(pl.col("value").fill_null(worst(direction)))
@@ -538,7 +584,7 @@ def lr_robustness_decades(values: pl.DataFrame, direction: Direction) -> pl.Data
             continue
         near = scores <= NEARLY * best if direction == "minimize" else scores >= best / NEARLY
         best_position = int(np.argmin(scores) if direction == "minimize" else np.argmax(scores))
-        # Positions of the rates that do clearly worse, with one position before and one after all rates.
+        # Positions of the rates that do clearly worse, and the positions before the first and after the last.
         edges = np.array([-1, *np.flatnonzero(~(near & isfinite(best))), len(near)])
         first, last = edges[edges < best_position].max() + 1, edges[edges > best_position].min() - 1
         rows.append({"method": method, "seed": seed, "value": log10(rates[last] / rates[first])})

@@ -1,4 +1,4 @@
-"""Texts and paths of a report that follow from its plan."""
+"""Texts and paths that a report derives from its plan."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ CLAIM_FIGURES = "claim_figures"  # Folder of the site for figures of claims that
 
 
 def criterion(study: StudyPlan) -> str:
-    """Describe in words how the study chose learning rates, e.g. "median of the final training loss"."""
+    """Describe the criterion by which tuning chose learning rates: "median of the final training loss"."""
     choice = study.tuning.choose
     words = f"{choice.statistic} of the {metric_name(choice.metric, choice.which)}"
     return f"{words} in the identity basis" if study.shares_rates else words
@@ -22,5 +22,5 @@ def figure_folder(study: str) -> str:
 
 
 def claim_figure(claim: str, study: str, backend: str) -> str:
-    """Return the path, relative to the site, of the figure with a claim's comparisons on a backend."""
+    """Return the path, relative to the site, of the figure that shows a claim's comparisons on a backend."""
     return f"{figure_folder(study)}/{slug(f'{claim}.{backend}')}.svg"

@@ -38,7 +38,12 @@ CONSTANTS = {
 
 
 def text_of(name: str, **context: Any) -> str:
-    """Render a template of plain text, without the last newline."""
+    """Render a template of plain text, and return the text without its last newline.
+
+    Args:
+        name: file name of the template without the ending `.txt.jinja`.
+        context: variables of the template.
+    """
     return templates(markdown=True).get_template(f"{name}.txt.jinja").render(context).removesuffix("\n")
 
 
@@ -46,8 +51,8 @@ def templates(markdown: bool = False) -> jinja2.Environment:
     """Return a new environment for the project's templates, with filters that format numbers and names.
 
     Args:
-        markdown: whether texts are Markdown, in which nothing is escaped and the last newline is kept. The
-            default is HTML, in which values are escaped.
+        markdown: whether the templates are Markdown or plain text. If so, values are not escaped, and the
+            last newline of a template is kept. By default the templates are HTML, and values are escaped.
     """
     import jinja2
 
@@ -78,7 +83,7 @@ def templates(markdown: bool = False) -> jinja2.Environment:
 
 @cache
 def macros(template: str) -> Any:
-    """Return the macros of a template as attributes of an object; their texts are not escaped for HTML."""
+    """Return an object whose attributes are the macros of a template; values in them are not escaped."""
     return templates(markdown=True).get_template(template).module
 
 
@@ -95,7 +100,7 @@ def lines(template: str, macro: str, *context: Any) -> list[str]:
 
 
 def say(template: str, macro: str, *context: Any) -> str:
-    """Call a macro of a template, and join the lines of its text to one sentence, with semicolons.
+    """Call a macro of a template, and join the lines of its text with semicolons to one line.
 
     Args:
         template: file name of the template.

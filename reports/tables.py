@@ -19,7 +19,7 @@ from curvebench.results.reading import read, table_files, with_method
 from curvebench.spec.plan import StudyPlan
 
 CELL = ("workload", "backend", "method")
-# Number of steps at which a curve is drawn. A panel is about 190 points wide, so that more would not be seen.
+# Largest number of steps at which a curve is drawn. More would not be seen in a panel of about 190 points.
 SHOWN_STEPS = 120
 
 
@@ -30,12 +30,12 @@ class Tables:
     Attributes:
         curves: files of the table `curves`; `final_curves` reads the curves from them.
         runs: all runs, with the column `step_evaluations`: the gradient evaluations that a step costs.
-        recorded_steps: steps of each group at which metrics were recorded, as the function `recorded_steps`
-            reads them.
-        timings: seconds of steps from timing jobs.
-        memory: peak memory of timing jobs.
-        jobs: the jobs, with their seconds and failures.
-        warnings: sentences about cells whose runs come from different machines.
+        recorded_steps: steps at which the longest final run of each group recorded metrics, as the function
+            `recorded_steps` reads them.
+        timings: seconds of steps, measured by timing jobs.
+        memory: peak memory, measured by timing jobs.
+        jobs: all jobs of the study, with their seconds and failures.
+        warnings: a sentence for each backend whose runs were made on more than one machine.
     """
 
     curves: tuple[Path, ...]
@@ -50,9 +50,9 @@ class Tables:
 def tables_of(study: StudyPlan) -> Tables:
     """Read the tables of a study together with the tables of the studies that join it.
 
-    The runs of joining studies get the study's first backend, whatever theirs was, because the problem
-    instances are the same on all backends. Their seconds do not count. Runs on a workload that fails with
-    every method get the outcome `WORKLOAD_FAULT`.
+    A run of a joining study gets the first backend of `study` as its backend, even if it ran on another
+    backend, because the problem instances are the same on all backends. Timings and memory of joining studies
+    are left out. Runs on a workload that fails with every method get the outcome `WORKLOAD_FAULT`.
 
     Raises:
         InputError: when a table is missing or damaged.
@@ -95,17 +95,17 @@ def read_tables(folder: Path) -> Tables:
 
 
 def recorded_steps(folder: Path, runs: pl.DataFrame) -> pl.DataFrame:
-    """Read the steps at which metrics were recorded: the steps of the longest final run of each cell.
+    """Read, for the longest final run of each cell, the steps at which the run recorded metrics.
 
     Args:
         folder: folder with the merged tables.
         runs: the table `runs` with `method`.
 
     Returns:
-        Columns of `CELL`, run, step, sorted.
+        Columns of `CELL`, run (the longest run of the cell) and step, sorted by cell and step.
 
     Raises:
-        InputError: when the table is missing or damaged.
+        InputError: when the table `curves` is missing or damaged.
     """
     final = runs.filter(stage="final").sort("steps", "run", descending=[True, False])
     longest = final.unique(CELL, keep="first", maintain_order=True).select(*CELL, "run")
@@ -120,18 +120,19 @@ def recorded_steps(folder: Path, runs: pl.DataFrame) -> pl.DataFrame:
 def with_step_evaluations(folder: Path, runs: pl.DataFrame) -> pl.DataFrame:
     """Add a column `step_evaluations` to the runs: the gradient evaluations that a step costs.
 
-    It is the number of gradient evaluations divided by the number of steps, rounded down. A run that stopped
-    early has one gradient evaluation more than its steps cost, because the last gradient showed that it
-    should stop. Rounding down removes this evaluation if the number of steps is larger than the evaluations
-    that a step costs. (A step with a Hessian costs one evaluation per row of the Hessian.) For final runs
-    with fewer steps, the evaluations that their curve has at the last step are divided instead.
+    The value is the number of gradient evaluations of a run divided by its number of steps, rounded down. A
+    run that stopped early has one gradient evaluation more than its steps cost, because the last gradient
+    showed that the run should stop. Rounding down removes this evaluation if the number of steps is larger
+    than the number of evaluations that a step costs. (A step with a Hessian costs one evaluation per row of
+    the Hessian.) For a final run with fewer steps, the table `curves` gives the number of gradient
+    evaluations up to the last step, which is divided by the number of steps instead.
 
     Args:
         folder: folder with the merged tables.
         runs: the table `runs`.
 
     Raises:
-        InputError: when the table is missing or damaged.
+        InputError: when the table `curves` is missing or damaged.
     """
     rounded = pl.col("gradient_evaluations") // pl.col("steps").clip(lower_bound=1)
     with_estimate = runs.with_columns(step_evaluations=rounded)
@@ -149,7 +150,9 @@ def with_step_evaluations(folder: Path, runs: pl.DataFrame) -> pl.DataFrame:
 
 
 def shown_steps(recorded: pl.DataFrame) -> pl.DataFrame:
-    """Choose at most `SHOWN_STEPS` steps of each group, evenly spread, including the first and the last.
+    """Choose the steps at which curves are drawn: at most `SHOWN_STEPS` of the recorded steps of each cell.
+
+    The chosen steps are evenly spread, and include the first and the last recorded step.
 
     Args:
         recorded: steps of each cell at which metrics were recorded, as `recorded_steps` returns them.
@@ -164,9 +167,10 @@ def shown_steps(recorded: pl.DataFrame) -> pl.DataFrame:
 
 
 def final_curves(tables: Tables, runs: pl.DataFrame, metric: str) -> pl.DataFrame:
-    """Read one metric of final runs at the shown steps, and at the last step of runs that ended earlier.
+    """Read one metric of final runs at the steps that are drawn, and at the last step of each run.
 
-    Only these rows are loaded, so that memory stays small however long the table is.
+    The steps are chosen by `shown_steps`. Other rows of the table `curves` are not loaded, so that memory
+    stays small however long the table is.
 
     Args:
         tables: tables of the study.
@@ -177,7 +181,7 @@ def final_curves(tables: Tables, runs: pl.DataFrame, metric: str) -> pl.DataFram
         Columns run, step, gradient_evaluations, metric, value.
 
     Raises:
-        InputError: when the table is missing or damaged.
+        InputError: when the table `curves` is missing or damaged.
     """
     grid = runs.select(*CELL, "run").join(shown_steps(tables.recorded_steps), on=CELL).select("run", "step")
     names = runs.select("run").lazy()

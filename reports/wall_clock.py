@@ -2,8 +2,8 @@
 
 Seconds of a run come from two sources. The jobs that made the runs record seconds by phase, such as steps,
 compilation and waiting for data. Timing jobs measure single steps of all methods alternately (interleaved),
-in several repetitions. A group of runs, identified by the columns `CELL`, has all runs of a study with one
-workload, method (an optimizer in a basis) and backend. Final runs use the setting that tuning chose.
+in several repetitions. A group of runs, or cell, has all runs of a study with one workload, method (an
+optimizer in a basis) and backend, which are the columns `CELL`. Final runs use the setting that tuning chose.
 """
 
 from __future__ import annotations
@@ -25,19 +25,22 @@ PHASES = ("import", "data", "compile", "waiting", "step", "evaluation", "basis",
 
 
 def final_jobs(study: StudyPlan, tables: Tables) -> pl.DataFrame:
-    """Return the jobs whose final runs are of one method on one workload, with seconds by phase.
+    """Return the jobs that made final runs of only one method on one workload, with seconds by phase.
 
-    If a job made tuning runs as well as final runs, the seconds of both count. If another job estimated a
-    basis (coordinates of the parameters), the seconds of that job are added to every job that uses the basis,
-    once per seed. Tables of earlier versions do not distinguish some phases: such a phase is null, and its
-    seconds are part of another phase (`curvebench.results.schema.WITHIN`).
+    If a job made tuning runs as well as final runs, the seconds of all its runs count. If another job
+    estimated a basis (coordinates of the parameters), the seconds of the basis-estimation job are added to
+    every job that uses the basis, once per seed. Tables of earlier versions do not distinguish some phases:
+    the column of such a phase is null, and its seconds are part of another phase
+    (`curvebench.results.schema.WITHIN`).
 
     Returns:
-        The rows of the table `jobs` with columns of `CELL`, runs (their number), unbatched (whether no run
-        shared a batched program with other runs), steps and examples (totals of all runs; null if a run ended
-        early), and `{phase}_seconds` for each of `PHASES`, whose sum is total_seconds.
+        Rows of the table `jobs` with these additional columns: the columns of `CELL`; runs (number of runs of
+        the job); unbatched (whether each run was computed by itself, not in one program with other runs);
+        steps and examples (totals over all runs of the job; null if a run ended early); and
+        `{phase}_seconds` for each of `PHASES`. The sum over the phases is total_seconds.
     """
-    # If runs do not stop at a threshold, a run that reached its target continues to its last step.
+    # A run with the outcome "budget" made all planned steps.
+    # A run that reached its target did so as well, if the study's runs do not stop at a threshold.
     complete = ["budget"] if study.training.stop else ["budget", "reached"]
     made_final = pl.col("stage").is_in(("final", "alternative")).any().over("spec_hash", "machine")
     per_run = pl.col("basis_seconds").fill_null(0) / pl.len().over("spec_hash", "machine", "seed")
@@ -54,7 +57,7 @@ def final_jobs(study: StudyPlan, tables: Tables) -> pl.DataFrame:
         examples=if_all_complete.then(pl.col("steps").sum() * batch),
         charged=pl.col("charged").sum(),
     )
-    # Jobs of joined studies ran on other machines, so that their seconds do not count.
+    # The jobs of studies that join this study ran on other machines, so that their seconds do not count.
     elsewhere = pl.col("study").is_in([joining_study.name for joining_study in study.joining])
     jobs = tables.jobs.filter(~elsewhere).drop("backend", "optimizer")
     waiting, fresh, checkpoints = (pl.col(f"{phase}_seconds") for phase in ("waiting", "basis", "checkpoint"))
@@ -78,11 +81,12 @@ def clock_of(problem: StudyProblem) -> dict[str, Any]:
     """Return the numbers that a page shows about the wall-clock time on a problem.
 
     Returns:
-        rows: for each method, the job with the median total of seconds. With an even number of jobs it is the
-            lower of the two middle jobs, so that the phases add up to the total. `least` and `most` are the
-            smallest and largest total of a job, and `examples_a_second` is the number of examples divided by
-            the seconds of steps.
-        phases: the phases in which some of these jobs spent time.
+        rows: one row per method: the job whose total of seconds is the median over the method's jobs. With an
+            even number of jobs, it is the lower of the two middle jobs. The row is a single job, not a mean,
+            so that the phases add up to the total. Additional keys are `jobs` (the number of jobs of the
+            method), `least` and `most` (smallest and largest total seconds of these jobs), and
+            `examples_a_second` (examples of the job divided by seconds of its steps).
+        phases: the phases that take more than 0 seconds in at least one row.
         machines: the machines of all jobs.
     """
     jobs = problem.of(final_jobs(problem.study, problem.tables)).sort("total_seconds", "spec_hash")
@@ -99,14 +103,16 @@ def clock_of(problem: StudyProblem) -> dict[str, Any]:
 
 
 def paces(problem: StudyProblem) -> pl.DataFrame:
-    """Return the seconds of a step and of compilation for each method of a problem.
+    """Return the seconds of a step and the seconds of compilation for each method of a problem.
 
-    The numbers come from the timing jobs. If these lack a method that has finished final runs, and the jobs
-    of the final runs have all methods, the numbers come from the jobs of the final runs. Of these, only jobs
-    that made their runs one at a time count, and waiting for data counts as part of a step.
+    The numbers come from the timing jobs if every method with finished final runs was timed. Otherwise they
+    come from the jobs of the final runs, if these jobs cover all methods with finished final runs. In that
+    case, only jobs that computed their runs one at a time count, and the seconds of waiting for data are part
+    of a step.
 
     Returns:
-        Columns of `CELL`, each (seconds of a step), compile (seconds), timed (whether timing jobs were used).
+        Columns of `CELL`, each (seconds of a step), compile (seconds of compilation), and timed (whether the
+        numbers come from timing jobs).
     """
     timings = problem.of(problem.tables.timings)
     compiled = timings.filter(phase="compile").group_by(CELL).agg(compile=pl.col("seconds").median())
@@ -123,7 +129,7 @@ def paces(problem: StudyProblem) -> pl.DataFrame:
 
 
 def timed_final(problem: StudyProblem) -> pl.DataFrame:
-    """Return the final runs of a problem with the column `each`: seconds of a step, null if not known."""
+    """Return the final runs of a problem with the column `each`: seconds of a step, null if not measured."""
     each = paces(problem).select("method", "each")
     return problem.final.join(each, on="method", how="left", maintain_order="left")
 
@@ -132,13 +138,13 @@ def timed_final(problem: StudyProblem) -> pl.DataFrame:
 
 
 def references(methods: Sequence[str]) -> dict[str, str]:
-    """Return the method with which the step of each method is compared.
+    """Return, for each method, its reference: the method with which its step time is compared.
 
-    The reference of a method is the same optimizer in the identity basis if it is among `methods`, and
-    otherwise the first of `methods`.
+    The reference of a method in another basis than the identity is the same optimizer in the identity basis,
+    if `methods` has it. In all other cases it is the first of `methods`.
 
     Returns:
-        The reference of each method; a method that would be its own reference is left out.
+        The reference by method. A method that would be its own reference is left out.
     """
     reference_of = {}
     for method in methods:
@@ -150,21 +156,31 @@ def references(methods: Sequence[str]) -> dict[str, str]:
 
 
 def _each(timings: pl.DataFrame, phase: str, name: str) -> pl.DataFrame:
-    """Return the seconds per step of every repetition of a phase, in a column called `name`."""
+    """Return the seconds per step in every repetition of a timing job.
+
+    Args:
+        timings: the table `timings` with `method`.
+        phase: phase of the timing job, such as "step" or "null_step".
+        name: name of the column with the seconds per step.
+
+    Returns:
+        Columns of `CELL`, machine, repetition and `name`.
+    """
     timed = timings.filter((pl.col("phase") == phase) & (pl.col("steps") > 0))
     return timed.select(*CELL, "machine", "repetition", (pl.col("seconds") / pl.col("steps")).alias(name))
 
 
 def step_pairs(timings: pl.DataFrame, reference: Mapping[str, str]) -> pl.DataFrame:
-    """Return each method's step time divided by that of its reference, for every repetition of a timing job.
+    """Return, for every repetition of a timing job, each method's step time divided by its reference's.
 
     Args:
         timings: the table `timings` with `method`.
         reference: the method with which each method is compared, by method.
 
     Returns:
-        Columns of `CELL`, machine, repetition, reference, value (the ratio). A method is missing if it or its
-        reference was not timed.
+        Columns of `CELL`, machine, repetition, reference and value (step time of the method divided by the
+        step time of its reference). There is no row for a method if the method or its reference was not
+        timed.
     """
     step_times = _each(timings, "step", "step")
     names = pl.col("method").replace_strict(dict(reference), default=None, return_dtype=pl.String)
@@ -177,27 +193,31 @@ def step_pairs(timings: pl.DataFrame, reference: Mapping[str, str]) -> pl.DataFr
 
 
 def step_ratios(timings: pl.DataFrame, reference: Mapping[str, str]) -> pl.DataFrame:
-    """Return for each method the median over repetitions of its step time divided by the reference's.
+    """Return the step time of each method divided by the step time of its reference method.
+
+    The ratio is computed for every repetition of the timing job. The result is the median over repetitions.
 
     Args:
         timings: the table `timings` with `method`.
         reference: the method with which each method is compared, by method.
 
     Returns:
-        Columns of `CELL`, machine, reference, median, low, high, level, count.
+        Columns of `CELL`, machine, reference, median, low and high (ends of the median's interval), level
+        (coverage of the interval) and count (number of repetitions).
     """
     return medians(step_pairs(timings, reference), [*CELL, "machine", "reference"], "value")
 
 
 def peak_memory(memory: pl.DataFrame) -> pl.DataFrame:
-    """Return the memory that a method needs while its steps run.
+    """Return the peak memory of each method while its steps run.
 
     Args:
         memory: the table `memory` with `method`.
 
     Returns:
-        Columns of `CELL`, machine, host (memory above `baseline`), baseline (memory of the process before the
-        run) and device, in bytes; null where a value is not known.
+        Columns of `CELL` and machine, and in bytes: host (peak memory of the process above `baseline`),
+        baseline (memory of the process before the run) and device (peak memory of the device). A number that
+        was not measured is null.
     """
     host = pl.col("host_peak_bytes") - pl.col("host_baseline_bytes")
     return memory.select(
@@ -206,28 +226,30 @@ def peak_memory(memory: pl.DataFrame) -> pl.DataFrame:
 
 
 def step_seconds(timings: pl.DataFrame) -> pl.DataFrame:
-    """Return seconds per step from the timing jobs: the median over repetitions with its interval.
+    """Return the seconds per step of each method: the median over the repetitions of the timing jobs.
 
     Args:
         timings: the table `timings` with `method`.
 
     Returns:
-        Columns of `CELL`, machine, median, low, high, level, count.
+        Columns of `CELL`, machine, median, low and high (ends of the median's interval), level (coverage of
+        the interval) and count (number of repetitions).
     """
     return medians(_each(timings, "step", "value"), [*CELL, "machine"], "value")
 
 
 def with_seconds(bands: pl.DataFrame, final: pl.DataFrame, paces: pl.DataFrame) -> pl.DataFrame:
-    """Add seconds to the bands of curves: steps times the seconds of a step, and the seconds for the basis.
+    """Add to each step of the median curves the seconds that a run takes up to the step.
 
     Args:
-        bands: median and quartiles of the curves of each cell, as `curve_bands` returns them.
-        final: final runs of the curves.
+        bands: median and quartiles of the curves of each cell at each step, as `curve_bands` returns them.
+        final: the final runs that have these curves.
         paces: columns of `CELL`, each (seconds of a step) and compile (seconds of compilation).
 
     Returns:
-        The bands with columns run_seconds, charged_seconds (including the basis) and compiled_seconds
-        (including the basis and compilation), null where the seconds are not known.
+        The bands with three additional columns: run_seconds (number of steps times the seconds of a step),
+        charged_seconds (run_seconds and the seconds for estimating the basis) and compiled_seconds
+        (charged_seconds and the seconds of compilation). They are null if no step of the method was timed.
     """
     bases = final.group_by(CELL).agg(basis=pl.col("basis_seconds").fill_null(0).median())
     return (
@@ -242,13 +264,19 @@ def with_seconds(bands: pl.DataFrame, final: pl.DataFrame, paces: pl.DataFrame) 
 
 
 def optimizer_overhead_seconds(timings: pl.DataFrame) -> pl.DataFrame:
-    """Return each optimizer's overhead in seconds per step: the time of its step minus that of the null step.
+    """Return the seconds per step that each method spends on its update.
 
-    The null step computes the gradient and leaves the parameters unchanged. The times of both steps are
-    subtracted for each repetition of the timing job.
+    This is the time of a step of the method minus the time of a null step, which computes the gradient and
+    leaves the parameters unchanged. The difference is computed for each repetition of the timing job. The
+    result is the median over repetitions.
+
+    Args:
+        timings: the table `timings` with `method`.
 
     Returns:
-        Columns of `CELL`, machine, median, low, high, level, count; empty where no null step was timed.
+        Columns of `CELL`, machine, median, low and high (ends of the median's interval), level (coverage of
+        the interval) and count (number of repetitions). A method is left out if no null step was timed on its
+        workload.
     """
     keys = ["workload", "backend", "machine", "repetition"]
     null = _each(timings, "null_step", "null").group_by(keys).agg(pl.col("null").median())

@@ -3,8 +3,9 @@
 A board is a table with a row per method and a column per workload. A method is an optimizer in a basis, which
 is an orthogonal change of coordinates of the parameters. A problem instance is a workload with a seed. Final
 runs use the setting that tuning chose, and the headline metric is the metric by which a study compares
-methods. Costs are gradient evaluations or seconds, including those for estimating the basis. A study joins
-another study if it adds methods to the methods of that study.
+methods. The cost to a target is the number of gradient evaluations or seconds until a run reached the target,
+including the cost of estimating the basis. A study joins another study if it adds methods to the methods of
+the other study.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ class Column:
 
     Args:
         problem: name of the problem in ranks and scores; all workloads of a sweep have the same problem.
-        target: metric and threshold of the workload's first target; None if it has no target.
-        seeds: largest number of seeds of a method.
+        target: metric and threshold of the workload's first target; None if the workload has no target.
+        seeds: largest number of seeds on which a method has a value of the headline metric.
         can_reject: whether there are enough seeds for a test to find one method better than another.
-        entries: results of each method, by its label.
-        times: gradient evaluations until the first target, as column `seconds`, with the columns submission
-            (the method), workload and study (the seed) that `score_intervals` requires.
+        entries: results on the workload, by the label of the method.
+        times: the table from which `score_intervals` computes scores: columns submission (the method),
+            workload, study (the seed), and seconds, which has gradient evaluations until the first target.
     """
 
     study: StudyPlan
@@ -60,10 +61,10 @@ class TuningBudget:
     """Cost of choosing a method's setting.
 
     Args:
-        tuner: method whose runs chose the setting. In a study whose bases share learning rates, it is the
-            same optimizer in the identity basis; otherwise it is the method itself.
+        tuner: label of the method whose runs chose the setting. In a study whose bases share learning rates,
+            the tuner is the same optimizer in the identity basis; otherwise it is the method itself.
         runs: number of tuning runs.
-        evaluations: gradient evaluations of these runs, including those for the basis.
+        evaluations: gradient evaluations of the tuning runs, including the evaluations for the basis.
     """
 
     tuner: str
@@ -73,12 +74,13 @@ class TuningBudget:
 
 @dataclass(frozen=True)
 class Overall:
-    """A number that summarizes a method over the workloads of a board, and its interval.
+    """A number that summarizes a method over the workloads of a board, with an interval or a range.
 
     Args:
-        low, high: ends of the interval; None if there are too few seeds.
-        workloads: number of workloads; the workloads of a sweep count as one.
-        seeds: smallest number of seeds of a workload.
+        low, high: ends of the interval or range of `value`; None if there are too few seeds.
+        workloads: number of workloads; the workloads of a sweep count as one workload.
+        seeds: smallest number of seeds on any workload; 0 for ratios of costs and for decades, where this
+            number is not computed.
     """
 
     value: float
@@ -94,14 +96,14 @@ class BoardEntry:
 
     Args:
         value: median of the headline metric over seeds.
-        best: whether no other method has a better median.
-        evaluations, seconds: median cost to the target, including the basis. None if the workload has no
-            target, or for seconds if steps were not timed.
-        wins: share of instances on which the method is the best or ties with the best; only instances that
-            all methods ran count.
+        best: whether the method has the best median, or a median that ties with the best.
+        evaluations, seconds: median over seeds of the cost to the first target, including the basis. Both are
+            None if the workload has no target. `seconds` is also None if steps were not timed.
+        wins: share of instances on which the method is the best or ties with the best. Only instances on
+            which all methods ran count.
         reached: share of final runs that reached the target; None if the workload has no target.
         diverged: share of final runs that failed.
-        decades: decades of learning rates that do nearly as well as the best one (`lr_robustness_decades`),
+        decades: decades of learning rates that do nearly as well as the best rate (`lr_robustness_decades`),
             as a median over tuning seeds; None if tuning did not sweep learning rates.
         tuning: cost of choosing the setting; None if the method was not tuned.
     """
@@ -130,13 +132,16 @@ class MethodRow:
         tier: group of methods with indistinguishable scores, from 1 on
             (`curvebench.reports.statistics.profiles`); None if there is no score or too few seeds.
         mean_rank: mean rank over problem instances.
-        wins, reached, diverged, tuning: sums of the entries over workloads; None if there is nothing to sum.
-        gradients, seconds: cost to target divided by the smallest cost of any method. `value` is the median
-            over workloads; `low` and `high` are the smallest and the largest ratio, not an interval. None if
-            the method ran on no workload with a target.
-        step: step time divided by that of the board's reference method; None if steps were not timed.
-        memory: peak memory in bytes, of the kind that the board names; None if it was not measured.
-        decades: mean of the entries' decades over workloads; None if tuning swept no learning rates.
+        wins, reached, diverged, tuning: the attributes of `entries` with these names, added up over
+            workloads. None if no entry has the attribute; `diverged` is never None.
+        gradients, seconds: cost to the target (in gradient evaluations, in seconds) divided by the smallest
+            cost of any method. `value` is the median over workloads; `low` and `high` are the smallest and
+            the largest ratio, not an interval. None if the cost is known on no workload.
+        step: step time of the method divided by the step time of the board's reference method; None if steps
+            were not timed.
+        memory: peak memory in bytes, on the host or the device as `Board.memory` says; None if it was not
+            measured.
+        decades: mean over workloads of the entries' `decades`; None if tuning swept no learning rates.
     """
 
     method: str
@@ -166,8 +171,9 @@ class Board:
     Args:
         columns: one column per workload.
         rows: one row per method.
-        reference: method with whose step time all others are compared.
-        memory: kind of the peak memory shown: "device" if it is known for every method, otherwise "host".
+        reference: method by whose step time the step times of all other methods are divided.
+        memory: kind of peak memory in the rows: "device" if the device's peak is known for every method,
+            otherwise "host".
     """
 
     backend: str
@@ -183,12 +189,12 @@ class Board:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Names of the problems in ranks and scores, to which one or, for a sweep, several columns belong."""
+        """Names of the problems in ranks and scores. A sweep is one problem with several columns."""
         return tuple(dict.fromkeys(column.problem for column in self.columns))
 
     @property
     def tuned_equally(self) -> bool:
-        """Whether on each workload the settings of all methods were chosen by the same number of runs."""
+        """Whether, on each workload, the settings of all methods were chosen by equally many tuning runs."""
         return all(
             len({entry.tuning.runs if entry.tuning else 0 for entry in entries if entry is not None}) <= 1
             for entries in zip(*(row.entries for row in self.rows), strict=True)
@@ -196,9 +202,9 @@ class Board:
 
     @property
     def late_winner(self) -> MethodRow | None:
-        """Row of the method that wins on most instances, if its score is significantly worse than the best.
+        """Row of the method that wins on the most instances, if the method is not in the best tier.
 
-        None if its score is not worse.
+        None if the method is in the best tier: its score cannot be distinguished from the best score.
         """
         winners = [row for row in self.rows if row.wins and row.wins.successes]
         winner = max(winners, key=lambda row: row.wins.successes if row.wins else 0, default=None)
@@ -208,11 +214,15 @@ class Board:
 def by_source(boards: Sequence[Board]) -> tuple[Board | None, dict[Source, list[Board]]]:
     """Return the board with the most results, and the other boards by their source.
 
-    A result is an entry of one method on one workload. The source of a board is the document that its studies
-    cite first.
+    A result is an entry of one method on one workload. The source of a board is the source document that the
+    study of the board's first column cites.
 
     Args:
-        boards: boards in order of preference; of boards with equally many results, the first is returned.
+        boards: boards in order of preference: of boards with equally many results, the first board counts as
+            the board with the most results.
+
+    Returns:
+        The board with the most results (None without boards), and lists of the other boards by source.
     """
     first = max(boards, key=lambda board: sum(len(column.entries) for column in board.columns), default=None)
     boards_of: dict[Source, list[Board]] = {}
@@ -225,9 +235,9 @@ def leaderboards(studies: Studies) -> list[Board]:
     """Return a board for each backend and set of methods, in the order of the studies.
 
     Only studies with the same methods share a board, because ranks among different numbers of methods cannot
-    be compared. Therefore a study with other methods leaves the ranks on existing boards unchanged. A study
-    that only repeats claims of other studies is on no board. A study that joins another study is on the board
-    of that study.
+    be compared. Therefore adding a study with other methods leaves the ranks on existing boards unchanged. A
+    study that only repeats claims of other studies is on no board. A study that joins another study is on the
+    board of the other study.
 
     Args:
         studies: plan and tables of each study.
@@ -244,13 +254,17 @@ def leaderboards(studies: Studies) -> list[Board]:
 def leaderboard(studies: Studies, backend: str) -> Board:
     """Return the board of studies on one backend.
 
-    The score is the area under the performance profile of gradient evaluations to target, with the median
-    over seeds on each workload (see `curvebench.reports.statistics.profiles`). The mean rank uses the
-    headline metric: on a workload, methods are ranked for every seed that all of them ran, with 1 as the best
-    rank. Ranks are averaged over seeds, then over workloads with equal weight (see
-    `curvebench.reports.statistics.ranks`). Rows are sorted by the number of workloads, the score, and the
-    mean rank. The workloads of a sweep together have the weight of one workload (`ranks_on` and
+    The score is the area under the performance profile of gradient evaluations to the first target, computed
+    from the median over seeds on each workload (see `curvebench.reports.statistics.profiles`). The mean rank
+    uses the headline metric: on a workload, methods are ranked for every seed that all methods ran, with 1 as
+    the best rank. Ranks are averaged over seeds, then over workloads with equal weight (see
+    `curvebench.reports.statistics.ranks`). Rows are sorted by the number of workloads, then by the score,
+    then by the mean rank. The workloads of a sweep together have the weight of one workload (`ranks_on` and
     `score_intervals`).
+
+    Args:
+        studies: plan and tables of each study.
+        backend: backend whose runs are ranked.
     """
     columns = tuple(_column(problem) for problem in _finished(studies, backend))
     ranks = board_ranks(studies, backend)
@@ -302,13 +316,13 @@ def leaderboard(studies: Studies, backend: str) -> Board:
 
 
 def _finished(studies: Studies, backend: str) -> list[StudyProblem]:
-    """Return the problems with final runs that recorded the headline metric."""
+    """Return the problems of studies on a backend on which final runs recorded the headline metric."""
     problems = (problem for pair in studies for problem in problems_of(*pair, backend))
     return [problem for problem in problems if len(problem.values)]
 
 
 def board_ranks(studies: Studies, backend: str) -> pl.DataFrame:
-    """Return the ranks of methods on every problem instance of a board, as `ranks_on` does."""
+    """Return the ranks of methods on every problem instance of a board, as `ranks_on` returns them."""
     return ranks_on(_finished(studies, backend))
 
 
@@ -316,8 +330,8 @@ def ranks_on(problems: Sequence[StudyProblem], among: Sequence[str] | None = Non
     """Return the ranks of methods on every instance of some problems, by the headline metric.
 
     A sweep is one problem, whose instances are its seeds: methods are ranked for each value of the swept
-    setting, and on each seed the ranks are averaged over values. It is a mean, not a median, as over seeds
-    and over problems, so that the ranks of n methods still have the sum n (n + 1) / 2.
+    setting, and for each seed the ranks of a method are averaged over the values. The average is a mean, not
+    a median, so that the ranks of n methods still have the sum n (n + 1) / 2.
 
     Args:
         among: labels of the methods to rank; None for all.
@@ -345,13 +359,13 @@ def _column(problem: StudyProblem) -> Column:
     }
     summary = measures.median_by_method(values)
     best = measures.best_methods(study, {method: value.median for method, value in summary.items()})
-    # If there is no target, the empty name of a metric leads to empty frames of times.
+    # If the workload has no target, the empty name of the metric leads to tables of times without rows.
     metric = problem.target[0] if problem.target else ""
     reached, clocked = measures.evaluations_to_target(runs, metric), measures.seconds_to_target(runs, metric)
     totals = {row["method"]: row for row in measures.outcome_counts(runs).to_dicts()}
     decades: dict[str, MedianInterval] = {}
     # Decades of learning rates are known only if tuning swept a range of learning rates.
-    # They come from the method's own tuning runs, even if the runs of another method chose its learning rate.
+    # The decades come from a method's own tuning runs, even if runs of another method chose its setting.
     if isinstance(study.tuning, TwoStageSweep):
         tuning_values = measures.study_values(study, measures.tuning_runs(problem, by_itself=True))
         decades = measures.median_by_method(measures.lr_robustness_decades(tuning_values, study.direction))
@@ -372,7 +386,7 @@ def _column(problem: StudyProblem) -> Column:
             tuning=budgets.get(method),
         )
     seeds = max(value.count for value in summary.values())
-    # The time of a run that starts at its target is one evaluation, because no time can be divided by 0.
+    # A run that starts at its target has a time of one evaluation, because times are divided by the fastest.
     cost, of_entries = pl.col("value").clip(lower_bound=1.0), pl.col("method").is_in(list(entries))
     times = reached.filter(of_entries).select(submission="method", study="seed", seconds=cost)
     times = times.with_columns(workload=pl.lit(f"{study.name}/{problem.workload.name}"))
@@ -385,9 +399,10 @@ def _column(problem: StudyProblem) -> Column:
 
 
 def _scores(columns: Sequence[Column]) -> dict[str, tuple[Overall, Overall, int | None]]:
-    """Return score, rank and tier (group of methods with indistinguishable scores) of every method.
+    """Return the score, the rank and the tier of every method, by the method's label.
 
-    A method that did not run on a workload counts as having missed the target there.
+    A tier is a group of methods with indistinguishable scores. A method that did not run on a workload counts
+    as having missed the target on this workload.
     """
     aimed, scores = [column for column in columns if len(column.times)], {}
     times = [column.times for column in aimed]
@@ -406,10 +421,10 @@ def _scores(columns: Sequence[Column]) -> dict[str, tuple[Overall, Overall, int 
 
 
 def _steps(studies: Studies, backend: str, reference: str | None) -> dict[str, MedianInterval]:
-    """Return the step time of each method divided by that of the reference method.
+    """Return the step time of each method divided by the step time of the reference method.
 
-    For every repetition of the timing jobs, the ratios are averaged over workloads (geometric mean). The
-    result is the median over repetitions with its interval.
+    For every repetition of the timing jobs, the ratios of a method are averaged over workloads (geometric
+    mean). The result is the median over repetitions, by method.
     """
     if reference is None:
         return {}
@@ -425,7 +440,10 @@ def _steps(studies: Studies, backend: str, reference: str | None) -> dict[str, M
 
 
 def _peaks(studies: Studies, backend: str, methods: Sequence[str]) -> tuple[str, Mapping[str, int | None]]:
-    """Return the kind of memory to show ("device" or "host") and each method's largest peak in bytes."""
+    """Return the kind of memory to show, "device" or "host", and the largest peak of each method in bytes.
+
+    The kind is "device" if the device's peak memory is known for all methods and workloads.
+    """
     peaks = pl.concat([peak_memory(tables.memory.filter(backend=backend)) for _, tables in studies])
     selected = peaks.filter(pl.col("method").is_in(methods))
     kind = "device" if len(selected) and not selected["device"].has_nulls() else "host"
@@ -433,14 +451,17 @@ def _peaks(studies: Studies, backend: str, methods: Sequence[str]) -> tuple[str,
 
 
 def _over_fewest(columns: Sequence[Column], cost: str) -> dict[str, Overall]:
-    """Return the cost to target of each method divided by the smallest cost of any method.
+    """Return the cost to the target of each method divided by the smallest cost of any method.
+
+    The ratio is computed on each workload. The ratio on a sweep is the median over the workloads of the
+    sweep.
 
     Args:
         cost: "evaluations" or "seconds".
 
     Returns:
-        For each method, the median of the ratios over workloads, the smallest and the largest ratio. The
-        ratio on a sweep is the median over its values.
+        By method: the median of the ratios over workloads, with the smallest and the largest ratio as `low`
+        and `high`.
     """
     ratios: dict[str, dict[str, list[float]]] = {}
     for column in columns:
@@ -458,10 +479,10 @@ def _over_fewest(columns: Sequence[Column], cost: str) -> dict[str, Overall]:
 
 
 def ratio_to_least(value: float, smallest: float) -> float:
-    """Return value / smallest.
+    """Return the ratio value / smallest of a cost to the smallest cost of any method.
 
-    The ratio is infinite if `value` is infinite (a missed target) or if only `smallest` is 0. It is 1 if both
-    are equal, even if both are 0.
+    The ratio is infinite if `value` is infinite, which means a missed target, or if only `smallest` is 0. It
+    is 1 if both are finite and equal, even if both are 0.
     """
     if math.isinf(value):
         return math.inf
@@ -469,9 +490,12 @@ def ratio_to_least(value: float, smallest: float) -> float:
 
 
 def _sum(counts: Sequence[Share]) -> Share | None:
-    """Add up the successes and the numbers of runs of shares over workloads.
+    """Add up the successes and the trials of shares over workloads.
 
-    The result has an interval only if there is a single workload; it is None if there is none.
+    The sum has an interval only if there is a single workload. It is None if there is no workload.
+
+    Args:
+        counts: share of one method on each workload.
     """
     if len(counts) <= 1:
         return counts[0] if counts else None
@@ -479,10 +503,13 @@ def _sum(counts: Sequence[Share]) -> Share | None:
 
 
 def _mean_decades(swept: Sequence[MedianInterval]) -> Overall | None:
-    """Return the mean over workloads of the decades of learning rates that are nearly as good as the best.
+    """Return the mean over workloads of the decades of learning rates that do nearly as well as the best.
 
-    The interval of the mean is computed from the intervals of the workloads' medians, as
-    `curvebench.reports.statistics.shares.joined` describes.
+    The interval of the mean is computed from the intervals on the workloads (see
+    `curvebench.reports.statistics.shares.joined`). The result is None without workloads.
+
+    Args:
+        swept: median decades of one method over tuning seeds, for each workload.
     """
     if not swept:
         return None
@@ -490,7 +517,11 @@ def _mean_decades(swept: Sequence[MedianInterval]) -> Overall | None:
 
 
 def _sum_of_tuning(parts: Sequence[TuningBudget]) -> TuningBudget | None:
-    """Return the total cost of tuning over workloads, with the names of all tuners."""
+    """Return the total cost of tuning a method over workloads; None without workloads.
+
+    Args:
+        parts: cost of tuning the method on each workload. If the tuners differ, the result names all of them.
+    """
     if not parts:
         return None
     tuners = ", ".join(dict.fromkeys(part.tuner for part in parts))

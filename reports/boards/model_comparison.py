@@ -1,9 +1,10 @@
 """Comparison of several methods on one model: settings, final values, costs, and the method that leads.
 
-The study of such a comparison has one workload, the model. It judges methods by its headline metric, such as
-the final validation loss. The leader is the method with the best median over the final runs. Every other
-method is compared with it seed by seed. The target of a method is the best median of the other methods; the
-cost to the target is the cost up to the first evaluation that is at least as good.
+The study of such a comparison has one workload, the model. The study compares methods by its headline metric,
+such as the final validation loss. The leader is the method with the best median over its final runs. Every
+other method is compared with the leader seed by seed; such a comparison is called a lead. The target of a
+method is the best median of the other methods. The cost to the target is the cost up to the first evaluation
+at which the metric is at least as good as the target.
 """
 
 from __future__ import annotations
@@ -45,28 +46,29 @@ Outcome = Literal["leads", "undecided", "only one", "none"]
 
 @dataclass(frozen=True)
 class MethodResult:
-    """Result of a method on the model.
+    """Result of a method on the model, which is the only workload of the study.
 
     Args:
-        settings: values of the tuned hyperparameters that tuning chose; empty without final runs.
-        edge: end of the range of learning rates tried, if tuning chose this end, so that a better rate may
-            lie beyond it; None if the chosen rate is inside the range.
-        value: median of the headline metric over seeds, with its interval. It is infinite on the bad side if
-            half of the runs failed, and None without final runs.
-        seeds: number of final runs, without those that were interrupted.
-        failed: number of final runs that diverged or raised an error.
-        reason: message of a failure, if every final run failed, or tuning left no setting to run; or why the
-            method cannot run on the backends of the study.
+        settings: values of the hyperparameters that tuning chose, by name; empty without final runs.
+        edge: "lowest" or "highest" if tuning chose this end of the range of learning rates that it tried, so
+            that a better rate may lie beyond the range; None if the chosen rate is inside the range.
+        value: median of the headline metric over seeds, with its interval. The median is infinite on the bad
+            side if half of the runs failed. None without final runs.
+        seeds: number of final runs, without missing runs such as interrupted ones.
+        failed: number of final runs that failed (`curvebench.results.outcomes`).
+        reason: if no final run succeeded, the reason: why the method cannot run on the backends of the study,
+            or else the message of one of its failures. None if a final run succeeded, or if no message was
+            recorded.
         target: best median of the other methods; None if no other method has a finite median.
         reached: number of final runs that reached the target.
-        steps, gradients, seconds: medians over seeds of the cost to the target, including the basis. A run
-            that missed the target has an infinite cost. None if there is no target, or for seconds if steps
-            were not timed.
+        steps, gradients, seconds: cost to the target in each of these units, as a median over seeds.
+            Gradients and seconds include the basis. A run that missed the target has an infinite cost. All
+            three are None if there is no target. `seconds` is also None if steps were not timed.
         step_seconds: seconds of a step; None if steps were not timed.
-        state_bytes: size of the state of the optimizer.
-        host_bytes: peak memory of the host during steps, above that of the loaded process; None if it was
-            not measured.
-        device_bytes: the same for arrays on the device.
+        state_bytes: size of the state of the optimizer; None if no run recorded it.
+        host_bytes: peak memory of the process on the host during steps, minus its memory before the run; None
+            if it was not measured.
+        device_bytes: peak memory of arrays on the device; None if it was not measured.
     """
 
     method: str
@@ -92,15 +94,16 @@ class Lead:
     """Comparison of the leader with another method, seed by seed.
 
     Args:
-        method: the other method.
+        method: label of the other method.
         effect: effect of the leader compared with the other method. With a probability of at least
             `ModelResults.joint_level`, the intervals of all leads contain the true medians.
-        finding: "supported" if the leader is better, "refuted" if it is worse, by the sign test. Its level is
-            divided by the number of leads (Bonferroni).
+        finding: by the sign test, "supported" if the leader is better, "refuted" if the leader is worse, and
+            otherwise "inconclusive". The level of the test is `ALPHA` divided by the number of other methods
+            (Bonferroni's correction).
         seeds_needed: about how many final seeds would decide an inconclusive comparison, if further seeds are
-            like the present ones. None if the comparison is decided, or no number of seeds would decide it.
-        step_seconds_ratio: seconds of a step of the leader divided by those of the other method; None if one
-            of them was not timed.
+            like the present ones. None if the comparison is decided, or if no number of seeds would suffice.
+        step_seconds_ratio: seconds of a step of the leader divided by seconds of a step of the other method;
+            None if steps of one of the two methods were not timed.
     """
 
     method: str
@@ -115,13 +118,15 @@ class ModelResults:
     """Comparison of all methods of a study on its workload.
 
     Args:
-        study, workload, backend: names.
-        metric, which: headline metric, and whether its final or best value counts.
+        study, workload, backend: names of the study, its workload and the backend of the runs.
+        metric: name of the headline metric.
+        which: "final" if the value of the metric at the end of a run counts, "best" if the best value counts.
         direction: whether less or more of the metric is better.
-        methods: results, best median first; the methods without a finite median come last.
-        leads: comparisons of the leader with the other methods that share seeds with it, in the same order.
-        shares: cost at which the leader reached its target, by unit of cost, divided by the cost of a whole
-            run of the runner-up, whose median is the target. Units of unknown cost are missing.
+        methods: result of each method, best median first; methods without a finite median come last.
+        leads: comparisons of the leader with each other method that shares seeds with the leader, in the
+            order of `methods`.
+        shares: by unit of cost, the leader's median cost to its target divided by the cost of a whole run of
+            the runner-up, whose median is this target. Units in which a cost is unknown are missing.
     """
 
     study: str
@@ -142,30 +147,37 @@ class ModelResults:
 
     @property
     def undecided(self) -> tuple[Lead, ...]:
-        """The leads by which the leader is not better than the other method."""
+        """The leads that do not show that the leader is better than the other method."""
         return tuple(lead for lead in self.leads if lead.finding != "supported")
 
     @property
     def outcome(self) -> Outcome:
-        """The recommendation: "leads" if the leader is better than every other method."""
+        """The recommendation in one word.
+
+        "leads" if the leader is better in all comparisons with other methods, "undecided" if one comparison
+        does not show this, "only one" if there is no comparison, and "none" if there is no leader.
+        """
         if self.leader is None:
             return "none"
         return "only one" if not self.leads else "undecided" if self.undecided else "leads"
 
     @property
     def seeds_needed(self) -> int | None:
-        """About how many final seeds would decide all leads; None if they are decided, or no number would."""
+        """About how many final seeds would decide all leads.
+
+        None if all leads are supported, if a lead is refuted, or if no number of seeds would decide a lead.
+        """
         numbers = [lead.seeds_needed for lead in self.undecided]
         return None if None in numbers else max(filter(None, numbers), default=None)
 
     @property
     def joint_level(self) -> float:
-        """Probability with which all intervals of leads contain the true medians, at least."""
+        """Minimum probability with which the intervals of all leads contain the true medians."""
         return max(0.0, 1 - sum(1 - lead.effect.level for lead in self.leads))
 
 
 def comparison_of(study: StudyPlan, tables: Tables) -> ModelResults:
-    """Compare all methods of a study with one workload, on its first backend.
+    """Compare all methods of a study that has one workload, on the first backend of the study.
 
     Args:
         tables: tables of the study (`curvebench.reports.tables.tables_of`).
@@ -197,8 +209,9 @@ def _results(
     """Yield the result of each method, in the study's order.
 
     Args:
+        problem: the study's only workload on one backend.
         final: final runs of the problem with the column `each`, the seconds of a step.
-        medians: median of the headline metric of each method that has one.
+        medians: median of the headline metric over seeds, by method; methods without a value are missing.
     """
     study, metric = problem.study, problem.study.metric
     curves = recorded(problem.tables, final, metric)
@@ -241,7 +254,12 @@ def _results(
 
 
 def _leads(problem: StudyProblem, results: tuple[MethodResult, ...]) -> Iterator[Lead]:
-    """Yield the comparison of the first method of `results` with each of the others."""
+    """Yield the comparison of the leader with each other method.
+
+    Args:
+        results: result of each method, the leader first. Methods without a value are skipped, and so are
+            methods that share no seed with the leader.
+    """
     leader, *others = (row for row in results if row.value)
     for other in others:
         level = 1 - (1 - LEVEL) / len(others)
@@ -259,10 +277,15 @@ def _leads(problem: StudyProblem, results: tuple[MethodResult, ...]) -> Iterator
 
 
 def _shares(final: pl.DataFrame, *results: MethodResult) -> Iterator[tuple[str, float]]:
-    """Yield the leader's cost to its target as a share of the runner-up's whole run, with the unit of cost.
+    """Yield the leader's cost to its target divided by the cost of a whole run of the runner-up.
 
     Args:
+        final: final runs of the problem with the column `each`, the seconds of a step.
         results: the leader and the runner-up; without a runner-up, nothing is yielded.
+
+    Yields:
+        Unit of cost, and the median cost of the leader divided by the median cost of the runner-up's runs.
+        Units in which a cost is not known or infinite are skipped.
     """
     leader, runner_up = results[0], results[-1]
     runs = final.filter(finished(), method=runner_up.method)
@@ -276,7 +299,7 @@ def _shares(final: pl.DataFrame, *results: MethodResult) -> Iterator[tuple[str, 
 
 
 def as_text(comparison: ModelResults) -> str:
-    """Format a comparison as text for people: a table, and a sentence that may be quoted."""
+    """Format a comparison as text for people: a table, and a sentence for quotation."""
     return text_of("model_comparison", comparison=comparison)
 
 

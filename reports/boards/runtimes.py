@@ -1,9 +1,9 @@
-"""Times of a board's methods to targets, which are derived from their curves.
+"""Times of a board's methods to many targets, computed from the curves of final runs.
 
 A board compares methods that ran on the same problems (workloads of studies). An instance is a problem with a
-seed. For each instance, targets lie between the start value and the best value of any method. The time to a
-target is the number of gradient evaluations until the target, including those for estimating the method's
-basis; it is infinite if the target was missed.
+seed. The targets of an instance lie between the start value and the best value of any method. The time to a
+target is the number of gradient evaluations until a run reached the target, including the evaluations for
+estimating the method's basis. The time is infinite if the run missed the target.
 """
 
 from __future__ import annotations
@@ -23,15 +23,21 @@ from curvebench.reports.statistics.shares import Share
 from curvebench.results.outcomes import missing
 from curvebench.results.reading import read
 
-POINTS = 160  # Number of points of a line, the share of targets reached against evaluations.
+POINTS = 160  # Number of points of a line that shows the share of targets reached against evaluations.
 # Targets that tables show, by the index of the target.
-# The value is the share of the distance from the start to the best value that remains at the target.
+# A target is given by the share of the distance from start to best value that remains when it is reached.
 TABLED = {PER_DECADE * k - 1: 10.0**-k for k in (1, 2, 3)}
 
 
 @dataclass(frozen=True)
 class Expected:
-    """Expected running time to a target in gradient evaluations, and the share of seeds that reached it."""
+    """Expected running time of a method to a target, and the share of seeds that reached the target.
+
+    Args:
+        evaluations: expected running time in gradient evaluations (`expected_running_time`); infinite if no
+            seed reached the target.
+        reached: share of seeds that reached the target.
+    """
 
     evaluations: float
     reached: Share
@@ -41,17 +47,18 @@ class Expected:
 class Runtimes:
     """Times of each method to each target on each instance.
 
-    If a method did not run on an instance, it has missed all targets there, and its run has length 0.
+    If a method did not run on an instance, it has missed all targets of the instance, and the length of its
+    run is 0.
 
     Args:
-        methods: methods, the best first: sorted by the area under the line that shows the share of targets
-            reached against the logarithm of evaluations.
-        problems: columns of the board.
+        methods: labels of the methods, the best method first: sorted by the area under the line that shows
+            the share of targets reached against the logarithm of evaluations.
+        problems: columns of the board, one per problem.
         problem: index in `problems` of each instance's problem, shape (instances,).
         times: gradient evaluations to each target, shape (methods, instances, targets); infinite if the
             target was missed.
         lengths: gradient evaluations of whole runs, shape (methods, instances).
-        budgets: steps of the longest run on each instance's problem, shape (instances,).
+        budgets: for each instance, the number of steps of the longest run on its problem, shape (instances,).
     """
 
     methods: tuple[str, ...]
@@ -65,36 +72,37 @@ class Runtimes:
     def at(self) -> Floats:
         """Numbers of evaluations at which lines are drawn, evenly spaced on a logarithmic axis.
 
-        The first is just before the first time at which a target is reached, the last is the length of the
-        longest run.
+        The first number is just below the smallest time to a target, the last number is the length of the
+        longest run. Shape (`POINTS`,).
         """
         return np.geomspace(max(self.times.min(), 1.0) / 1.3, self.lengths.max(), POINTS)
 
     @cached_property
     def bands(self) -> Bands:
-        """Share of all targets, over all instances, that each method has reached, with its band.
+        """Share of the targets of all instances that each method reached within the evaluations `at`.
 
-        The share is known after each number of gradient evaluations in `at`. A sweep counts as one problem.
+        Each share has a band (`ecdf_bands`). Problems have equal weights, and a sweep counts as one problem.
         """
         return anytime.ecdf_bands(self.times, self.counted, self.at)
 
     @cached_property
     def counted(self) -> Integers:
-        """Problem of each instance, where all columns of a sweep are one problem; shape (instances,)."""
+        """Number of each instance's problem, equal for all columns of a sweep; shape (instances,)."""
         names = [column.problem for column in self.problems]
         return np.array([names.index(names[index]) for index in self.problem])
 
     @property
     def seeds(self) -> int:
-        """Number of seeds of the problem with the fewest seeds."""
+        """Smallest number of instances, that is of seeds, on any problem that has targets."""
         return int(np.unique(self.problem, return_counts=True)[1].min())
 
     @property
     def expected(self) -> list[tuple[float, list[tuple[str, list[Expected]]]]]:
-        """Expected running times for the targets in `TABLED`.
+        """Expected running times of all methods for the targets in `TABLED`.
 
-        For each target, the list has the share of the distance that remains, and for each method its label
-        and its expected running time on each problem.
+        For each target, the list has a pair. Its first item is the share of the distance from the start value
+        to the best value that remains at the target. Its second item has, for each method, the label of the
+        method and its expected running time on each problem in `met`.
         """
         masks = [self.problem == index for index in np.unique(self.problem)]
         methods = list(zip(self.methods, self.times, self.lengths, strict=True))
@@ -116,12 +124,16 @@ class Runtimes:
 
 
 def board_runtimes(board: Board, studies: Studies) -> Runtimes | None:
-    """Return the times of a board's methods to targets.
+    """Return the times of a board's methods to targets; None if no instance has targets.
 
     The targets of an instance lie between its start value and the best value that any method of the board
-    reached (`target_values`). The values are those of the study's headline metric, clipped at the threshold
+    reached (`target_values`). The values are values of the study's headline metric, clipped at the threshold
     at which runs stop or at the metric's floor. An instance on which no method improves on the start value
-    has no targets and is left out. If all instances are left out, the result is None.
+    has no targets and is left out.
+
+    Args:
+        board: the board, which has the methods, the columns and the backend.
+        studies: plan and tables of each study on the board.
 
     Raises:
         InputError: when a table of curves is missing or damaged.
@@ -149,8 +161,10 @@ def _curves(problem: measures.StudyProblem) -> pl.DataFrame:
     """Return the curves of a problem's final runs, sorted by seed and step.
 
     Returns:
-        Columns method, seed, steps (of the whole run), length (gradient evaluations of the whole run), step,
-        evaluations (at this step, including the basis) and value (with a sign such that less is better).
+        One row per evaluation of the headline metric. Columns: method, seed, steps (number of steps of the
+        whole run), length (gradient evaluations of the whole run), step, evaluations (gradient evaluations up
+        to this step, including the basis) and value (value of the headline metric at this step, multiplied by
+        -1 if more is better).
     """
     study, names = problem.study, ("method", "seed", "steps", "length")
     runs = problem.final.filter(~missing()).with_columns(length=measures.CHARGED_GRADIENTS)
@@ -175,8 +189,8 @@ def _instance(curves: pl.DataFrame, methods: list[str]) -> tuple[Floats, Floats]
         methods: methods of the board.
 
     Returns:
-        Times of shape (methods, targets) and lengths of shape (methods,); None if no method improves on the
-        start value.
+        Times to targets in gradient evaluations, shape (methods, targets), and lengths of whole runs, shape
+        (methods,). None if no method improves on the start value.
     """
     first = curves.group_by("method").agg(pl.col("value").first())
     start, values = (frame["value"].filter(frame["value"].is_finite()) for frame in (first, curves))
@@ -207,8 +221,9 @@ def _expected(times: Floats, lengths: Floats) -> Expected:
 
 
 def _in_order(runtimes: Runtimes) -> Runtimes:
-    """Sort the methods by the area under their lines of shares, the largest area first.
+    """Sort the methods by the area under their lines, the largest area first.
 
+    The line of a method shows the share of targets that it reached against the logarithm of evaluations.
     Methods with equal areas keep the order of the board.
     """
     shares = anytime.shares_of_runs(runtimes.times, runtimes.at)

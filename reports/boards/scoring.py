@@ -1,8 +1,9 @@
 """Scores of submissions from a table of runs, by a named set of rules (`curvebench score`).
 
-The words are those of the AlgoPerf benchmark. A submission is one method. A study is one repetition of all
-runs of a submission; it may have several trials, which differ in their hyperparameters. A held-out workload
-is a variant of a base workload, by which the benchmark checks whether a method works only on the base.
+This module uses the terms of the AlgoPerf benchmark. A submission is one method. A study is one repetition of
+all runs of a submission. A study may have several trials on a workload, which differ in hyperparameters. A
+held-out workload is a variant of a base workload, by which the benchmark checks whether a method works only
+on the base.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ TRUTHS = {"0": False, "1": True, "false": False, "true": True}
 
 @dataclass(frozen=True)
 class PreparedRuns:
-    """Runs in the form from which scores are computed.
+    """Table of runs in the form from which scores are computed.
 
     Args:
         runs: columns submission, workload, study, seconds (null if the target was missed).
         variants: base workload by the name of its held-out variant.
-        left_out: names of the workloads that do not count.
+        left_out: names of the workloads whose runs were removed, because they do not count.
     """
 
     runs: pl.DataFrame
@@ -45,14 +46,15 @@ class PreparedRuns:
 
 @dataclass(frozen=True)
 class Rules:
-    """Rules by which runs become scores.
+    """Rules by which scores are computed from a table of runs.
 
     Args:
         description: the rules in one sentence.
         columns: columns that a table of runs must have.
         prepare: function that reduces the table to one time per submission, workload and study. It raises
             ValueError if the table is unsuitable.
-        paired: whether studies with the same name are the same problem instances for all submissions.
+        paired: whether studies with the same name are the same problem instance (such as a seed) for all
+            submissions.
     """
 
     description: str
@@ -68,7 +70,7 @@ class Scores:
     Args:
         rules: name of the rules, a key of `RULES`.
         table: scores and ranks of the submissions, as `score_intervals` returns them.
-        ratios: ratios of times to the fastest time on their workload, as `time_ratios` returns them.
+        ratios: times divided by the fastest time on the same workload, as `time_ratios` returns them.
         prepared: the runs that were scored.
     """
 
@@ -85,19 +87,21 @@ class Scores:
 
 
 def fastest_trials(runs: pl.DataFrame) -> pl.DataFrame:
-    """Return for every study the time of the trial with the fewest evaluations to the target.
+    """Return, for every study on every workload, the seconds to the target of the fastest trial.
 
-    If several trials have equally few, the first by name counts.
+    The fastest trial is the trial with the fewest evaluations to the target. If several trials have the same
+    number, the first of them by name counts.
 
     Args:
-        runs: columns submission, workload, study, trial, seconds_to_target, evals_to_target. The last two are
-            null if the target was missed.
+        runs: columns submission, workload, study, trial, seconds_to_target, evals_to_target. The last two
+            columns are null if the target was missed.
 
     Returns:
         Columns submission, workload, study, seconds (null if no trial reached the target).
 
     Raises:
-        ValueError: for two rows of one trial, or for a row with only one of seconds and evaluations.
+        ValueError: when a trial has two rows, or when only one of seconds_to_target and evals_to_target is
+            null.
     """
     key = ["submission", "workload", "study", "trial"]
     twice = runs.filter(runs.select(key).is_duplicated())
@@ -119,13 +123,14 @@ def variants_of(held_out: Mapping[str, bool]) -> tuple[dict[str, str], list[str]
     For example, `ogbg_gelu` is a variant of `ogbg` if there is a workload `ogbg`.
 
     Args:
-        held_out: whether each workload was drawn at random to be a held-out workload, by its name.
+        held_out: by name of a workload, whether it was drawn at random to be a held-out workload.
 
     Returns:
-        The base of each held-out variant, and the names of variants that were not drawn, which do not count.
+        The base workload by the name of each held-out variant, and a list of the variants that were not
+        drawn. The runs on variants that were not drawn do not count.
 
     Raises:
-        ValueError: for a held-out workload that is not a variant of another.
+        ValueError: when a held-out workload is not a variant of another workload.
     """
 
     def base_of(name: str, among: Iterable[str]) -> str | None:
@@ -147,7 +152,11 @@ def variants_of(held_out: Mapping[str, bool]) -> tuple[dict[str, str], list[str]
 
 
 def _algoperf(runs: pl.DataFrame) -> PreparedRuns:
-    """Prepare runs by the rules of AlgoPerf."""
+    """Prepare runs by the rules of AlgoPerf: one trial per study, without variants that were not drawn.
+
+    Raises:
+        ValueError: when the columns are inconsistent, for example if `held_out` differs between rows.
+    """
     held_out: dict[str, bool] = {}
     for name, text in runs.select("workload", "held_out").unique().sort("workload").iter_rows():
         if str(text).lower() not in TRUTHS:
@@ -182,11 +191,11 @@ RULES: Mapping[str, Rules] = {
 
 
 def read_csv(path: Path) -> pl.DataFrame:
-    """Read a CSV file as text; an empty field is null, and empty lines are skipped.
+    """Read a CSV file as columns of text. An empty field becomes null; empty lines are skipped.
 
     Raises:
-        InputError: when the number of fields of a row differs from that of the header, or the file is not
-            CSV. The message names file and line.
+        InputError: when the first line is empty or names a column twice, when a row has more or fewer fields
+            than the first line, or when the file is not CSV in UTF-8. The message names the file.
         OSError: when the file cannot be read.
     """
     with path.open(newline="", encoding="utf-8-sig") as file:
@@ -214,8 +223,8 @@ def read_runs(path: Path, rules: Rules) -> pl.DataFrame:
     """Read the columns that the rules require from a CSV or Parquet file.
 
     Raises:
-        InputError: when the file cannot be read, a column is missing, or a cell has no number or name where
-            the column requires it. The message names the file.
+        InputError: when the file cannot be read, or a column is missing. Also when a column of numbers has a
+            text that is no number, or a column of names has an empty cell. The message names the file.
     """
     kinds: Mapping[str, Callable[[Path], pl.DataFrame]] = {".csv": read_csv, ".parquet": pl.read_parquet}
     if path.suffix not in kinds:
@@ -248,13 +257,14 @@ def read_runs(path: Path, rules: Rules) -> pl.DataFrame:
 
 
 def score_file(path: Path, name: str) -> Scores:
-    """Score the runs of a file.
+    """Read a table of runs from a file, and score its submissions.
 
     Args:
+        path: CSV or Parquet file with a table of runs.
         name: name of the rules, a key of `RULES`.
 
     Raises:
-        InputError: when the rules cannot be applied to the file. The message says where and why.
+        InputError: when there are no rules with this name, or the rules cannot be applied to the file.
     """
     rules = RULES.get(name)
     if rules is None:
@@ -273,8 +283,8 @@ def score_file(path: Path, name: str) -> Scores:
 def as_json(scores: Scores) -> str:
     """Format the scores as a JSON object for programs.
 
-    The field `ratio` is a submission's time to the target of a workload, divided by the fastest time. It is
-    null if the submission missed the target, or if the time does not count (`time_ratios`).
+    The field `ratio` is a submission's time to the target of a workload, divided by the fastest time on the
+    workload. It is null if the submission missed the target, or if its time does not count (`time_ratios`).
     """
     rules = RULES[scores.rules]
     rows = scores.table.to_dicts()

@@ -1,8 +1,8 @@
-"""Results of a submission compared to a published field: its rank, which methods it beats, and its costs.
+"""Results of a submission compared with the methods of a published study: ranks, wins and costs.
 
-A submission is one method that its author adds to a published study; it joins this study. The field consists
-of the methods of the published study. A problem is a workload of the study, and a problem instance is a
-problem with a seed.
+A submission is one method that its author adds to a published study; the submission joins this study. The
+field consists of the methods of the published study. A problem is a workload of the study, and a problem
+instance is a problem with a seed.
 """
 
 from __future__ import annotations
@@ -38,17 +38,18 @@ class ProblemResult:
     """Result of a submission on a problem.
 
     Args:
+        problem: label of the workload.
         median: median of the headline metric over seeds.
-        ratio: the median divided by the best median of any method; infinite if only the best median is 0.
-        best: method with the best median.
-        reached: number of final runs that reached the target.
+        ratio: `median` divided by the best median of any method; infinite if only the best median is 0.
+        best: label of the method with the best median.
+        reached: number of final runs that reached the first target; 0 if the workload has no target.
         failed: number of final runs that failed (`curvebench.results.outcomes`).
         seeds: number of final runs.
         evaluations: median over seeds of the gradient evaluations to the target; infinite if at least half of
-            the runs missed the target.
-        learning_rate: learning rate that tuning chose; None if all runs failed.
-        edge: end of the range of learning rates tried, if tuning chose this end, so that a better rate may
-            lie beyond it; None if the chosen rate is inside the range.
+            the runs missed the target, or if the workload has no target.
+        learning_rate: learning rate that tuning chose; None if all final runs failed.
+        edge: "lowest" or "highest" if tuning chose this end of the range of learning rates that it tried, so
+            that a better rate may lie beyond the range; None if the chosen rate is inside the range.
     """
 
     problem: str
@@ -65,21 +66,23 @@ class ProblemResult:
 
 @dataclass(frozen=True)
 class Placed:
-    """A submission on the board of the study that it joins.
+    """A submission on the board of the study that the submission joins.
 
     Args:
         field: name of the study that the submission joins.
-        origin: published set that contains the submission, or `curvebench.results.archive.LOCAL`.
-        contributed: author, paper and code of the submission; None if they are not given.
+        origin: name of the published set that contains the submission, or
+            `curvebench.results.archive.LOCAL` for local runs.
+        contributed: author, paper and code of the submission; None if the author did not give them.
         backend: backend of the submission's runs.
         field_backend: backend of the runs of the field's methods.
         command: command that runs the submission again.
-        row: row of the submission on the board, without rank and score if all its final runs failed.
+        row: row of the submission on the board; if all final runs of the submission failed, the row has no
+            rank, score and mean rank.
         methods: number of methods on the board.
         field_problems: number of problems of the published study.
-        problems: results of the submission on each problem that it ran.
-        standing: comparison with every other method, by name; empty if all final runs of the submission
-            failed.
+        problems: results of the submission on each problem on which it ran.
+        standing: for each other method, by its label, whether the submission beats it. Empty if all final
+            runs of the submission failed.
     """
 
     field: str
@@ -96,18 +99,20 @@ class Placed:
 
 
 def standings(study: StudyPlan, tables: Tables, method: str) -> dict[str, Standing]:
-    """Compare a method with each of the others by the share of problem instances on which it ends better.
+    """Compare a method with each other method by the share of problem instances on which it is better.
 
     A tie counts as half an instance. The shares are averaged over the seeds of each problem, then over
-    problems. With a probability of at least 95 %, all intervals contain the true shares: each interval misses
-    its share with a probability of at most 5 % divided by the number of other methods (Bonferroni).
+    problems. The method beats another method if the whole interval of the share is above one half, and loses
+    to the other method if the whole interval is below one half. With a probability of at least 95 %, the
+    intervals of all comparisons contain the true shares: each interval misses its share with a probability of
+    at most 5 % divided by the number of other methods (Bonferroni's correction).
 
     Args:
-        method: label of the method that is compared with all others.
+        method: label of the method that is compared with all other methods of the study.
 
     Returns:
-        The comparison by the label of the other method. Methods that share no problem instance with `method`
-        are missing.
+        The result by the label of the other method. Methods that share no problem instance with `method` are
+        missing.
     """
     problems = problems_of(study, tables)
     rivals = [rival for rival in study.methods if rival != method]
@@ -123,7 +128,7 @@ def standings(study: StudyPlan, tables: Tables, method: str) -> dict[str, Standi
 
 
 def submissions(study: StudyPlan, tables: Tables) -> list[Placed]:
-    """Return the submissions that join a study, each with its place on the study's board.
+    """Return the submissions that join a study, each with its row on the study's board.
 
     Args:
         tables: tables of the study and of the studies that join it (`curvebench.reports.tables.tables_of`).
@@ -158,15 +163,16 @@ def submissions(study: StudyPlan, tables: Tables) -> list[Placed]:
 
 
 def _command(optimizer: OptimizerSpec, problems: Sequence[str], source: str) -> str:
-    """Return the command that runs a submission again.
+    """Return the shell command that runs a submission again.
 
-    For a submission in a published set, the command runs it on all problems, under a new label that no method
-    has.
+    For a submission in a published set, the command runs the submission on all problems of the study. It uses
+    a new label, because the label of the submission is taken.
 
     Args:
         optimizer: the submitted optimizer.
-        problems: problems that it ran.
-        source: published set that contains it, or `curvebench.results.archive.LOCAL`.
+        problems: labels of the problems on which the submission ran.
+        source: name of the published set that contains the submission, or
+            `curvebench.results.archive.LOCAL` for local runs.
     """
     arguments = optimizer.options if optimizer.only_backend is None else optimizer.options["arguments"]
     space = {"space": optimizer.space} if optimizer.space else {}
@@ -182,12 +188,12 @@ def _command(optimizer: OptimizerSpec, problems: Sequence[str], source: str) -> 
 
 
 def _problems(board: Board, row: MethodRow, chosen: Mapping[str, dict[str, Any]]) -> Iterator[ProblemResult]:
-    """Yield the results of a submission on the problems that it ran.
+    """Yield the results of a submission on the problems on which it ran.
 
     Args:
         row: row of the submission on the board.
-        chosen: learning rate of the submission's final runs with the range of rates tried (its row of
-            `chosen_rates`), by workload.
+        chosen: by workload, the submission's row of `chosen_rates`: the learning rate of the final runs, and
+            the range of learning rates that tuning tried.
     """
     for index, (column, entry) in enumerate(zip(board.columns, row.entries, strict=True)):
         if entry is None:
@@ -211,10 +217,10 @@ def _problems(board: Board, row: MethodRow, chosen: Mapping[str, dict[str, Any]]
 
 
 def edge_of(tuned: Mapping[str, Any]) -> Edge | None:
-    """Return the end of the range of learning rates tried that tuning chose; None if it chose neither end.
+    """Return which end of the range of learning rates tuning chose; None if it chose neither end.
 
     Args:
-        tuned: row of `chosen_rates`.
+        tuned: row of `chosen_rates`, with the chosen rate and the range of rates that tuning tried.
     """
     if not tuned["at_edge"]:
         return None
@@ -224,11 +230,11 @@ def edge_of(tuned: Mapping[str, Any]) -> Edge | None:
 def hopeless(runs: pl.DataFrame, named: str, method: str) -> str | None:
     """Return a text with a line for each problem on which every run of a method failed.
 
-    The result is None if the method has no such problem.
+    The result is None if there is no such problem.
 
     Args:
         runs: the table `runs`, with tuning runs and final runs (`curvebench.results.schema.RUNS`).
-        named: name by which the text calls the method.
+        named: name of the method in the text, to which the label is added.
         method: label of the method.
     """
     of_method = runs.filter(method=method)
@@ -238,7 +244,11 @@ def hopeless(runs: pl.DataFrame, named: str, method: str) -> str | None:
 
 
 def _lost(lost: pl.DataFrame) -> str:
-    """Describe how the runs of a method on a problem failed; all of them must have failed."""
+    """Describe how the runs of a method on a problem failed.
+
+    Args:
+        lost: rows of the table `runs` of one method on one workload; all of these runs failed.
+    """
     counts = lost["outcome"].value_counts(sort=True)
     outcomes = listed([f"{count} {name.replace('_', ' ')}" for name, count in counts.iter_rows()])
     steps = lost["outcome_step"].drop_nulls().sort()

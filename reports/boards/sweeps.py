@@ -1,8 +1,10 @@
-"""Sweeps: what each method needs and reaches at the values of a swept setting, and slopes over these values.
+"""Sweeps: results of each method as a function of a setting of the workload, such as the batch size.
 
-The workloads of a sweep differ in one setting only, such as the batch size. A method is an optimizer in a
-basis, which is an orthogonal change of coordinates of the parameters. Final runs use the learning rate that
-tuning chose for the method at their value of the setting.
+The workloads of a sweep differ in one setting only, the swept setting. A quantity of a sweep is, for example,
+the number of steps to a target. Its slope is the slope of a line through the logarithms of the quantity as a
+function of the logarithm of the setting. A method is an optimizer in a basis, which is an orthogonal change
+of coordinates of the parameters. Final runs use the learning rate that tuning chose for the method on the
+same workload.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ from curvebench.spec.method import Method
 from curvebench.spec.plan import StudyPlan
 from curvebench.spec.values import is_number
 
-DIGITS = 9  # Decimals of slopes; beyond them are rounding errors of logarithms
+DIGITS = 9  # number of decimals of slopes; further decimals are rounding errors of logarithms
+# Quantities of a sweep.
 STEPS, EXAMPLES, VALUE, RATE = "steps", "examples", "value", "learning_rate"
 
 
@@ -42,14 +45,17 @@ class StudySweep:
         study: plan of the study.
         name: name of the sweep.
         setting: name of the swept setting.
-        values: values of the setting: numbers in increasing order, or other values in the order of the study.
-        places: position of each value on an axis: the number itself, or from 1 on for other values.
-        bands: columns quantity, method, place, lower_quartile, median, upper_quartile and count (number of
-            seeds). The quantities are `STEPS` and `EXAMPLES` until the first target of the workload (infinite
-            if a run missed it; absent if there are no targets), `VALUE` (the headline metric), and `RATE`.
-        slopes: by quantity and method, the exponent p for which the quantity is proportional to setting^p;
-            None if a value is infinite or not positive on some seed. Empty if the values of the setting are
-            not positive numbers.
+        values: values of the setting: numbers in increasing order, other values in the order of the study.
+        places: position of each of `values` on an axis. A number is its own position; other values have the
+            positions 1, 2, and so on.
+        bands: quartiles over final runs, in columns quantity, method, place, lower_quartile, median,
+            upper_quartile and count (number of seeds). The quantities `STEPS` and `EXAMPLES` count steps and
+            training examples until the first target of the workload. They are infinite if a run missed the
+            target, and absent if a workload of the sweep has no target. `VALUE` is the headline metric, and
+            `RATE` is the chosen learning rate.
+        slopes: by quantity and method, the exponent p for which the quantity is proportional to setting^p, as
+            a median over seeds. None if the quantity is infinite, not positive or missing on some seed. Empty
+            if the values of the setting are not positive numbers.
     """
 
     study: StudyPlan
@@ -62,28 +68,32 @@ class StudySweep:
 
     @property
     def has_numbers(self) -> bool:
-        """Whether the values are numbers, so that places are these numbers."""
+        """Whether the values of the setting are numbers, so that `places` has these numbers."""
         return all(map(is_number, self.values))
 
     @property
     def is_positive(self) -> bool:
-        """Whether the values are positive numbers, so that their axis is logarithmic."""
+        """Whether the values of the setting are positive numbers, so that their axis is logarithmic."""
         return self.has_numbers and min(self.places) > 0
 
     @property
     def labels(self) -> list[tuple[float, Any]]:
-        """Pairs of a place and its value."""
+        """Labels of the axis: for each value of the setting, its position on the axis and the value."""
         return list(zip(self.places, self.values, strict=True))
 
     @property
     def quantities(self) -> list[str]:
-        """The quantities of which there are values."""
+        """Names of the quantities that `bands` has."""
         measured = set(self.bands["quantity"])
         return [name for name in (STEPS, EXAMPLES, VALUE, RATE) if name in measured]
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each method and quantity: its medians by value (None without runs) and its slope."""
+        """A row for each method and quantity, with keys method, quantity, medians and slope.
+
+        The medians over seeds are in the order of `values`. A median is None if the method has no final run
+        at the value. The slope is None if it is not known.
+        """
         columns = self.bands.select("quantity", "method", "place", "median").rows()
         medians = {tuple(key): median for *key, median in columns}
         return [
@@ -100,7 +110,10 @@ class StudySweep:
 
 
 def sweeps_of(study: StudyPlan, tables: Tables) -> list[StudySweep]:
-    """Return the sweeps of a study on its first backend; sweeps without final runs are left out."""
+    """Return the sweeps of a study on its first backend, without workloads that have no final runs.
+
+    A sweep whose workloads all lack final runs is left out.
+    """
     by_name: dict[str, list[StudyProblem]] = {}
     for problem in problems_of(study, tables):
         if problem.workload.sweep and len(problem.values):
@@ -109,7 +122,11 @@ def sweeps_of(study: StudyPlan, tables: Tables) -> list[StudySweep]:
 
 
 def _sweep(problems: Sequence[StudyProblem]) -> StudySweep:
-    """Return a sweep from the problems that belong to it, one for each value."""
+    """Return a sweep with its results.
+
+    Args:
+        problems: the workloads of the sweep on one backend, one for each value of the swept setting.
+    """
     sweep = problems[0].workload.sweep
     assert sweep is not None
     values = {problem.workload.name: problem.workload.settings[sweep.setting] for problem in problems}
@@ -144,10 +161,14 @@ def _sweep(problems: Sequence[StudyProblem]) -> StudySweep:
 def _measured(problem: StudyProblem, place: float) -> pl.DataFrame:
     """Return the quantities of each final run of a problem.
 
+    Args:
+        place: position, on the axis of the sweep, of the value that the swept setting has on the problem.
+
     Returns:
-        Columns method, seed, place and a column of each quantity.
+        Columns method, seed, place, and a column for each of the quantities `STEPS`, `EXAMPLES`, `VALUE` and
+        `RATE`.
     """
-    # If there is no target, the empty name of a metric leads to steps that are infinite.
+    # If the workload has no target, the empty name of the metric leads to infinite steps.
     metric = problem.target[0] if problem.target else ""
     reached = steps_to_target(problem.values.rename({"value": "headline"}), metric)
     most, each = pl.col("most"), pl.col("examples") / pl.col("steps")
@@ -163,11 +184,18 @@ def _measured(problem: StudyProblem, place: float) -> pl.DataFrame:
 
 
 def _slopes(rows: pl.DataFrame, count: int) -> dict[tuple[str, str], MedianInterval | None]:
-    """Fit a line to the logarithms of each quantity, method and seed; return medians over seeds.
+    """Return the slope of each quantity for each method: the median over seeds.
+
+    For each seed, a line is fitted to the logarithm of the quantity as a function of the logarithm of the
+    setting. If some seed has no slope, the result for the quantity and method is None.
 
     Args:
-        rows: columns quantity, method, seed, place and measured.
-        count: number of values of the setting. A seed on which some values lack a run has no slope.
+        rows: columns quantity, method, seed, place (value of the setting) and measured (value of the
+            quantity).
+        count: number of values of the setting. A seed has no slope if a run is missing at one of the values.
+
+    Returns:
+        The slope by pair of quantity and method.
     """
     x, y = pl.col("place").log(), pl.col("measured").log()
     slope = pl.when(pl.len() == count, y.is_finite().all()).then((pl.cov(x, y) / x.var()).round(DIGITS))
@@ -186,13 +214,20 @@ def _rate_slope(
 ) -> MedianInterval | None:
     """Return the slope of the chosen learning rate, with an interval over resamples of the tuning seeds.
 
-    The final seeds all have the chosen rate, so that they say nothing about how it depends on chance. Tuning
-    chooses again in each resample of the tuning seeds, which are the same for all values of the setting
-    (`curvebench.results.tuning.shares_of_choices`). The interval consists of percentiles of the slopes, and
-    is extended to contain the estimate.
+    The final runs on all seeds have the same learning rate, so that they do not show how the chosen rate
+    depends on chance. Therefore tuning is repeated in resamples of the tuning seeds, with the same resample
+    for all values of the setting (`curvebench.results.tuning.shares_of_choices`). The interval consists of
+    percentiles of the slopes in the resamples, and is extended to contain the estimate.
 
     Args:
-        estimate: slope of the chosen rates; None if it is not known.
+        problems: the workloads of the sweep on one backend, one for each value of the setting.
+        places: value of the setting for each of `problems`.
+        method: label of the method.
+        estimate: slope of the chosen learning rates; None if it is not known.
+
+    Returns:
+        The estimate with the interval. If some problem has no usable tuning runs, the estimate is returned
+        unchanged.
     """
     optimizer, study = Method.of(method).optimizer, problems[0].study
     chosen_by = [tuning_runs(problem).filter(method=method) for problem in problems]

@@ -10,11 +10,13 @@ Words that all modules of this package use:
 
 - The two arms of a comparison are the treated method and the control. A pair consists of two runs with the
   same seed, one of each arm.
-- The effect of a pair is the ratio or the difference of its two values. Its gain is the effect with the sign
-  for which a value above 0 means that the treated method is better.
-- A run is censored if it stopped at a threshold, so that only a bound of its value is known.
+- The effect of a pair is the ratio (treated / control) or the difference (treated - control) of the values of
+  its two runs. The gain of a pair is its effect (for a ratio, the logarithm of its effect) with the sign for
+  which a gain above 0 means that the treated method is better.
+- A run is censored if it stopped at a threshold, so that only a bound of its value is known. A pair is
+  censored if one of its runs is censored.
 - Tuning runs try settings (learning rates and other options). Final runs use the setting that tuning chose.
 - A basis is an orthogonal change of coordinates of the parameters, in which an optimizer works.
-- A finding is the result of one comparison (supported, refuted or inconclusive); a verdict is the result of a
-  claim (such as reproduced or underpowered).
+- The finding of a comparison is supported, refuted or inconclusive. The verdict on a claim is, for example,
+  reproduced or underpowered.
 """

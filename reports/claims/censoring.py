@@ -1,9 +1,9 @@
 """Paired comparisons of runs that may be censored: a run that stopped at a threshold would have gone further.
 
-A pair consists of a run of the treated method and a run of the control with the same seed. Its effect is the
-ratio or the difference of their two values. If one of the runs is censored, the effect is known only to lie
-between a lower and an upper bound. This module computes bounds of the median effect over pairs, and the texts
-with which pages and the terminal show them.
+A pair consists of a run of the treated method and a run of the control with the same seed. The effect of a
+pair is the ratio or the difference of the values of its two runs. If one of the runs is censored, the effect
+is known only to lie between a lower and an upper bound. Such a pair is censored, too. This module computes
+bounds of the median effect over pairs, and the texts with which pages and the terminal show the bounds.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from curvebench.reports.statistics.ranks import NEGLIGIBLE, tied
 from curvebench.results.intervals import LEVEL, MedianInterval, median_interval
 from curvebench.spec.plan import StudyPlan
 
-# The sign test of whether gains are above 0, however small they are.
-# A test needs a margin above 0. The smallest float suffices, because tied pairs have a gain of exactly 0.
+# `ANY_GAIN` asks by the sign test whether gains are above 0, however small the gains are.
+# Its margin must be above 0. The smallest float suffices, because pairs that tie have a gain of exactly 0.
 ANY_GAIN = Question("better", float(np.finfo(float).tiny))
 
 
@@ -42,7 +42,7 @@ class Bounds(NamedTuple):
 
     @property
     def unknown(self) -> int:
-        """Number of entries whose bounds are minus and plus infinity, so that nothing is known of them."""
+        """Number of entries of which nothing is known: their bounds are minus and plus infinity."""
         return int((np.isneginf(self.low) & np.isposinf(self.high)).sum())
 
     @property
@@ -51,7 +51,7 @@ class Bounds(NamedTuple):
         return int((self.low != self.high).sum())
 
     def at(self, indices: np.ndarray) -> Bounds:
-        """Return the entries at these indices."""
+        """Return the bounds of the entries at `indices`."""
         return Bounds(self.low[indices], self.high[indices])
 
     @property
@@ -63,8 +63,8 @@ class Bounds(NamedTuple):
 def censored_at(values: np.ndarray, direction: Direction, stop: float | None) -> Bounds:
     """Return bounds of the values of runs that may have stopped at a threshold.
 
-    A value equal to `stop` is censored: that run stopped at the threshold, and without it would have reached
-    a value at least as good. Every other value is known.
+    A value equal to `stop` is censored: its run stopped at the threshold, and would have reached a value at
+    least as good if it had continued. Every other value is known.
 
     Args:
         values: values of the metric, clipped at `stop`, shape (count,).
@@ -81,7 +81,12 @@ def censored_at(values: np.ndarray, direction: Direction, stop: float | None) ->
 def with_bounds(values: pl.DataFrame, direction: Direction, stop: float | None) -> pl.DataFrame:
     """Add columns `least` and `most`: the lower and upper bounds of the column `value`.
 
-    The bounds differ for a run that stopped at `stop`, whose value would otherwise be at least as good.
+    The bounds differ only for runs that stopped at the threshold `stop` (`censored_at`).
+
+    Args:
+        values: runs with the values of a metric, clipped at `stop`, as column `value`.
+        direction: whether less or more of the metric is better.
+        stop: threshold of the metric at which runs stop; None if runs do not stop.
     """
     bounds = censored_at(values["value"].to_numpy(), direction, stop)
     return values.with_columns(least=pl.Series(bounds.low), most=pl.Series(bounds.high))
@@ -90,13 +95,17 @@ def with_bounds(values: pl.DataFrame, direction: Direction, stop: float | None) 
 def paired_effects(treated: Bounds, control: Bounds, effect: Effect) -> Bounds:
     """Return bounds of the effect of each pair.
 
-    The effect is log(treated / control) if `effect` is "ratio", and treated - control if it is "difference".
-    Two values that are known and equal have the effect 0, even where both are infinite or 0.
+    The effect is log(treated / control) if `effect` is "ratio", and treated - control if `effect` is
+    "difference". Two values that are known and equal have the effect 0, even if both are infinite or 0.
+
+    Args:
+        treated, control: bounds of the values of both methods, shape (pairs,).
+        effect: whether pairs are compared by ratio or by difference.
     """
     ends = []
     for treated_end, control_end in ((treated.low, control.high), (treated.high, control.low)):
         with np.errstate(divide="ignore", invalid="ignore"):
-            # Values compared by ratio are not negative, so that a lower bound of minus infinity means 0.
+            # Values that are compared by ratio are not negative, so that a bound of minus infinity means 0.
             if effect == "ratio":
                 gap = np.log(np.maximum(treated_end, 0.0)) - np.log(np.maximum(control_end, 0.0))
             else:
@@ -110,10 +119,11 @@ def paired_gains(
 ) -> Bounds:
     """Return bounds of the gain of each pair; a gain is above 0 where the treated method is better.
 
-    A bound is 0 if it comes from two values that tie. If both values of a pair are known and tie, both bounds
-    of its gain are 0.
+    A bound of the gain is computed from one bound of each value. If these two bounds tie, the bound of the
+    gain is 0. If both values of a pair are known and tie, both bounds of its gain are therefore 0.
 
     Args:
+        treated, control: bounds of the values of both methods, shape (pairs,).
         direction: whether less or more of the metric is better.
         effect: whether pairs are compared by ratio or by difference.
         negligible: relative difference up to which two values tie.
@@ -128,15 +138,15 @@ def paired_gains(
 
 @dataclass(frozen=True)
 class EffectBounds:
-    """Median effect over pairs with its confidence interval, and bounds of both where pairs are censored.
+    """Median effect over pairs and its confidence interval; only bounds of both if pairs are censored.
 
     Args:
         effect: whether pairs are compared by ratio or by difference.
         floor: median and interval if each pair had its smallest possible effect.
         ceiling: median and interval if each pair had its largest possible effect.
         is_unknown: whether nothing is known of the effect of any pair.
-        unknown_words: texts shown in place of the median and of the interval if `is_unknown`, such as
-            ("both stopped", "at 10⁻⁸").
+        unknown_words: two texts that are shown if `is_unknown`, in place of the median and of the interval,
+            such as ("both stopped", "at 10⁻⁸").
     """
 
     effect: Effect
@@ -158,9 +168,10 @@ class EffectBounds:
 
     @property
     def sort_value(self) -> float | None:
-        """Number by which tables sort the effect: the median, or its finite bound if the median is unknown.
+        """Number by which tables sort the effect: the median, or a bound if the median is not known exactly.
 
-        None if the median has no finite bound.
+        The bound is the lower one if the upper one is infinite, otherwise the upper one. None if the median
+        has no informative bound.
         """
         low, high = self.floor.median, self.ceiling.median
         if low == high:
@@ -191,9 +202,11 @@ class EffectBounds:
 
     @property
     def words(self) -> tuple[str, str]:
-        """Texts of the median effect and of its interval, all numbers with the same number of digits.
+        """Texts of the median effect and of its interval, for pages and the terminal.
 
-        If only a bound of the median is known, ≤ or ≥ precedes it. If no bound is known, the text is "open".
+        If only one bound of the median is known, the first text is this bound after ≤ or ≥. If two different
+        bounds are known, it is "LOW to HIGH". If no bound is known, it is "open". If `is_unknown`, the texts
+        are `unknown_words`.
         """
         numbers = (self.floor.median, self.ceiling.median, self.low, self.high)
         write = ratio_writer(numbers) if self.effect == "ratio" else signed
@@ -217,7 +230,7 @@ class EffectBounds:
 
 
 def exponential(logarithm: float) -> float:
-    """Return exp(logarithm), or infinity where the result is too large for a float."""
+    """Return exp(logarithm), or infinity if the result is too large for a float."""
     with np.errstate(over="ignore"):
         return float(np.exp(logarithm))
 
@@ -236,8 +249,8 @@ def bounds_of(
         effect: whether pairs are compared by ratio or by difference.
         as_seen: increasing function that converts an effect to the number that readers see, such as `exp`
             for logarithms of ratios.
-        unknown_words: texts shown in place of the median and of the interval if nothing is known of the
-            effect.
+        unknown_words: two texts that are shown if nothing is known of any effect, in place of the median and
+            of the interval.
         level: nominal coverage of the interval.
     """
     ends = (median_interval(values, level) for values in effects)
@@ -252,16 +265,17 @@ def bounds_of(
 class PairedEffect(EffectBounds):
     """Comparison of two methods seed by seed, with bounds of the effect where runs are censored.
 
-    A run that stopped at its threshold would have gone further by an unknown distance. Where less is better,
-    the two values of a pair give an upper bound of its effect if the treated run stopped, a lower bound if
-    the control's run stopped, and no bound if both stopped.
+    A run that stopped at its threshold would have gone further by an unknown distance. If less of the metric
+    is better, a pair gives an upper bound of its effect if the treated run stopped, a lower bound if the
+    control's run stopped, and no bound if both runs stopped.
 
     Args:
         wins: number of pairs in which the treated method is better for all values within the bounds.
         losses: number of pairs in which the control is better for all values within the bounds.
         ties: number of pairs whose two values are known and tie.
-        p_value: one-sided p-value of the sign test that the treated method is better. Ties and pairs whose
-            winner is unknown count against the treated method, so that this is the largest possible p-value.
+        p_value: one-sided p-value of the sign test that the treated method is better. Ties count against the
+            treated method. So do pairs whose winner is unknown, so that this is the largest p-value that is
+            possible within the bounds.
         gains: bounds of the gain of each pair, as `paired_gains` returns them.
     """
 
@@ -286,15 +300,15 @@ def paired_effect(
     negligible: float = 0.0,
     level: float = LEVEL,
 ) -> PairedEffect:
-    """Compare pairs of values, of which some may be known only by bounds.
+    """Compare the values of two methods pair by pair; some values may be known only by bounds.
 
     Args:
-        treated, control: bounds of the values, shape (pairs,), at least one pair.
+        treated, control: bounds of the values of both methods, shape (pairs,), at least one pair.
         direction: whether less or more of the metric is better.
         effect: whether pairs are compared by ratio or by difference.
-        unknown_words: texts shown in place of the median and of the interval if nothing is known of the
-            effect.
-        negligible: relative difference up to which a pair is a tie.
+        unknown_words: two texts that are shown if nothing is known of any effect, in place of the median and
+            of the interval.
+        negligible: relative difference up to which the two values of a pair tie.
         level: nominal coverage of the interval.
     """
     gains = paired_gains(treated, control, direction, effect, negligible)
@@ -310,11 +324,12 @@ def paired_effect(
 
 
 def unknown_words(stop: float | None, undecided: str = "both stopped") -> tuple[str, str]:
-    """Return the texts shown in place of the median and interval of an effect of which nothing is known.
+    """Return the texts for an effect of which nothing is known: in place of its median and of its interval.
 
     Args:
-        stop: threshold at which the runs stopped; None leaves the second text empty.
-        undecided: text in place of the median.
+        stop: threshold at which the runs stopped, which the second text names. If it is None, the second text
+            is empty.
+        undecided: the first text.
     """
     return undecided, f"at {plain(stop)}" if stop is not None else ""
 
@@ -337,7 +352,7 @@ def effect_by_seed(
         return None
     stop = study.training.stop.get(study.metric)
     first, second = (censored_at(pairs[arm].to_numpy(), study.direction, stop) for arm in pairs.columns[1:])
-    # The values of all methods decide whether pairs are compared by ratio or by difference.
-    # If only these two methods decided, some pairs of methods could be compared by ratio and others not.
+    # The values of all methods in `values` decide whether pairs are compared by ratio or by difference.
+    # If only the two compared methods decided, some comparisons would use ratios and others differences.
     effect = effect_for(values["value"].to_numpy(), study.direction)
     return paired_effect(first, second, study.direction, effect, unknown_words(stop), NEGLIGIBLE, level)

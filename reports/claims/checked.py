@@ -2,9 +2,9 @@
 
 A property check evaluates a mathematical statement on random instances. A subclaim is one sentence of a claim
 with a finding of its own; tables and plans call it `part`. A measure is one number computed on one instance
-of a subclaim, with the limit that the claim sets for it; a bound is a limit that the number must not exceed.
-A claim that its source misprints is checked in two variants, "as printed" and "as corrected"; the variant of
-other claims is "".
+of a subclaim, with the limit that the claim sets for this number. A bound is a limit that the number must not
+exceed. A measure holds if it satisfies its limit. A claim that its source misprints is checked in two
+variants, "as printed" and "as corrected"; the variant of other claims is "".
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from curvebench.spec.plan import ChecksPlan, ClaimPlan, ReportPlan
 Rows = list[dict[str, Any]]
 PART = ("claim", "part", "variant")
 MEASURE = ("quantity", "value", "relation", "limit", "tolerance", "share")
-# Finding on a subclaim, if it is known whether all its measures satisfy their limits. If this is not known,
-# the finding is "inconclusive".
+# Finding on a subclaim, by whether all measures of the subclaim satisfy their limits.
+# If it is not known whether they do, the finding is "inconclusive".
 FINDINGS = {True: "supported", False: "refuted"}
 
 
@@ -35,11 +35,11 @@ def check_rows(plan: ChecksPlan) -> pl.DataFrame:
     """Read the measures of the plan's claims from the table `checks`, and add two columns.
 
     The column `share` is the measured value as a share of its limit (`share_of_limit`). The column
-    `rule_of_runs` is the hash that the claim's decision rule had when the checks were planned, and null if
-    the jobs did not record it.
+    `rule_of_runs` is the hash that the claim's decision rule had when the checks were planned. It is null if
+    the checks job did not record the hash.
 
     Raises:
-        InputError: when a table is missing or damaged.
+        InputError: when a table `checks` or `jobs` is missing or damaged.
     """
     rows = read([folder / "checks.parquet" for folder in plan.tables], "checks")
     rows = rows.with_columns(pl.col("variant", "relation").cast(pl.String))
@@ -54,13 +54,15 @@ def check_rows(plan: ChecksPlan) -> pl.DataFrame:
 
 
 def check_measured(plan: ReportPlan, rows: pl.DataFrame | None) -> None:
-    """Check that every claim has measures, unless its data are missing or its checks failed.
+    """Check that every claim of the property checks has measures.
+
+    A claim may lack measures if its data are missing, or if a job recorded that its checks failed.
 
     Args:
         rows: measures, as `check_rows` returns them; None if the report has no property checks.
 
     Raises:
-        InputError: when such a claim has no measure; the message names the claim.
+        InputError: when a claim has no measure for another reason; the message names the claim.
     """
     measured = set(rows["claim"] if rows is not None else ())
     claims = plan.checks.claims if plan.checks else ()
@@ -75,16 +77,18 @@ def check_measured(plan: ReportPlan, rows: pl.DataFrame | None) -> None:
 def parts_of(claims: Sequence[ClaimPlan], rows: pl.DataFrame) -> Rows:
     """Return a row for each subclaim and variant, with its worst measure and its finding.
 
-    The worst measure is the one that takes the largest share of its limit. If no instance came near one of a
-    subclaim's bounds, the finding is "untested", and the row has a measure of the least tested bound instead.
+    The worst measure is the measure with the largest value as a share of its limit. If a subclaim has a bound
+    that no instance came near, its finding is "untested". The row then has the largest measure of this bound
+    in place of the worst measure.
 
     Args:
         claims: claims of property checks.
         rows: measures of these claims, as `check_rows` returns them.
 
     Returns:
-        Keys of `PART` and `MEASURE`, source, measures (their number), missed (number of measures that violate
-        their limit), finding, instances (their number) and seconds.
+        Rows with the keys `PART`, the keys `MEASURE` (of the worst measure), source, measures (number of
+        measures), missed (number of measures that violate their limit), finding, instances (number of
+        instances) and seconds (of all instances).
     """
     instances = rows.unique([*PART, "instance"], maintain_order=True)
     seconds = instances.group_by(PART).agg(pl.col("seconds").sum(), pl.len().alias("instances"))
@@ -110,9 +114,9 @@ def parts_of(claims: Sequence[ClaimPlan], rows: pl.DataFrame) -> Rows:
 def property_rows(plan: ChecksPlan, checks: pl.DataFrame, scale: str) -> list[dict[str, object]]:
     """Return the rows of the table `claims` for all claims that property checks decide.
 
-    The estimate is the share of instances whose measures all satisfy their limits. Its exact interval
-    (Clopper and Pearson) is for the share among all instances that could be drawn. Claims without measures
-    come last.
+    The estimate is the share of random instances whose measures all satisfy their limits. The interval of the
+    estimate (Clopper and Pearson's exact interval) is for the share among all instances that could be drawn.
+    Claims without measures come last.
 
     Args:
         plan: the property checks with their claims.
@@ -126,8 +130,8 @@ def property_rows(plan: ChecksPlan, checks: pl.DataFrame, scale: str) -> list[di
         all_hold = by_part.agg(pl.col("holds").all(ignore_nulls=False)).rows()
         holding = {(part, variant): holds for part, variant, holds in all_hold}
         capped, weak = plans[claim].at_most_partly, untested(plans[claim], measures)
-        # Subclaims with a bound have further instances, found by a search for the worst case.
-        # The estimate is the share of random instances that hold. Instances of the search are left out.
+        # For subclaims with a bound, a search for the worst case adds instances after the random instances.
+        # The estimate is a share of the random instances, so that instances of the search are left out.
         count_of = {(part.part, part.variant): part.instances for part in plans[claim].parts if part.bound}
         numbers = measures.select("part", "variant", "instance").iter_rows()
         sampled = measures.filter([number < count_of.get((*part,), inf) for *part, number in numbers])
@@ -140,8 +144,8 @@ def property_rows(plan: ChecksPlan, checks: pl.DataFrame, scale: str) -> list[di
             undecided = instances["holds"].null_count()
             share = share_interval(holding_count, count)
             first = measures.row(0, named=True)
-            # A misprinted statement that is false stays false at any scale.
-            # Therefore the limited scale is no reason for the verdict on a misprint.
+            # A misprinted statement that is false is false at any scale of the checks.
+            # Therefore a limited scale is no reason for the verdict on the statement as printed.
             misprint = variant == "as printed" and verdict == "not reproduced"
             reasons = [reason("held", holding_count, count)]
             if undecided:
@@ -172,20 +176,26 @@ def property_rows(plan: ChecksPlan, checks: pl.DataFrame, scale: str) -> list[di
 
 
 def _missed(measures: pl.DataFrame) -> list[dict[str, object]]:
-    """Return the reason that names the subclaims with a violated limit; an empty list if there are none."""
+    """Return a list with the reason that names the subclaims with a violated limit.
+
+    The list is empty if all measures satisfy their limits.
+    """
     parts = measures.filter(~pl.col("holds"))["part"].unique(maintain_order=True).to_list()
     return [reason("missed", len(parts), measures["part"].n_unique(), names=parts)] if parts else []
 
 
 def untested(claim: ClaimPlan, rows: pl.DataFrame) -> dict[tuple[str, str], tuple[str, float]]:
-    """Return the subclaims whose measures satisfy all limits, but with a bound that no instance came near.
+    """Return the subclaims that are satisfied, but have a bound that no instance came near.
+
+    An instance comes near a bound if its value is at least the share `TESTED` of the limit. A bound that no
+    instance comes near counts as untested.
 
     Args:
         rows: measures of the claim, as `check_rows` returns them.
 
     Returns:
-        For each pair of subclaim and variant: the measured quantity that stayed furthest below its limit, and
-        its largest value on any instance as a share of this limit.
+        By pair of subclaim and variant: the quantity that stayed furthest below its limit, and the largest
+        value of this quantity on any instance as a share of the limit.
     """
     bounds = {}
     for subclaim in (subclaim for subclaim in claim.parts if subclaim.bound):
@@ -201,14 +211,15 @@ def row_of(claim: ClaimPlan | Claim, study: str, scale: str) -> dict[str, object
     """Return the row of a claim in the table `claims` before the claim is decided.
 
     Args:
-        study: the study, or the module of property checks, that decides the claim.
+        study: name of the study, or of the module of property checks, that decides the claim.
+        scale: name of the scale, such as "quick" or "paper".
     """
     identity = {"claim": claim.id, "source": claim.source, "study": study, "scale": scale}
     return {**identity, "variant": "", "verdict": "not run", "seeds": 0}
 
 
 def _unmeasured(claim: ClaimPlan, scale: str, reasons: Mapping[str, str]) -> dict[str, object]:
-    """Return the row of the table `claims` for a claim that has no measure, with the reason for this.
+    """Return the row of the table `claims` for a claim without measures, with the reason why it has none.
 
     Args:
         reasons: reasons why checks failed, by the name of a claim or of a module of checks, as `reasons_of`

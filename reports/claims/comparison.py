@@ -2,9 +2,9 @@
 
 The two arms of a comparison are the treated method and the control. A pair consists of two runs with the same
 seed, one of each arm. A setting is a choice of tuned options, such as the learning rate. Final runs use the
-chosen setting, the one that tuning found best; comparisons at other settings that tuning may have chosen show
-whether a result depends on this choice. A run is censored if it stopped at a threshold, so that only a bound
-of its value is known.
+chosen setting, which is the best one on the tuning seeds. With other tuning seeds, tuning may have chosen
+another setting. Comparisons at such settings, called alternatives, show whether a result depends on the
+choice. A run is censored if it stopped at a threshold, so that only a bound of its value is known.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from curvebench.spec.plan import StudyPlan, WorkloadPlan
 
 @dataclass(frozen=True)
 class Alternative:
-    """A comparison at settings other than the chosen ones.
+    """The same comparison at settings that tuning may have chosen instead of the chosen settings.
 
     Args:
-        settings: the setting of each arm.
-        share: fraction of the bootstrap resamples of the tuning seeds in which tuning chooses these settings.
-        tied: whether the setting of each arm was as good in tuning as the chosen one, up to negligible
+        settings: setting of the treated method, and setting of the control.
+        share: fraction of the bootstrap resamples of the tuning seeds in which tuning chooses `settings`.
+        tied: whether in tuning each of `settings` was as good as the chosen setting, up to negligible
             differences.
-        gain_bounds: bounds of the gain of each pair; None if no final runs have these settings.
+        gain_bounds: bounds of the gain of each pair; None if no runs with `settings` were made.
     """
 
     settings: tuple[Setting, ...]
@@ -57,26 +57,27 @@ class Alternative:
 class ClaimComparison:
     """A treated method compared with the control of a condition, seed by seed, on one backend.
 
-    The effect of a pair is treated - control, or log(treated / control) if pairs are compared by ratio. Its
-    gain is the effect times `sign`, so that a gain above 0 means that the treated method is better. (A
-    condition on a trend over learning rates is compared with 0, and its effect is Kendall's tau.)
+    The effect of a pair is treated - control, or log(treated / control) if pairs are compared by ratio. The
+    gain of a pair is its effect times `sign`, so that a gain above 0 means that the treated method is better.
+    (In a condition on a trend over learning rates, the effect is Kendall's tau, which is compared with 0.)
 
     Args:
-        key: claim, number of the condition, workload, and the labels of both arms.
+        key: claim, index of the condition, workloads, and labels of the two methods.
         study: name of the study.
         backend: backend of the runs.
         condition: the condition that requires the comparison.
         effect: whether pairs are compared by ratio or by difference.
         sign: 1 if more of the metric is better, otherwise -1.
-        gains: gain of each pair, shape (pairs,). A run that stopped at a threshold has the threshold as its
-            value.
+        gains: gain of each pair, shape (pairs,), computed as if a run that stopped at a threshold had reached
+            exactly the threshold.
         gain_bounds: lower and upper bounds of the gains; they differ only for pairs with a censored run.
-        stop: threshold that censors runs: the one at which they stop, or their target. None if there is no
-            threshold, or if it censors no run of this comparison.
-        treated_at_start, control_at_start: number of pairs in which this arm could take no step, because the
-            cost at which both arms are compared does not pay for a step.
+        stop: threshold that may censor runs: the threshold at which runs stop, their floor or their target.
+            None if no threshold can censor the quantity.
+        treated_at_start, control_at_start: number of pairs in which the treated method, or the control, could
+            take no step, because the cost at which both methods are compared does not pay for a step.
         alternatives: the same comparison at all other settings that tuning may have chosen.
-        tuning_outcomes: result of tuning for each arm; empty if an arm has none.
+        tuning_outcomes: result of tuning for the treated method and for the control; empty if one of them has
+            no usable tuning runs.
     """
 
     key: ComparisonKey
@@ -99,7 +100,7 @@ class ClaimComparison:
         return control_in_words(self.key, self.condition.number)
 
     def at_pairs(self, indices: np.ndarray) -> ClaimComparison:
-        """Return the comparison restricted to the pairs at these indices, also at the alternative settings.
+        """Return the comparison with only the pairs at `indices`, also in the alternatives.
 
         Args:
             indices: indices of pairs; an index may occur more than once, as in a bootstrap resample.
@@ -113,9 +114,9 @@ class ClaimComparison:
 
     @property
     def margin(self) -> float:
-        """Smallest gain that matters, above 0, from the smallest effect that the condition states.
+        """Smallest gain that matters, above 0: the condition's smallest effect, converted to a gain.
 
-        If the condition states none, it follows from the relative difference `NEGLIGIBLE`.
+        If the condition states no smallest effect, the relative difference `NEGLIGIBLE` is converted.
         """
         stated = self.condition.smallest_effect
         share = NEGLIGIBLE if stated is None else stated
@@ -128,16 +129,16 @@ class ClaimComparison:
 
     @property
     def p_value(self) -> float:
-        """P-value for the claimed relation, not corrected for several comparisons; 1 without pairs."""
+        """Uncorrected p-value for the relation that the claim asserts; 1 without pairs."""
         return self.question.p_value(*self.gain_bounds) if len(self.gains) else 1.0
 
     @property
     def refuting_p_value(self) -> float:
-        """P-value against the claimed relation, not corrected for several comparisons; 1 without pairs."""
+        """Uncorrected p-value against the relation that the claim asserts; 1 without pairs."""
         return self.question.refuting_p_value(*self.gain_bounds) if len(self.gains) else 1.0
 
     def as_effect(self, gain: float) -> float:
-        """Convert a gain to the effect that readers see: treated / control, or treated - control."""
+        """Convert a gain to the number that readers see: treated / control, or treated - control."""
         return self._unlogged(self.sign * gain)
 
     def _unlogged(self, effect: float) -> float:
@@ -145,9 +146,10 @@ class ClaimComparison:
 
     @property
     def bounds(self) -> censoring.EffectBounds:
-        """Bounds of the median effect and of its confidence interval, in the numbers that readers see.
+        """Bounds of the median effect and of its confidence interval, for readers.
 
-        The bounds differ only if pairs are censored. The comparison must have at least one pair.
+        Effects are treated / control or treated - control, without a logarithm. The bounds differ only if
+        pairs are censored. The comparison must have at least one pair.
         """
         effects = self.gain_bounds if self.sign > 0 else self.gain_bounds.negated
         words = censoring.unknown_words(self.stop, self.condition.undecided)
@@ -155,19 +157,20 @@ class ClaimComparison:
 
     @property
     def beyond_seeds(self) -> bool:
-        """Whether censoring is so strong that further seeds like these would never decide the comparison."""
+        """Whether so many pairs are censored that further seeds would never decide the comparison."""
         return len(self.gains) > 0 and tells_nothing(self.question, *self.gain_bounds)
 
     @property
     def smallest_accepted(self) -> float:
-        """Smallest gain that the claim accepts: the margin for "better", minus the margin otherwise."""
+        """Smallest median gain that the claim accepts: the margin for "better", else minus the margin."""
         return self.margin if self.condition.relation == "better" else -self.margin
 
     @property
     def accepted_range(self) -> tuple[float, float]:
-        """Smallest and largest effect that the claim accepts, in the numbers that readers see.
+        """Smallest and largest median effect that the claim accepts: treated / control, or treated - control.
 
-        A side without a limit is infinite, or 0 for the lower side of a ratio.
+        If there is no largest effect, the second number is infinity. If there is no smallest effect, the
+        first number is 0 for a ratio and minus infinity for a difference.
         """
         largest = self.margin if self.condition.relation == "same" else inf
         low, high = sorted(self.as_effect(gain) for gain in (self.smallest_accepted, largest))
@@ -181,9 +184,9 @@ RunsOn = Mapping[str, pl.DataFrame]  # runs by the label of their workload
 def outcome_lookup(study: StudyPlan, tables: Tables) -> OutcomeLookup:
     """Return a function that looks up the tuning outcome of a method of a study.
 
-    The function takes the labels of the workload, the method, the backend and the optimizer. It returns None
-    if no tuning run of the method is usable. Outcomes are cached, because several comparisons share an
-    outcome.
+    The function takes the labels of a workload, a method, a backend and the method's optimizer. It returns
+    None if no tuning run of the method is usable. Outcomes are cached, because several comparisons use the
+    outcome of the same method.
     """
     tuning = tables.runs.filter(stage="tuning")
 
@@ -200,10 +203,10 @@ def comparisons(
 ) -> Iterator[ClaimComparison]:
     """Yield every comparison that a claim requires on one backend, in the order of its conditions.
 
-    If runs are missing, the comparison is still there, but with fewer pairs or none.
+    If runs are missing, their comparison is yielded nevertheless, with fewer pairs or without pairs.
 
     Args:
-        outcome_of: function that `outcome_lookup` returns. If it is None, comparisons have no alternatives.
+        outcome_of: function that `outcome_lookup` returns. With None, comparisons have no alternatives.
 
     Raises:
         InputError: when a condition names a workload that the plan lacks, or runs cannot be paired.
@@ -229,8 +232,9 @@ def _compared(
     Args:
         quantity: the quantity that the condition compares, with the study and its tables.
         key: the two methods and their workloads.
-        values: all runs of the condition's methods with their values, by workload.
-        outcome_of: function that `outcome_lookup` returns. If it is None, the comparison has no alternatives.
+        values: for each workload, the runs of the condition's methods with the columns that
+            `quantity.of_runs` adds.
+        outcome_of: function that `outcome_lookup` returns. With None, the comparison has no alternatives.
     """
     study, compare = quantity.study, partial(_pair, quantity, backend, key)
     arms = [(arm, values[arm[0]].filter(method=arm[1])) for arm in quantity.condition.arms(key)]
@@ -238,8 +242,9 @@ def _compared(
     if quantity.condition.of_tuning:
         return compare([runs for _, runs in arms])
     chosen = compare([runs.filter(stage="final") for _, runs in arms])
-    # For each arm, the source of its setting (whose tuning runs choose it), and the outcome of tuning.
-    # Two arms with the same source always have the same setting.
+    # The list `tuned` has the source of each arm's setting and the tuning outcome.
+    # The source is the workload, method and backend of the tuning runs that choose the setting.
+    # Two arms with the same source have the same setting.
     tuned: list[tuple[Hashable, TuningOutcome]] = []
     at_settings = []
     for (workload, method), runs in arms:
@@ -265,19 +270,19 @@ def _compared(
 def alternatives(
     arms: Sequence[tuple[Hashable, TuningOutcome]], bounds_at: Callable[[tuple[Setting, ...]], Bounds | None]
 ) -> tuple[Alternative, ...]:
-    """Compare two arms at every combination of settings that tuning may have chosen instead.
+    """Compare two arms at all settings that tuning may have chosen instead of the chosen settings.
 
-    These are the settings that tie with the chosen ones, and those that tuning chooses in at least one
-    bootstrap resample of the tuning seeds.
+    Tuning may have chosen a combination of settings, one per arm, if each setting is the chosen setting or
+    ties with it, or if tuning chooses the combination in some bootstrap resample of the tuning seeds.
 
     Args:
-        arms: for each arm, the source of its setting (which tuning runs choose it) and its tuning outcome.
-            Arms with the same source always have the same setting.
-        bounds_at: function that takes the setting of each arm and returns bounds of the gain of each pair, or
-            None if no final runs have these settings.
+        arms: for each arm, the source of its setting (workload, method and backend of the tuning runs that
+            choose it) and its tuning outcome. Arms with the same source always have the same setting.
+        bounds_at: function that takes the setting of each arm and returns bounds of the gain of each pair. It
+            returns None if no runs with these settings were made.
 
     Returns:
-        An alternative for every combination except the chosen one, sorted by setting.
+        An alternative for every combination except the combination of the chosen settings, sorted by setting.
     """
     shares = shares_of_choices([outcome for _, outcome in arms])
     tied_by_source = {source: outcome.tied for source, outcome in arms}
@@ -296,8 +301,8 @@ def _workloads(study: StudyPlan, claim: Claim, condition: Condition) -> list[Wor
     """Return the workloads of a study to which a condition applies.
 
     Raises:
-        InputError: when a workload that the condition names is missing from the plan. There is no error for a
-            claim that repeats another claim, because it may have fewer workloads.
+        InputError: when the plan lacks a workload that the condition names. There is no error for a claim
+            that repeats another claim, because it may have fewer workloads than the other claim.
     """
     workloads = [item for item in study.workloads if condition.is_about(item.name, item.metrics)]
     lacking = condition.control_workload not in (None, *(workload.name for workload in study.workloads))
@@ -312,10 +317,12 @@ def _workloads(study: StudyPlan, claim: Claim, condition: Condition) -> list[Wor
 
 
 def _pair(quantity: Quantity, backend: str, key: ComparisonKey, sides: list[pl.DataFrame]) -> ClaimComparison:
-    """Pair the runs of both arms by seed and compare their values.
+    """Pair the runs of both arms by seed, and return the comparison of their values.
 
     Args:
-        sides: runs of each arm, with the columns that `quantity.of_runs` adds.
+        quantity: the quantity that the condition compares, with the study and its tables.
+        key: the two methods and their workloads.
+        sides: runs of the treated method and of the control, with the columns that `quantity.of_runs` adds.
 
     Raises:
         InputError: when a seed has several final runs in one arm, or a ratio of negative values is required.

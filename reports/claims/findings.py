@@ -1,9 +1,9 @@
-"""The finding of each comparison, at the chosen settings and at others, and the seeds that would decide it.
+"""The finding of each comparison, and about how many seeds would decide an inconclusive comparison.
 
-A comparison sets a treated method against a control seed by seed, and a claim asserts a relation of the two,
-such as "better". The finding is supported, refuted or inconclusive. The chosen settings are the learning
-rates and other options that tuning found best; each arm of a comparison has its own. Alternatives are the
-same comparison at other settings that tuning may have chosen.
+A comparison sets a treated method against a control seed by seed, and a claim asserts a relation of the two
+methods, such as "better". The finding is supported, refuted or inconclusive. The chosen settings are the
+learning rates and other options that tuning found best, one setting for each of the two methods. Alternatives
+are the same comparison at other settings that tuning may have chosen with other tuning seeds.
 """
 
 from __future__ import annotations
@@ -24,19 +24,20 @@ from curvebench.results.schema import FINDINGS
 from curvebench.results.tuning import shares_of_choices
 from curvebench.results.verdicts import ALPHA, MIN_AGREEMENT, choices_flip
 
-# Columns of `findings` whose values are the attributes of the condition with the same names.
+# Columns of the table `findings` whose values are attributes of the condition with the same names.
 OF_CONDITION = ("metric", "which", "quantity", "at_equal", "relation")
-Row = dict[str, Any]  # values of a row by the names of columns of the table `findings`
+Row = dict[str, Any]  # a row of the table `findings`: values by the name of the column
 
 
 def decided(compared: Sequence[ClaimComparison]) -> pl.DataFrame:
     """Return the table `findings`: the estimate, the p-values and the finding of each comparison.
 
-    A claim holds only if all its comparisons hold. Therefore each comparison is supported by its own p-value
-    (an intersection-union test). A single refuted comparison refutes the claim, so that p-values for
-    refutation are corrected by Holm's method. The table also has the p-values for the relation after Holm's
-    correction, which show the comparisons that hold jointly. Positive controls (comparisons that test a
-    statement the source takes for granted) are corrected among themselves.
+    A claim is supported only if all its comparisons are supported. Therefore the p-values for the asserted
+    relation are used without correction (an intersection-union test). A single refuted comparison refutes the
+    claim. Therefore the p-values against the relation are corrected by Holm's method for the number of
+    comparisons. The table also has the p-values for the relation after Holm's correction, which show the
+    comparisons that are supported jointly. Positive controls (comparisons that test a statement the source
+    takes for granted) are corrected among themselves.
 
     Args:
         compared: comparisons of all claims, in the order of the rows.
@@ -81,7 +82,7 @@ def _finding_row(comparison: ClaimComparison, holm_p_value: float, refuting: flo
 
 
 def effect_row(comparison: ClaimComparison) -> Row:
-    """Return the columns of `findings` that are known before the comparison is decided."""
+    """Return the columns of the table `findings` that are known before the comparison is decided."""
     condition, (low, high) = comparison.condition, comparison.accepted_range
     row: Row = {
         **comparison.key._asdict(),
@@ -110,16 +111,16 @@ def effect_row(comparison: ClaimComparison) -> Row:
 
 
 def finding_of(comparison: ClaimComparison, refuting: float, relations: int) -> tuple[Finding, Row]:
-    """Return the finding of a comparison, and how many other settings lead to the same finding.
+    """Return the finding of a comparison, and how many alternatives have the same finding.
 
-    If the finding changes with the settings that tuning may have chosen, it is inconclusive.
+    The finding is inconclusive if it changes at other settings that tuning may have chosen (`choices_flip`).
 
     Args:
         refuting: p-value against the relation, corrected by Holm's method.
         relations: number of comparisons whose p-values are corrected together.
 
     Returns:
-        The finding, and the columns of `findings` that count other settings (`_over_settings`).
+        The finding, and the columns of the table `findings` that count alternatives (`_over_settings`).
     """
     finding = _at_chosen(comparison, refuting)
     tuned = _over_settings(comparison, finding, relations)
@@ -127,7 +128,7 @@ def finding_of(comparison: ClaimComparison, refuting: float, relations: int) -> 
 
 
 def _at_chosen(comparison: ClaimComparison, refuting: float) -> Finding:
-    """Return the finding of a comparison at the chosen settings, whatever the finding at other settings is.
+    """Return the finding of a comparison at the chosen settings only.
 
     Args:
         refuting: p-value against the relation, corrected for the number of comparisons.
@@ -137,20 +138,23 @@ def _at_chosen(comparison: ClaimComparison, refuting: float) -> Finding:
 
 
 def _over_settings(comparison: ClaimComparison, finding: Finding, relations: int) -> Row:
-    """Count the alternatives (other settings that tuning may have chosen) with the same finding.
+    """Count the alternatives with the same finding as the chosen settings.
 
-    If no alternative was run although they matter, the counts of agreeing alternatives are left out. If some
-    were run, those that were not run count as disagreeing. P-values against the relation are corrected by
-    Bonferroni's method here, since only this comparison changes its settings.
+    Alternatives matter if one of them ties with the chosen settings, or if tuning chooses alternatives in
+    more than 5 % of the resamples of the tuning seeds. If alternatives matter but none of them was run, it is
+    not known how many agree. If some alternatives were run, an alternative that was not run counts as
+    disagreeing. P-values against the relation are corrected by Bonferroni's method here, since only this
+    comparison changes its settings.
 
     Args:
         finding: finding at the chosen settings.
-        relations: number of comparisons of the claim.
+        relations: number of comparisons whose p-values are corrected together.
 
     Returns:
-        Columns of `findings`: ties (alternatives that tie with the chosen settings), settings_not_run and, if
-        known, ties_agree (ties with the same finding) and choices_agree (share of the resamples of tuning
-        seeds that choose settings with the same finding).
+        Columns of the table `findings`: ties (number of alternatives that tie with the chosen settings) and
+        settings_not_run (number of alternatives without runs). If known, also ties_agree (number of ties with
+        the same finding) and choices_agree (share of the resamples of the tuning seeds in which tuning
+        chooses settings with the same finding).
     """
     choices = comparison.alternatives
     not_run = sum(choice.gain_bounds is None for choice in choices)
@@ -164,7 +168,12 @@ def _over_settings(comparison: ClaimComparison, finding: Finding, relations: int
 
 
 def _agreeing(comparison: ClaimComparison, finding: Finding, relations: int) -> list[Alternative]:
-    """Return the alternatives with the same finding; an alternative without runs is not among them."""
+    """Return the alternatives with runs at which the comparison has the finding `finding`.
+
+    Args:
+        finding: finding at the chosen settings.
+        relations: number of comparisons whose p-values are corrected together.
+    """
     agreeing, question = [], comparison.question
     for choice in comparison.alternatives:
         if choice.gain_bounds is not None:
@@ -178,16 +187,19 @@ def _agreeing(comparison: ClaimComparison, finding: Finding, relations: int) -> 
 def _seeds(comparison: ClaimComparison, relations: int) -> int | None:
     """Return about how many pairs of runs would decide an inconclusive comparison (`_is_decided`).
 
-    Studies with more pairs are simulated by drawing from the pairs with replacement. At all settings that
-    tuning may have chosen, the same pairs are drawn. The result is the smallest number of pairs in `SEEDS`
-    with which at least the share `POWER` of the simulated studies is decided.
+    Studies with more pairs are simulated by drawing from the pairs with replacement. The same pairs are drawn
+    at the chosen settings and in all alternatives. The result is the smallest number of pairs in `SEEDS` with
+    which at least the share `POWER` of the simulated studies is decided.
+
+    Args:
+        relations: number of comparisons whose p-values are corrected together.
 
     Returns:
-        The number of pairs; None if no number in `SEEDS` suffices, if censoring would leave the comparison
-        undecided with any number, or if some settings have more pairs than others.
+        The number of pairs. None if no number in `SEEDS` suffices, if censoring would leave the comparison
+        undecided with any number, or if some alternatives have another number of pairs than the comparison.
     """
     run_choices = [choice.gain_bounds for choice in comparison.alternatives if choice.gain_bounds is not None]
-    if not run_choices:  # simulate the chosen settings alone, since no other setting was run
+    if not run_choices:  # simulate only the chosen settings, since no alternative was run
         low, high = comparison.gain_bounds
         return decisions.seeds_needed(comparison.question, low, relations, ALPHA, high)
     count = len(comparison.gains)
@@ -205,32 +217,33 @@ def _seeds(comparison: ClaimComparison, relations: int) -> int | None:
 
 
 def _is_decided(comparison: ClaimComparison, relations: int) -> bool:
-    """Whether a comparison is supported or refuted, with the same finding at other settings.
+    """Return whether a comparison is supported or refuted, and its alternatives do not change this finding.
 
-    Other settings are those that tuning may have chosen instead. The p-value against the relation is
-    multiplied by the number of comparisons (`relations`), the largest factor with which Holm's method may
-    correct it.
+    The p-value against the relation is multiplied by the number of comparisons (`relations`), which is the
+    largest factor with which Holm's method may correct a p-value.
     """
     refuting = min(1.0, relations * comparison.refuting_p_value)
     if _at_chosen(comparison, refuting) == "inconclusive":
-        return False  # skip the slow comparison at other settings, which cannot change this result
+        return False  # skip the alternatives, which are slow and cannot change this result
     return finding_of(comparison, refuting, relations)[0] != "inconclusive"
 
 
 def _tuning_seeds(comparison: ClaimComparison, tuned: Row, refuting: float, relations: int) -> int | None:
     """Return about how many tuning seeds would make the finding independent of the choice of settings.
 
-    This is the smallest size in `SEEDS` at which 95 % of the resamples of the tuning seeds choose settings
-    with the same finding, assuming that further seeds are like the present ones.
+    Tuning is repeated on resamples of the tuning seeds of each size in `SEEDS`. The result is the smallest
+    size at which tuning chooses settings with the same finding in 95 % of the resamples. This assumes that
+    the present tuning seeds are representative.
 
     Args:
-        tuned: columns of `findings` that count other settings, as `finding_of` returns them.
+        tuned: columns of the table `findings` that count alternatives, as `finding_of` returns them.
         refuting: p-value against the relation, corrected by Holm's method.
         relations: number of comparisons whose p-values are corrected together.
 
     Returns:
-        The number of tuning seeds; None if the comparison is inconclusive for another reason, if settings
-        that tie have different findings, or if no size in `SEEDS` suffices.
+        The number of tuning seeds. None if the comparison is inconclusive at the chosen settings, if the
+        finding does not depend on the choice of settings, if settings that tie have different findings, or if
+        no size in `SEEDS` suffices.
     """
     if not comparison.tuning_outcomes or not choices_flip(tuned) or tuned["ties_agree"] < tuned["ties"]:
         return None
@@ -247,10 +260,13 @@ def _tuning_seeds(comparison: ClaimComparison, tuned: Row, refuting: float, rela
 
 
 def _turned(comparison: ClaimComparison, refuting: float) -> int:
-    """Count the settings tied with the chosen ones at which the median gain has the opposite sign.
+    """Count the tied alternatives at which the median gain has another sign than at the chosen settings.
 
-    Settings at which censoring leaves the sign unknown are not counted. If the comparison is supported or
+    Alternatives at which censoring leaves the sign unknown are not counted. If the comparison is supported or
     refuted at the chosen settings, the count is 0.
+
+    Args:
+        refuting: p-value against the relation, corrected for the number of comparisons.
     """
     if _at_chosen(comparison, refuting) != "inconclusive":
         return 0
@@ -260,6 +276,10 @@ def _turned(comparison: ClaimComparison, refuting: float) -> int:
 
 
 def _direction(gains: Bounds) -> float | None:
-    """Return the sign of the median gain; None if its bounds have different signs because of censoring."""
+    """Return the sign of the median gain: -1, 0 or 1; None if censoring leaves the sign unknown.
+
+    Args:
+        gains: bounds of the gain of each pair.
+    """
     low, high = (float(np.sign(median(end))) for end in gains)
     return low if low == high else None

@@ -1,4 +1,4 @@
-"""The page of claims: every claim with its verdict and evidence, grouped by the document that makes it."""
+"""The page of claims: every claim with its verdict and evidence, grouped by the claim's source document."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from curvebench.spec.sources import OTHER, sources
 
 
 def with_figures(verdicts: Iterable[ClaimVerdict], figures: Rows, of_checks: str) -> list[ClaimVerdict]:
-    """Add to each verdict the figures that the page shows of its claim.
+    """Add to each verdict the figures that the page of claims shows for its claim.
 
     Args:
         figures: figures of all studies and property checks. Figures of the kinds "claim" and "series" belong
-            to claims; their value `workload` is the claim. Other kinds are ignored.
+            to claims, and their key `workload` has the id of the claim. Figures of other kinds are ignored.
         of_checks: folder of the site with the figures of property checks.
     """
     claim_figures = [figure for figure in figures if figure["kind"] in ("claim", "series")]
@@ -34,7 +34,7 @@ def with_figures(verdicts: Iterable[ClaimVerdict], figures: Rows, of_checks: str
 
 
 def claims_page(claims: Sequence[ClaimVerdict], machines: Iterable[str]) -> dict[str, Any]:
-    """Return the values for the template of the page of claims, by name.
+    """Return the variables of the template of the page of claims.
 
     Args:
         claims: verdicts with their figures, as `with_figures` returns them.

@@ -36,14 +36,14 @@ from curvebench.spec.conditions.value import Value, ValueAtEqualCost
 from curvebench.spec.errors import InputError
 from curvebench.spec.plan import StudyPlan
 
-# Columns of a quantity: the value, clipped at the stop or the floor, its lower bound and its upper bound.
+# Columns of a quantity: the value (clipped at the stop or the floor), its lower bound and its upper bound.
 # The two bounds of a run's value differ only if the run is censored.
 COLUMNS = ("value", "least", "most")
 # Polars expression of the cost of a whole run, by the name of the quantity in study files.
 COSTS = {"steps_to_stop": measures.RUN_STEPS, "gradients_to_stop": measures.CHARGED_GRADIENTS}
 MIN_RATES = 3  # minimum number of learning rates for a trend, or for a share of learning rates won
 MIN_POINTS = 3  # minimum number of evaluations for a fitted line
-# A learning rate is near the control's best learning rate if the two differ at most by this factor.
+# A learning rate is near the control's best learning rate if the two rates differ at most by this factor.
 # Trends and shares of learning rates won use only learning rates near the control's best rate.
 NEAR_FACTOR = 10.0
 Floats = np.ndarray
@@ -51,13 +51,15 @@ Floats = np.ndarray
 
 @dataclass(frozen=True)
 class Quantity:
-    """Quantity of a condition, read from the runs of a study; the base of all quantities.
+    """Base class of the quantities that conditions compare, each of which is read from the runs of a study.
 
-    A subclass must implement `of_runs`, which reads the quantity. It overrides `threshold` if values can be
-    censored, and `pairs` if the compared numbers are not simply the values of two runs with the same seed.
+    A subclass must implement `of_runs`, which reads the quantity. A subclass whose values can be censored
+    overrides `threshold`. A subclass whose compared numbers are not simply the values of two runs with the
+    same seed overrides `pairs`.
 
     Args:
-        condition: instance of the condition class that belongs to the quantity (curvebench.spec.conditions).
+        condition: the condition that compares the quantity. `QUANTITIES` names the class of condition that
+            belongs to each quantity.
         study: the study that decides the claim.
         tables: tables of the study.
     """
@@ -72,18 +74,21 @@ class Quantity:
         return self.study.direction_of(self.condition.metric)
 
     def threshold(self, workload: str) -> float | None:
-        """Return the threshold that censors values on a workload; None if no threshold does.
+        """Return the threshold that censors values on a workload, such as the threshold at which runs stop.
 
-        For example, it is the threshold at which the study's runs stop.
+        None if no threshold censors values.
         """
         return None
 
     def of_runs(self, runs: pl.DataFrame) -> pl.DataFrame:
         """Read the quantity of runs on one workload and backend.
 
+        Args:
+            runs: rows of the table `runs` with the column `method`.
+
         Returns:
-            Rows of `runs` with a column `value`, which is null if nothing is known of a run. If runs can be
-            censored, the columns `least` and `most` are the bounds of the value.
+            Rows of `runs` with the quantity as column `value`, which is null if nothing is known of a run. If
+            runs can be censored, the columns `least` and `most` are the bounds of the value.
         """
         raise NotImplementedError
 
@@ -92,11 +97,11 @@ class Quantity:
 
         Args:
             sides: frames that `of_runs` returns, first for the treated method, then for the control. If the
-                treated method is compared with a number, there is only the first frame.
+                treated method is compared with a number, `sides` has only the frame of the treated method.
 
         Returns:
-            One row per pair: seed, the treated method's values in `COLUMNS`, and the control's values in
-            columns with the suffix " of the control".
+            One row per pair, sorted by seed. Columns: seed; the columns `COLUMNS` for the treated method; and
+            the columns `COLUMNS` with the suffix " of the control" for the control.
         """
         bounded = [
             side if "least" in side.columns else side.with_columns(least="value", most="value")
@@ -111,7 +116,14 @@ class Quantity:
 
 
 def recorded(tables: Tables, runs: pl.DataFrame, metric: str) -> pl.DataFrame:
-    """Read the curves of runs: columns run, step and value of one metric, sorted by run and step."""
+    """Read the curves of one metric for some runs.
+
+    Args:
+        runs: rows of the table `runs` whose curves are read.
+
+    Returns:
+        Columns run, step and value, sorted by run and step.
+    """
     names = runs.select("run").lazy()
 
     def of_runs(curves: pl.LazyFrame) -> pl.LazyFrame:
@@ -122,7 +134,10 @@ def recorded(tables: Tables, runs: pl.DataFrame, metric: str) -> pl.DataFrame:
 
 
 def timed(tables: Tables, runs: pl.DataFrame) -> pl.DataFrame:
-    """Add the column `each` to runs: seconds per step on the run's machine, null if not timed."""
+    """Add to runs the column `each`: the seconds of a step in the timing jobs on the run's machine.
+
+    The column is null if no timing job measured the run's method on its machine.
+    """
     cell = [*CELL, "machine"]
     steps = step_seconds(tables.timings).select(*cell, each="median")
     return runs.join(steps, on=cell, how="left", maintain_order="left")
@@ -132,24 +147,31 @@ def timed(tables: Tables, runs: pl.DataFrame) -> pl.DataFrame:
 
 
 class JudgedValue(Quantity):
-    """Value of the condition's metric in each run, at its end or the best one during the run.
+    """Value of the condition's metric in each run: the value at the end, or the best value during the run.
 
-    Values are clipped at the threshold at which runs stop, and at the condition's floor, beyond which
-    differences are rounding errors.
+    Values are clipped at the threshold at which runs stop. They are also clipped at the condition's floor,
+    beyond which differences are rounding errors.
     """
 
     def threshold(self, workload: str) -> float | None:
-        """Return the condition's floor, or if it has no floor, the threshold at which runs stop."""
+        """Return the condition's floor. If the condition has no floor, return the threshold of the stop."""
         floor: float | None = self.condition.floor
         return self.study.training.stop.get(self.condition.metric) if floor is None else floor
 
     def of_runs(self, runs: pl.DataFrame) -> pl.DataFrame:
-        """Read the final or the best value of each run, whichever the condition names."""
+        """Read the final value or the best value of each run, as the condition requires."""
         metric, which = self.condition.metric, self.condition.which
         return self.bounded(measures.study_values(self.study, runs, metric, which))
 
     def bounded(self, values: pl.DataFrame) -> pl.DataFrame:
-        """Clip the column `value` at the condition's floor, and add its bounds `least` and `most`."""
+        """Clip the column `value` at the condition's floor, and add the bounds of the values.
+
+        Args:
+            values: runs with the column `value`.
+
+        Returns:
+            The runs with the columns `least` and `most`: the lower and the upper bound of the clipped value.
+        """
         value = measures.clip_at(pl.col("value"), self.direction, self.condition.floor)
         return with_bounds(values.with_columns(value=value), self.direction, self.threshold(""))
 
@@ -157,8 +179,8 @@ class JudgedValue(Quantity):
         """Pair runs as `Quantity.pairs` does, but count two values at the floor as known and equal.
 
         Differences of values beyond the floor are rounding errors, so that it does not matter how far two
-        runs got beyond it. Two runs that stopped at a threshold, in contrast, would have reached different
-        values.
+        runs got beyond the floor. Two runs that stopped at a threshold, in contrast, count as censored,
+        because they would have reached different values.
         """
         pairs, floor = super().pairs(sides), self.condition.floor
         if floor is None:
@@ -168,31 +190,33 @@ class JudgedValue(Quantity):
 
 
 class ValueAtCost(JudgedValue):
-    """Value of the metric at equal cost: after the total cost of the cheaper of the two runs of a pair.
+    """Value of the metric at equal cost: both runs of a pair are read at the total cost of the cheaper run.
 
     The cost is counted in gradient evaluations or in seconds, including the cost of estimating a basis (an
-    orthogonal change of coordinates of the parameters). The value of a run depends on the other run of its
-    pair, so that `pairs` reads it instead of `of_runs`.
+    orthogonal change of coordinates of the parameters). Values are read in `pairs` and not in `of_runs`,
+    because the value of a run depends on the other run of its pair.
     """
 
     def of_runs(self, runs: pl.DataFrame) -> pl.DataFrame:
-        """Return the runs unchanged, since values are read by `pairs`."""
+        """Return the runs unchanged, since `pairs` reads the values."""
         return runs
 
     def pairs(self, sides: Sequence[pl.DataFrame]) -> pl.DataFrame:
         """Pair the values of both runs of each seed at equal cost.
 
-        The budget of a pair is the total cost of its cheaper run. The value of each run is read at its last
-        evaluation within this budget. If the basis of a method alone costs more than the budget, the run has
-        its value at the start. A run that reached the stop keeps its value. A run that failed within the
-        budget has the worst possible value. A run whose cost of a step is unknown has no value.
+        The budget of a pair is the total cost of its cheaper run. The value of each run is read at the last
+        evaluation that the budget pays for. If the budget does not pay for a single step after the basis, the
+        value is the value at the start. A run that reached the stop keeps its value. A run that failed within
+        the budget has the worst possible value. If the cost of a step is unknown for one run of a pair, the
+        pair has no values.
 
         Args:
             sides: the runs of the treated method and of the control, as `of_runs` returns them.
 
         Returns:
-            One row per pair with the columns that `Quantity.pairs` returns, and for each method a column
-            `affords`: the number of steps that the budget pays for, null if the cost of a step is unknown.
+            One row per pair with the columns that `Quantity.pairs` returns, and with the columns `affords`
+            and `affords of the control`: the number of steps of the treated run, and of the control's run,
+            that the budget pays for. The number is null if the cost of a step is unknown.
         """
         both, metric, direction = self.affordable(pl.concat(sides)), self.condition.metric, self.direction
         curves, affords = recorded(self.tables, both, metric), both.select("run", "affords")
@@ -211,15 +235,18 @@ class ValueAtCost(JudgedValue):
         return super().pairs([equal.join(side, on="run", how="semi") for side in sides])
 
     def affordable(self, runs: pl.DataFrame) -> pl.DataFrame:
-        """Add to the runs of each seed the number of steps that the cost of the cheaper run pays for.
+        """Add to each run the number of steps that it can take at the total cost of the cheaper run.
+
+        The cheaper run is the cheaper one of the two runs with the same seed, one of each method.
 
         Args:
             runs: runs of both methods on one workload and backend, with `method`.
 
         Returns:
-            The runs of seeds on which both methods ran, with the columns `start` (cost before the first step,
-            for the basis), `each` (cost of a step), `least` (the budget: total cost of the seed's cheaper
-            run), `affords` (number of steps that the budget pays for) and `failed`.
+            The runs of seeds on which both methods ran, with additional columns: `start` (cost before the
+            first step, for the basis), `each` (cost of a step), `least` (the budget: total cost of the seed's
+            cheaper run; null if a cost is unknown), `affords` (number of steps that the budget pays for) and
+            `failed` (whether the run failed).
         """
         both = runs.filter(~missing()).filter(pl.col("method").n_unique().over("seed") == 2)
         if self.condition.at_equal == "gradients":
@@ -236,41 +263,44 @@ class ValueAtCost(JudgedValue):
 
 
 class KeptGain(JudgedValue):
-    """Share of the gain from one reference method to another that a method keeps, on a logarithmic scale.
+    """Share of the gain from a first reference method to a second one that a method keeps.
 
-    The share is 0 if the method is as good as the first reference, and 1 if it is as good as the second.
+    The share is computed from logarithms. It is 0 if the method is as good as the first reference method, and
+    1 if it is as good as the second.
     """
 
     def threshold(self, workload: str) -> float | None:
-        """Return the study's target if the gain is measured in steps to it, otherwise the floor or stop."""
+        """Return the study's target if the condition counts steps to the target, otherwise floor or stop."""
         if self.condition.meets_targets:
             return self.study.training.targets_on(workload).get(self.condition.metric)
         return super().threshold(workload)
 
     def of_runs(self, runs: pl.DataFrame) -> pl.DataFrame:
-        """Read the steps to the study's target if the gain is measured in steps, otherwise the values."""
+        """Read the steps to the study's target, or the values of the metric, as the condition requires."""
         if self.condition.meets_targets:
             return measures.steps_to_target(runs, self.condition.metric)
         return super().of_runs(runs)
 
     def pairs(self, sides: Sequence[pl.DataFrame]) -> pl.DataFrame:
-        """Compute for each seed the share of the gain that the method keeps, and pair it with a number.
+        """Compute for each seed the share of the gain that the method keeps, to compare it with a number.
 
         Args:
-            sides: frames that `of_runs` returns for the method, the first and the second reference method.
+            sides: the frames that `of_runs` returns for the method, for the first reference method and for
+                the second reference method.
         """
         return Quantity.pairs(self, [share_of_gain(*(side.drop_nulls("value") for side in sides))])
 
 
 def share_of_gain(method: pl.DataFrame, start: pl.DataFrame, end: pl.DataFrame) -> pl.DataFrame:
-    """Return for each seed the share of the gain from `start` to `end` that a method keeps.
+    """Return, for each seed, the share of the gain from `start` to `end` that a method keeps.
 
-    The share is (log start - log method) / (log start - log end), where less is better. If a seed may have no
-    gain from start to end, nothing is known of its share: the value is 0 and the bounds are infinite.
+    The share is (log start - log method) / (log start - log end), where less of each value is better. If it
+    is not certain that `end` is better than `start` on a seed, nothing is known of the share: its value is 0,
+    and its bounds are minus and plus infinity.
 
     Args:
-        method, start, end: runs of the method and of two reference methods, with columns seed, value, least
-            and most (the bounds of the value).
+        method: runs of the method, with columns seed, value, least and most (the bounds of the value).
+        start, end: runs of the first and of the second reference method, with the same columns.
 
     Returns:
         Columns seed and `COLUMNS`.
@@ -282,10 +312,10 @@ def share_of_gain(method: pl.DataFrame, start: pl.DataFrame, end: pl.DataFrame) 
             return np.log(np.maximum(joined[column].to_numpy().astype(float), 0.0))
 
     def shares(*columns: str) -> Floats:
-        """Return the shares that follow if each of the three runs has its value from one of `columns`.
+        """Return the shares for every choice of a column of `columns` for each of the three runs.
 
         Returns:
-            A row for every choice of columns, shape (len(columns)³, seeds).
+            A row for every choice, such as the lower bounds of all three runs; shape (len(columns)³, seeds).
         """
         at_start, at_method, at_end = (
             np.array([log(f"{column}{side}") for column in columns]) for side in ("", " kept", " whole")
@@ -314,7 +344,7 @@ class StopCost(Quantity):
         return self.study.training.stop.get(self.condition.metric)
 
     def of_runs(self, runs: pl.DataFrame) -> pl.DataFrame:
-        """Read the cost of runs, which is censored for a run that ended without meeting the threshold."""
+        """Read the cost of runs; the cost of a run that ended without meeting the threshold is censored."""
         return measures.cost_to_stop(self.study, runs, self.condition.metric, COSTS[self.condition.quantity])
 
 
@@ -322,12 +352,16 @@ class TargetSteps(Quantity):
     """Steps until a run reached the condition's target, or the study's target if the condition has none."""
 
     def threshold(self, workload: str) -> float | None:
-        """Return the condition's target, or the study's target of the metric on the workload."""
+        """Return the target of the condition, or the study's target on the workload if it has none."""
         target, targets = self.condition.target, self.study.training.targets_on(workload)
         return targets.get(self.condition.metric) if target is None else target
 
     def of_runs(self, runs: pl.DataFrame) -> pl.DataFrame:
-        """Read the steps of runs to the target, from their curves if the condition has its own target."""
+        """Read the steps of each run to the target.
+
+        The table `runs` has the steps to the study's target. If the condition has a target of its own, the
+        steps are read from the curves.
+        """
         metric, target = self.condition.metric, self.condition.target
         if target is None:
             return measures.steps_to_target(runs, metric)
@@ -336,7 +370,7 @@ class TargetSteps(Quantity):
 
 
 class ConvergenceSeconds(Quantity):
-    """Seconds until a run first has 99.5 % of its own best value (`seconds_to_nearly_best`)."""
+    """Seconds until a run first reaches 99.5 % of the best value of the run (`seconds_to_nearly_best`)."""
 
     def of_runs(self, runs: pl.DataFrame) -> pl.DataFrame:
         """Read the seconds of runs, as `seconds_to_nearly_best` defines them."""
@@ -345,14 +379,14 @@ class ConvergenceSeconds(Quantity):
 
 
 class TrainedSeconds(Quantity):
-    """Seconds of training of a run that had a job of its own."""
+    """Seconds of training of a run, measured by its job, if the job made no other run."""
 
     def of_runs(self, runs: pl.DataFrame) -> pl.DataFrame:
         """Read the seconds of runs from the table of jobs.
 
-        They include the steps, waiting for data and the estimation of the basis, but not compilation,
-        evaluation and checkpoints. A failed run has infinite seconds, and a run that shared its job with
-        other runs has null.
+        The seconds include the steps, waiting for data and the estimation of the basis, but not compilation,
+        evaluation and checkpoints. A failed run has infinite seconds. The seconds of a run that shared its
+        job with other runs are null.
         """
         present = runs.filter(~missing())
         jobs = final_jobs(self.study, self.tables).filter(runs=1)
@@ -366,11 +400,11 @@ class TrainedSeconds(Quantity):
 def seconds_to_nearly_best(
     study: StudyPlan, tables: Tables, final: pl.DataFrame, metric: str, charged: bool = True
 ) -> pl.DataFrame:
-    """Return the seconds until each run first has 99.5 % of its own best value (000 App. B).
+    """Return the seconds until each run first reaches 99.5 % of the best value of the run (000 App. B).
 
-    For a metric that is minimized, this means a value of at most the best value divided by 0.995. The seconds
-    are modelled as the number of steps times the median seconds of a step in the timing jobs. A failed run
-    did not converge, so that its seconds are infinite.
+    If more of the metric is better, this is the best value times 0.995. If less of the metric is better, it
+    is the best value divided by 0.995. The seconds are modelled as the number of steps times the median
+    seconds of a step in the timing jobs. A failed run did not converge, so that its seconds are infinite.
 
     Args:
         study: the study of the runs.
@@ -380,8 +414,8 @@ def seconds_to_nearly_best(
         charged: whether the seconds for estimating the basis are included.
 
     Returns:
-        The rows of `final` except missing runs, with the seconds as column `value`; null if no step of the
-        method was timed.
+        The rows of `final` except missing runs, with the seconds as column `value`. The value is null if no
+        step of the method was timed on the run's machine.
     """
     value = pl.col("value").fill_nan(None)
     near = value >= costs.NEARLY_BEST * value.max().over("run")
@@ -400,17 +434,17 @@ def seconds_to_nearly_best(
 
 
 class Straightness(Quantity):
-    """Straightness of a convergence curve on a logarithmic axis: 1 where a run converges linearly.
+    """Straightness of a convergence curve on a logarithmic axis: 1 if a run converges linearly.
 
-    It is the coefficient of determination (R²) of a line fitted to the logarithms of a run's evaluations as a
-    function of the step, from the start to the first evaluation that is at most the condition's `until`. The
-    straightness is 0 if a run fails, if its last value is above `until`, or if it has values that are not
-    finite before it reaches `until`. Nothing is known of a run that reaches `until` before its third
+    The straightness is the coefficient of determination (R²) of a line fitted to the logarithms of the
+    metric's values as a function of the step. The line is fitted from the start to the first value that is at
+    most the condition's `until`. The straightness is 0 if a run fails, if its last value is above `until`, or
+    if a value before it reaches `until` is not finite. It is null if a run reaches `until` before its third
     evaluation.
     """
 
     def of_runs(self, runs: pl.DataFrame) -> pl.DataFrame:
-        """Read the curve of each run and fit a line to its logarithm."""
+        """Read the curve of each run, and fit a line to the logarithms of its values."""
         curves = recorded(self.tables, runs, self.condition.metric).partition_by("run", as_dict=True)
         present = runs.filter(~missing())
         values = [
@@ -421,14 +455,15 @@ class Straightness(Quantity):
 
 
 def _straightness(curve: pl.DataFrame, until: float) -> float | None:
-    """Return R² of a line fitted to the logarithms of a curve, down to its first value of at most `until`.
+    """Return the straightness of a curve down to its first value of at most `until` (see `Straightness`).
 
     Args:
         curve: columns step and value of one run, sorted by step.
         until: value at which the fit ends.
 
     Returns:
-        R² from 0 to 1; None if there are fewer than `MIN_POINTS` values.
+        R² from 0 to 1; None if the fit has fewer than `MIN_POINTS` values. It is 0 if the last value of the
+        curve is above `until`, or if a value of the fit is not finite.
     """
     from scipy.stats import linregress
 
@@ -447,10 +482,10 @@ def _straightness(curve: pl.DataFrame, until: float) -> float | None:
 
 
 class BestRate(Quantity):
-    """Learning rate at which a method has its best value; the smallest one if several are equally good.
+    """Learning rate at which a method has its best value; the smallest such rate if several are equally good.
 
-    Only learning rates that both methods tried are compared. Values beyond the condition's floor are clipped,
-    so that all learning rates that reach the floor are equally good.
+    Only learning rates that both methods of a comparison tried are considered. Values beyond the condition's
+    floor are clipped, so that all learning rates that reach the floor are equally good.
     """
 
     def of_runs(self, runs: pl.DataFrame) -> pl.DataFrame:
@@ -460,7 +495,12 @@ class BestRate(Quantity):
         return values.with_columns(measures.clip_at(pl.col("value"), self.direction, self.condition.floor))
 
     def pairs(self, sides: Sequence[pl.DataFrame]) -> pl.DataFrame:
-        """Return the two numbers that `of_seed` computes for each tuning seed, like values of two runs."""
+        """Pair the two numbers that `of_seed` computes for each tuning seed as if they were values of runs.
+
+        Args:
+            sides: tuning runs of the treated method and of the control, with the columns seed, learning_rate
+                and value.
+        """
         keys, value = ["seed", "learning_rate"], pl.col("value").median()
         treated, control = (side.drop_nulls("value").group_by(keys).agg(value) for side in sides)
         rates = treated.join(control, on=keys, suffix="_control").sort(keys)
@@ -477,12 +517,12 @@ class BestRate(Quantity):
         """Return the two numbers to compare for one tuning seed: here the best learning rate of each method.
 
         Args:
-            rates: learning rates in increasing order, shape (count,).
+            rates: learning rates that both methods tried, in increasing order, shape (count,).
             treated, control: values of both methods at these learning rates, shape (count,).
 
         Returns:
-            The number of the treated method and the number that it is compared with. Subclasses return None
-            if the values of this seed do not define the numbers.
+            The number of the treated method, and the number with which it is compared. Subclasses return None
+            if the values of the seed do not define the numbers.
         """
         return _best_rate(rates, treated, self.direction), _best_rate(rates, control, self.direction)
 
@@ -490,12 +530,12 @@ class BestRate(Quantity):
 class RateGain(BestRate):
     """Gain of the treated method over the control at learning rates near the control's best rate.
 
-    The gain is a trend over the learning rates or a share of them that the treated method wins (`GAINS`). It
-    is compared with 0, which means no gain.
+    The gain is a trend over the learning rates, or the share of learning rates that the treated method wins
+    minus the share that the control wins (`GAINS`). It is compared with 0, which means no gain.
     """
 
     def of_seed(self, rates: Floats, treated: Floats, control: Floats) -> tuple[float, float] | None:
-        """Return the gain and the number 0, with which it is compared.
+        """Return the gain on one tuning seed and the number 0, with which the gain is compared.
 
         The result is None if fewer than `MIN_RATES` learning rates are near the control's best rate, or if
         the gain is not defined.
@@ -512,9 +552,17 @@ def _best_rate(rates: Floats, values: Floats, direction: Direction) -> float:
 
 
 def _near(rates: Floats, treated: Floats, control: Floats, direction: Direction) -> Floats:
-    """Return a mask of the learning rates near the control's best one at which not both methods diverged.
+    """Return which learning rates are near the control's best rate, except where both methods diverged.
 
-    If the control diverged at all learning rates, no learning rate is in the mask.
+    If the control diverged at all learning rates, the result is false for all rates.
+
+    Args:
+        rates: learning rates, shape (count,).
+        treated, control: values of both methods at these learning rates, shape (count,).
+        direction: whether less or more of the value is better.
+
+    Returns:
+        A boolean for each learning rate, shape (count,).
     """
     if not np.isfinite(control).any():
         return np.zeros(len(rates), dtype=bool)
@@ -524,6 +572,8 @@ def _near(rates: Floats, treated: Floats, control: Floats, direction: Direction)
 
 def _trend(rates: Floats, treated: Floats, control: Floats, direction: Direction) -> float:
     """Return Kendall's tau-b between learning rates and the treated method's gains at these rates.
+
+    A gain is log(control / treated) if less of the value is better, and treated - control if more is better.
 
     Raises:
         InputError: when gains are ratios of negative values.
@@ -543,20 +593,21 @@ def _trend(rates: Floats, treated: Floats, control: Floats, direction: Direction
 def _rates_won(_: Floats, treated: Floats, control: Floats, direction: Direction) -> float:
     """Return the share of learning rates that the treated method wins minus the share that the control wins.
 
-    A method wins a learning rate if its value there is better. Values that nearly tie count for no method.
+    A method wins a learning rate if its value at this rate is better. If two values tie (see `tied`), no
+    method wins.
     """
     distinct = ~tied(treated, control)
     won = float(np.mean((treated < control) & distinct) - np.mean((treated > control) & distinct))
     return won * (1 if direction == "minimize" else -1)
 
 
-# Functions that compute the gain from learning rates and values, by the name of the quantity in study files.
+# Functions that compute the gain (see `RateGain`), by the name of the quantity in study files.
 GAINS = {"trend": _trend, "rates_won": _rates_won}
 
 
 # --- by condition --------------------------------------------------------------------------------
 
-# For each class of conditions, the class that reads their quantity from runs.
+# For each class of conditions, the class that reads the quantity of such a condition from runs.
 QUANTITIES: dict[type[Condition], type[Quantity]] = {
     Value: JudgedValue,
     ValueAtEqualCost: ValueAtCost,

@@ -19,11 +19,14 @@ from curvebench.spec.plan import ReportPlan
 
 
 def keeps_direction(gains: np.ndarray, repetition: np.ndarray, margin: float) -> bool:
-    """Whether the median gains of two comparisons have the same sign, or are both smaller than the margin.
+    """Return whether a comparison has the same direction in the original and in the repetition.
+
+    It has the same direction if the two median gains have the same sign, or if the absolute values of both
+    are smaller than the margin.
 
     Args:
-        gains: gains of the first comparison, shape (pairs,).
-        repetition: gains of the repeated comparison, shape (pairs,).
+        gains: gains of the original comparison, shape (pairs,).
+        repetition: gains of the repetition, shape (pairs,).
         margin: smallest gain that matters.
     """
     first, second = median_interval(gains).median, median_interval(repetition).median
@@ -35,16 +38,16 @@ def repeated(
 ) -> Iterator[tuple[ClaimComparison, bool]]:
     """Match the comparisons of a claim with the comparisons of a claim that repeats it.
 
-    Positive controls (comparisons that test a statement the source takes for granted) are left out.
-    Comparisons are left out too if the original or the repetition has no pair of runs.
+    Positive controls (comparisons that test a statement the source takes for granted) are left out. A
+    comparison is also left out if the original or the repetition has no pair of runs.
 
     Args:
         deciding: comparisons of the claim that is repeated, on one backend.
-        repeating: comparisons of the repeating claim. On each workload they correspond to `deciding` in the
-            same order, although the labels of the methods' bases (coordinate systems) may differ.
+        repeating: comparisons of the repeating claim. On each workload, the two claims have the same number
+            of comparisons in the same order. The labels of the methods may differ in their bases.
 
     Yields:
-        The comparison of the repeating claim, and whether it keeps the direction.
+        The comparison of the repeating claim, and whether it has the direction of the original comparison.
     """
     by = attrgetter("key.workload")
     originals, repetitions = (
@@ -60,7 +63,7 @@ def repeated(
 def repeats_of(
     plan: ReportPlan, tables: Mapping[str, Tables], compared: Sequence[ClaimComparison]
 ) -> Iterator[tuple[ClaimComparison, bool]]:
-    """Yield the comparisons of all claims that repeat another claim, and whether each keeps its direction.
+    """Yield the comparisons of all claims that repeat another claim, as `repeated` does.
 
     Args:
         tables: tables of each study, by the name of the study.

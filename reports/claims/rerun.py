@@ -18,6 +18,7 @@ def command_of(claim: str, plan: ReportPlan, scale: str = "") -> str:
     For a claim of a published set, the command compares the new runs with the set.
 
     Args:
+        claim: id of the claim.
         scale: scale at which the command runs the claim; empty for the plan's scale.
     """
     if plan.published:
@@ -26,22 +27,25 @@ def command_of(claim: str, plan: ReportPlan, scale: str = "") -> str:
 
 
 def where(folders: Mapping[str, str]) -> list[str]:
-    """Return the arguments KEY=FOLDER of Snakemake's option --config that name the folders of a plan.
+    """Return arguments KEY=FOLDER for Snakemake's option --config, which name the folders of a plan.
 
     Args:
-        folders: folder by configuration key.
+        folders: folder by the key of Snakemake's configuration.
     """
     return [shlex.quote(f"{key}={folder}") for key, folder in folders.items()]
 
 
 def repeats_study(repeating: StudyPlan, study: StudyPlan) -> bool:
-    """Whether a study repeats a claim that another study decides."""
+    """Return whether the study `repeating` repeats a claim that the study `study` decides."""
     decided = {claim.id for claim in study.claims}
     return repeating is not study and any(claim.repeats in decided for claim in repeating.repeated)
 
 
 def claim_with_repeats(claim: str, plan: ReportPlan) -> str | None:
-    """Return the command that reruns a claim and the studies that repeat it; None if no study repeats it."""
+    """Return the command that reruns a claim and all studies that repeat the claim.
+
+    The result is None if no study of the plan repeats the claim.
+    """
     deciding = [study for study in plan.studies if claim in {decided.id for decided in study.claims}]
     undecided = [study for study in plan.studies if study not in deciding]
     repeating = [study for study in undecided if claim in {item.repeats for item in study.repeated}]
@@ -50,10 +54,10 @@ def claim_with_repeats(claim: str, plan: ReportPlan) -> str | None:
 
 
 def study_commands(study: StudyPlan, plan: ReportPlan) -> tuple[str, str | None]:
-    """Return the commands that rerun a study by itself, and together with studies that share claims with it.
+    """Return two commands: to rerun a study by itself, and together with the studies that share its claims.
 
-    Two studies share a claim if one of them repeats a claim of the other. The second command is None if no
-    other study shares a claim with `study`.
+    Two studies share a claim if one study repeats a claim that the other decides. The second command is None
+    if no other study shares a claim with `study`.
     """
     related = [peer for peer in plan.studies if repeats_study(peer, study) or repeats_study(study, peer)]
     together = [study, *related]
@@ -64,12 +68,12 @@ def study_commands(study: StudyPlan, plan: ReportPlan) -> tuple[str, str | None]
 def _command(names: Sequence[str], studies: Sequence[StudyPlan], plan: ReportPlan) -> str:
     """Return the Snakemake command that runs `studies` on the backends that the plan has for them.
 
-    A study that only repeats claims runs if the command names it. The configuration `repeats=true` is not
-    used, because it would add studies that are not in the plan.
+    The command names also the studies that only repeat claims. Snakemake's configuration `repeats=true` would
+    add such studies, but also studies that are not in the plan.
 
     Args:
-        names: names that the command gives to Snakemake, such as claims or studies.
-        studies: the studies to which these names belong.
+        names: names of claims or studies that the command gives to Snakemake.
+        studies: the studies to which `names` belong.
     """
     backends = dict.fromkeys(backend for study in studies for backend in study.backends)
     settings = [f"studies={','.join(names)}", f"scale={plan.scale}", f"backends={','.join(backends)}"]

@@ -29,33 +29,34 @@ from curvebench.spec.plan import ClaimPlan, Publication, ReportPlan, StudyPlan
 from curvebench.spec.sources import Source, source_of
 
 HEADS = ("claim", "verdict", "estimate [interval]", "p", "seeds", "why")
-# Attributes of `ClaimVerdict`, and keys of the JSON output, whose name differs from the column of `claims`.
+# Attributes of `ClaimVerdict` whose names differ from their column of the table `claims`, by the column.
 NAMES = {"claim": "id", "p_value": "p"}
-# Keys of the texts of a comparison: median effect, its interval, and the effects that the claim accepts.
+# Keys of a comparison with texts: median effect, interval of the effect, effects that the claim accepts.
 IN_WORDS = ("estimate_text", "interval_text", "accepted_range")
 Rows = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClaimVerdict:
-    """A claim and its verdict, as pages, the terminal and programs show it.
+    """A claim and its verdict, with everything that pages, the terminal and programs show of the claim.
 
-    The defaults describe a claim that was not run. Programs get all attributes down to
-    `command_with_repeats`, which docs/reference/commands.md explains. Only pages and the terminal use the
-    attributes after it, which are listed here.
+    The defaults describe a claim that was not run. The JSON output for programs has all attributes from `id`
+    to `command_with_repeats`; docs/reference/commands.md explains them. Only pages and the terminal use the
+    attributes after `command_with_repeats`.
 
     Args:
         comparisons: comparisons on the claim's backend, as `curvebench.reports.claims.wording.comparison`
             returns them.
         deciding: the comparison from which the claim's estimate, interval and p-value come.
-        plan: the study that decides the claim; None if it was not run.
-        about: the property checks that decide the claim; None for a claim about runs.
+        plan: plan of the study that decides the claim; None if the claim was not run, or if property checks
+            decide it.
+        about: plan of the claim, if property checks decide it; None for a claim about runs.
         origin: origin of the published set that decides the claim; None for local runs.
         cost: expected cost of running the claim, in words.
         parts: rows of the subclaims of property checks, as `curvebench.reports.claims.checked.parts_of`
             returns them.
         figures: figures that the page of claims shows.
-        folder: folder of these figures, relative to the site.
+        folder: folder of the files of `figures`, relative to the site.
     """
 
     id: str
@@ -107,12 +108,12 @@ class ClaimVerdict:
 
     @property
     def as_printed(self) -> str | None:
-        """Verdict on the claim as its source prints it; None unless the source misprints the claim."""
+        """Verdict on the claim as its source prints it; None if the source does not misprint the claim."""
         return next((row["verdict"] for row in self.others if row["variant"] == "as printed"), None)
 
     @property
     def depends_on_tuning(self) -> bool:
-        """Whether the claim is underpowered and settings that tuning may choose change a finding."""
+        """Whether the claim is underpowered, and a finding depends on the settings that tuning chooses."""
         return self.verdict == "underpowered" and any(item["choices"] for item in self.comparisons)
 
     @property
@@ -161,8 +162,13 @@ def verdicts_of(plan: ReportPlan) -> list[ClaimVerdict]:
 def listed(plan: ReportPlan, claims: pl.DataFrame, findings: pl.DataFrame) -> list[ClaimVerdict]:
     """Return the verdicts on the claims of a plan from the tables `claims` and `findings`.
 
-    Each claim has one verdict. If a claim was run on several backends, it is the verdict on the study's first
-    backend. If a source misprints a claim, it is the verdict on the corrected variant.
+    The list has one verdict for each claim. If a claim was run on several backends, this is the verdict on
+    the first backend of the study. If a source misprints a claim, this is the verdict on the corrected
+    variant.
+
+    Args:
+        claims: the table `claims`. Rows of claims that are not in the plan are left out.
+        findings: the table `findings`, with the comparisons of these claims.
 
     Raises:
         InputError: when a table of property checks is missing or damaged.
@@ -220,13 +226,13 @@ def listed(plan: ReportPlan, claims: pl.DataFrame, findings: pl.DataFrame) -> li
 
 
 def compared_of(plan: ReportPlan, findings: pl.DataFrame) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """Return the comparisons of a plan's claims with their texts, by claim and backend.
+    """Return the comparisons of a plan's claims, with the texts that pages show.
 
     Args:
         findings: the table `findings`. Rows of claims that are not in the plan are left out.
 
     Returns:
-        For each pair (claim, backend), its comparisons with their texts, as `wording.comparison` returns
+        By pair (claim, backend), the comparisons of the claim on the backend, as `wording.comparison` returns
         them.
     """
     claims_by_id, compared = _claims_by_id(plan), dict[tuple[str, str], list[dict[str, Any]]]()
@@ -243,7 +249,7 @@ def _key(row: Mapping[str, Any]) -> tuple[str, str | None]:
 
 
 def _claims_by_id(plan: ReportPlan) -> dict[str, tuple[StudyPlan, Claim]]:
-    """Return the claims that studies of a plan decide or repeat, each with its study."""
+    """Return the claims that studies of a plan decide or repeat, each with its study, by the claim's id."""
     return {claim.id: (study, claim) for study in plan.studies for claim in (*study.claims, *study.repeated)}
 
 
@@ -263,16 +269,16 @@ def sentences_of(plan: ReportPlan) -> dict[str, str]:
 
 
 def as_json(verdicts: Sequence[ClaimVerdict]) -> str:
-    """Return the verdicts as JSON text; infinite numbers and NaN, which JSON cannot express, become null."""
+    """Format the verdicts as JSON; infinite numbers and NaN, which JSON cannot express, become null."""
     plain = formatting.json_value([verdict.for_programs for verdict in verdicts])
     return json.dumps(plain, indent=1, ensure_ascii=False)
 
 
 def as_text(verdicts: Sequence[ClaimVerdict], details: bool = False) -> str:
-    """Return the verdicts as a table for people.
+    """Format the verdicts as a table for people.
 
     Args:
-        details: whether the evidence for each claim follows below the table.
+        details: whether to print the evidence for each claim below the table.
     """
     rows = [HEADS, *(_cells(verdict) for verdict in verdicts)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADS) - 1)]

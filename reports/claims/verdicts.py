@@ -28,19 +28,19 @@ from curvebench.spec.plan import ReportPlan, StudyPlan
 
 # A finding must be the same for 95 % of the bootstrap resamples of the tuning seeds.
 # With fewer than 5 tuning seeds, a single resample can have a probability of more than 5 %.
-# The criterion is then too coarse.
+# The criterion of 95 % is then too coarse.
 FEWEST_TUNING_SEEDS = 5
 
 
 @dataclass(frozen=True)
 class Verdicts:
-    """Verdicts on claims, with the comparisons behind them.
+    """Verdicts on claims, with the comparisons from which they follow.
 
     Args:
         claims: the table `claims`, one row per claim, variant and backend.
         findings: the table `findings`, one row per comparison. Comparisons of claims that repeat another
             claim come last.
-        comparisons: the comparisons in the order of `findings`, without those of repeating claims.
+        comparisons: the comparisons in the order of `findings`, except the comparisons of repeating claims.
     """
 
     claims: pl.DataFrame
@@ -49,7 +49,7 @@ class Verdicts:
 
 
 def claim_verdicts(plan: ReportPlan, tables: Mapping[str, Tables], checks: pl.DataFrame | None) -> Verdicts:
-    """Decide all claims of a plan, and return their verdicts with the comparisons behind them.
+    """Decide all claims of a plan, and return their verdicts with the comparisons from which they follow.
 
     Args:
         plan: the studies, skipped studies and property checks whose claims are decided.
@@ -94,10 +94,10 @@ def claim_verdicts(plan: ReportPlan, tables: Mapping[str, Tables], checks: pl.Da
 
 
 def combined(findings: Sequence[Finding]) -> Verdict:
-    """Return the verdict on a claim from the findings of all comparisons that it requires.
+    """Return the verdict on a claim from the findings of all comparisons that the claim requires.
 
-    The claim is reproduced if all comparisons are supported, not reproduced if one is refuted, and
-    underpowered otherwise.
+    The claim is reproduced if all comparisons are supported. It is not reproduced if at least one comparison
+    is refuted. Otherwise it is underpowered.
     """
     if "refuted" in findings:
         return "not reproduced"
@@ -105,11 +105,14 @@ def combined(findings: Sequence[Finding]) -> Verdict:
 
 
 def _decided_row(study: StudyPlan, findings: pl.DataFrame, weakest: Mapping[str, Any]) -> dict[str, object]:
-    """Return verdict, reasons and numbers of a claim with pairs of runs, by column of the table `claims`.
+    """Return the verdict on a claim, with its reasons and numbers, by column of the table `claims`.
+
+    At least one comparison of the claim must have a pair of runs.
 
     Args:
         findings: the claim's rows of the table `findings` on one backend.
-        weakest: the row whose estimate, interval and p-value stand for the claim, as `_weakest` returns it.
+        weakest: the row of `findings` whose estimate, interval and p-value stand for the claim, as `_weakest`
+            returns it.
     """
     relations, controls = findings.filter(~pl.col("positive_control")), findings.filter("positive_control")
     verdict, limits = combined(relations["finding"].to_list()), list(_limits(study, findings))
@@ -137,9 +140,10 @@ def _decided_row(study: StudyPlan, findings: pl.DataFrame, weakest: Mapping[str,
 def _weakest(findings: pl.DataFrame) -> dict[str, Any] | None:
     """Return the row of the comparison that decides the claim; None if no comparison has a pair of runs.
 
-    If some comparisons are refuted, it is the refuted comparison with the smallest corrected p-value against
-    the claimed relation. Otherwise it is the comparison with the largest p-value for the relation. If some
-    comparisons are inconclusive, only these are considered.
+    If some comparisons are refuted, the result is the refuted comparison with the smallest corrected p-value
+    against the claimed relation. Otherwise, if some comparisons are inconclusive, it is the inconclusive
+    comparison with the largest p-value for the relation. Otherwise it is the supported comparison with the
+    largest p-value for the relation. Positive controls are left out.
 
     Args:
         findings: the claim's rows of the table `findings` on one backend.
@@ -153,7 +157,11 @@ def _weakest(findings: pl.DataFrame) -> dict[str, Any] | None:
 
 
 def _limits(study: StudyPlan, findings: pl.DataFrame) -> Iterator[dict[str, object]]:
-    """Yield the reasons why the runs behind these findings can support a claim at most partly."""
+    """Yield the reasons why runs can reproduce a claim only partly, even if all findings support the claim.
+
+    Args:
+        findings: the claim's rows of the table `findings` on one backend.
+    """
     if study.at_most_partly:
         yield reason("limited_scale")
     decided_findings = findings.filter(pl.col("finding") != "inconclusive")
@@ -171,9 +179,11 @@ def rule_of_runs(jobs: pl.DataFrame, claim: str, backend: str) -> str | None:
 
     Args:
         jobs: the table `jobs` of the claim's study.
+        claim: id of the claim.
+        backend: backend of the claim's runs.
 
     Returns:
-        The hash; None if the jobs have different hashes, or if no job recorded a hash.
+        The hash; None if the jobs on this backend have different hashes, or if no job recorded a hash.
     """
     planned = jobs.filter(pl.col("claim_rules").list.len() > 0, backend=backend)["claim_rules"].to_list()
     hashes = {next((entry["rule"] for entry in rules if entry["claim"] == claim), None) for rules in planned}

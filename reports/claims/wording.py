@@ -1,7 +1,7 @@
 """Verdicts in words: rows of the tables `claims` and `findings`, with texts from `verdicts.jinja`.
 
-The tables contain codes and numbers, no sentences. Pages, the terminal and the README of a published set get
-their sentences from this template, so that the wording can be improved without changing published sets.
+The tables contain codes and numbers, no sentences. Pages, the terminal and the README of a published set take
+the sentences from the template, so that the wording can be improved without changing published sets.
 
 A row of `claims` is the verdict on one claim. A row of `findings` is one comparison of two methods (the
 treated method and the control) that the claim requires, on one workload and backend.
@@ -26,7 +26,7 @@ from curvebench.spec.plan import ReportPlan, StudyPlan
 Row = Mapping[str, Any]
 
 
-# Function that returns the text of a macro of the template; its arguments are the macro's name and arguments.
+# Function that calls a macro of `verdicts.jinja` and returns its text: say(NAME OF THE MACRO, ARGUMENTS).
 say = partial(rendering.say, "verdicts.jinja")
 
 
@@ -37,7 +37,7 @@ def control_in_words(key: ComparisonKey, number: float | None) -> str:
     """Return the label of the control: a method, a method on another workload, or a number.
 
     Args:
-        key: methods and workloads of the comparison.
+        key: labels of the methods and workloads of the comparison.
         number: number that the treated method is compared with; None if the control is a method.
     """
     if key.control is None:
@@ -51,7 +51,9 @@ def requirement(effect: str, low: float, high: float) -> str:
 
     Args:
         effect: "ratio" or "difference".
-        low, high: smallest and largest accepted effect; infinite if there is no limit.
+        low: smallest accepted effect. If there is none, it is 0 for a ratio and minus infinity for a
+            difference.
+        high: largest accepted effect; infinity if there is none.
     """
     write = ratio if effect == "ratio" else signed
     if high == inf:
@@ -61,15 +63,16 @@ def requirement(effect: str, low: float, high: float) -> str:
 
 
 def comparison(row: Row, condition: Condition) -> dict[str, Any]:
-    """Return a row of the table `findings` with the texts that pages show in place of its codes and numbers.
+    """Add to a row of the table `findings` the texts that pages show in place of codes and numbers.
 
     Args:
         row: row of the table `findings`.
         condition: the condition of the claim that requires the comparison.
 
     Returns:
-        The row's columns, its key as `key`, and texts such as `estimate_text` and `interval_text` (the median
-        effect and its interval).
+        The columns of the row, the comparison's key as the dictionary `key`, and texts such as
+        `estimate_text` (the median effect) and `interval_text` (its interval). Both are None if the
+        comparison has no pair of runs.
     """
     key = ComparisonKey(*(row[name] for name in ComparisonKey._fields))
     effect = effect_range = None
@@ -104,9 +107,9 @@ def reason(plan: ReportPlan, claim: Row, comparisons: Sequence[Row]) -> str:
     """Explain in words why a claim has its verdict.
 
     Args:
-        plan: the plan that has the claim.
+        plan: plan of the report that has the claim.
         claim: row of the claim in the table `claims`.
-        comparisons: comparisons of the claim on the row's backend, as `comparison` returns them.
+        comparisons: comparisons of the claim on the backend of this row, as `comparison` returns them.
 
     Raises:
         InputError: when the jobs of a property check that failed cannot be read.
@@ -124,9 +127,13 @@ def reason(plan: ReportPlan, claim: Row, comparisons: Sequence[Row]) -> str:
 
 
 def _because(plan: ReportPlan, claim: Row, code: str) -> str | None:
-    """Return the explanation of a reason that the plan or the jobs contain; None if they have none.
+    """Return the explanation of a reason, for reasons that only the plan or the jobs can explain.
+
+    The result is None for all other reasons.
 
     Args:
+        plan: plan of the report that has the claim.
+        claim: row of the claim in the table `claims`.
         code: code of the reason, such as "left_out".
     """
     checks = plan.checks
@@ -141,7 +148,7 @@ def _because(plan: ReportPlan, claim: Row, code: str) -> str | None:
 
 
 def _grouped(rows: Sequence[Row], *names: str) -> list[list[Row]]:
-    """Group the rows by their values in the columns `names`."""
+    """Divide rows into groups with equal values in the columns `names`."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault(tuple(row[name] for name in names), []).append(row)
@@ -149,11 +156,11 @@ def _grouped(rows: Sequence[Row], *names: str) -> list[list[Row]]:
 
 
 def _at_start(comparisons: Sequence[Row]) -> list[Row]:
-    """Return a row for each method that could take no step in a comparison at equal cost.
+    """Return a row for each method that could take no step in some pairs of a comparison at equal cost.
 
     Returns:
-        The columns of the comparison, with the method as `method`, its opponent as `other`, and the number of
-        pairs without a step as `count`.
+        Rows with the columns of the comparison, the method as `method`, its opponent as `other`, and as
+        `count` the number of pairs in which the method could take no step.
     """
     return [
         {**row, "method": row[arm], "other": row[opponent], "count": row[f"{arm}_at_start"]}
@@ -164,14 +171,14 @@ def _at_start(comparisons: Sequence[Row]) -> list[Row]:
 
 
 def _disambiguated(comparisons: Sequence[Row], *names: str) -> list[Row]:
-    """Add the key `of` to comparisons, by which a text can distinguish comparisons with equal names.
+    """Add the key `of` to comparisons, by which a text distinguishes comparisons that it would name equally.
 
     Args:
         names: columns with which the text names a comparison, such as treated, control and workload.
 
     Returns:
-        The comparisons. The key `of` is the pair (which value, metric) if another comparison has the same
-        names, and None otherwise.
+        The comparisons. If another comparison has the same values in the columns `names`, the key `of` is the
+        pair of the columns which and metric. Otherwise it is None.
     """
     keys = [tuple(row[name] for name in names) for row in comparisons]
     return [
@@ -181,13 +188,13 @@ def _disambiguated(comparisons: Sequence[Row], *names: str) -> list[Row]:
 
 
 def agreement(claim: Row, comparisons: Sequence[Row], others: Sequence[tuple[Row, Sequence[Row]]]) -> str:
-    """Return a text that says whether other backends lead to the same finding in each comparison.
+    """Return a text that says in how many comparisons other backends lead to the same finding.
 
     Args:
         claim: row of the claim in the table `claims`, for one backend.
-        comparisons: comparisons of the claim on this backend.
-        others: rows of the claim for the other backends, each with the comparisons on that backend. Without
-            other backends the text is empty.
+        comparisons: comparisons of the claim on the backend of this row.
+        others: for each other backend, the row of the claim and the comparisons on the other backend. Without
+            other backends, the text is empty.
     """
     findings = [(row["key"], row["finding"]) for row in comparisons]
     compared = [
@@ -198,13 +205,13 @@ def agreement(claim: Row, comparisons: Sequence[Row], others: Sequence[tuple[Row
 
 
 def repeat(study: StudyPlan, claim: Claim, comparisons: Sequence[Row]) -> dict[str, Any]:
-    """Describe the result of repeating a claim in another setting, for the page of claims.
+    """Describe the result of repeating a claim under changed circumstances, for the page of claims.
 
     Args:
         study: the study that repeats the claim.
         claim: the repeating claim.
-        comparisons: comparisons of the repeating claim that have pairs of runs in both studies. There must be
-            at least one.
+        comparisons: the comparisons of the repeating claim that have pairs of runs both in `study` and in the
+            study that decides the claim; at least one.
     """
     flipped = [
         f"{row['treated']} and {row['control']}, {row['which']} {row['metric']} on {row['workload']}"

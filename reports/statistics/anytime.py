@@ -1,7 +1,7 @@
 """Anytime performance: times to many targets, the share of targets reached, expected running time, profiles.
 
-Functions take and return arrays. A time is a number of gradient evaluations, infinite where a target was
-missed.
+Functions take and return arrays. A time is a number of gradient evaluations up to a target, infinite where
+the target was missed. An instance is a problem with a seed.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from curvebench.results.intervals import LEVEL
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
-# A target is given by the share that remains of the distance from the start value to the smallest value.
+# A target is given by the share of the distance from the start value to the smallest value that remains.
 # There are ten targets per decade of remaining share, from below 1 to More and Wild's high accuracy of 1e-5.
 # At remaining shares below 1e-5, rounding in float32 would decide which run is the best.
 DECADES, PER_DECADE = 5, 10
 SHARES_LEFT: Floats = 10.0 ** (-np.arange(1, DECADES * PER_DECADE + 1) / PER_DECADE)
 RESAMPLES = 1000
-# If only one method solved an instance, log-ratio profiles show this multiple of the largest finite ratio.
+# If only one method reached a target, log-ratio profiles show this multiple of the largest finite log-ratio.
 FAR = 1.1
 
 
@@ -40,21 +40,22 @@ def target_values(start: Floats, smallest: Floats, shares_left: Floats = SHARES_
             (targets,).
 
     Returns:
-        Shape (instances, targets).
+        Target values, shape (instances, targets).
     """
     return np.asarray(smallest[:, None] + shares_left * (start - smallest)[:, None], dtype=np.float64)
 
 
 def first_times(evaluations: Floats, values: Floats, targets: Floats) -> Floats:
-    """Return the first time at which the best value so far was at or below each target.
+    """Return the time at which a run first reached each target: a value at or below the target.
 
     Args:
-        evaluations: times at which values were recorded, increasing, shape (points,).
+        evaluations: number of gradient evaluations up to each recorded value, increasing, shape (points,).
         values: recorded values, shape (points,); NaN counts as infinite.
         targets: values to reach, shape (targets,).
 
     Returns:
-        Shape (targets,), infinite where a target was missed.
+        Gradient evaluations up to the first value at or below each target, shape (targets,); infinite where
+        the target was missed.
     """
     best = np.minimum.accumulate(np.where(np.isnan(values), np.inf, values))
     index = np.searchsorted(-best, -targets, side="left")
@@ -62,31 +63,31 @@ def first_times(evaluations: Floats, values: Floats, targets: Floats) -> Floats:
 
 
 def share_reached(times: Floats, at: Floats) -> Floats:
-    """Return the share of targets that runs have reached within each number of evaluations (an ECDF).
+    """Return the share of all pairs of run and target in which the target was reached in time (an ECDF).
 
     Hansen, Auger, Brockhoff and Tusar, Anytime performance assessment in blackbox optimization benchmarking,
-    IEEE Transactions on Evolutionary Computation 26, 2022. With a single target it is a data profile (More
-    and Wild 2009); applied to `performance_ratios` it is Dolan and More's performance profile.
+    IEEE Transactions on Evolutionary Computation 26, 2022. With a single target, the result is a data profile
+    (More and Wild 2009). If `times` are `performance_ratios`, it is Dolan and More's performance profile.
 
     Args:
         times: time of each run to each target, shape (..., runs, targets).
-        at: numbers of evaluations, increasing, shape (points,).
+        at: numbers of evaluations within which a target must be reached, increasing, shape (points,).
 
     Returns:
-        Shape (..., points).
+        The share for each entry of `at`, shape (..., points).
     """
     return np.asarray(shares_of_runs(times, at).mean(axis=-2))
 
 
 def shares_of_runs(times: Floats, at: Floats) -> Floats:
-    """Return for each run the share of its targets that it has reached within each number of evaluations.
+    """Return the share of the targets that each run has reached within each number of evaluations.
 
     Args:
         times: time of each run to each target, shape (..., runs, targets).
-        at: numbers of evaluations, increasing, shape (points,).
+        at: numbers of evaluations within which a target must be reached, increasing, shape (points,).
 
     Returns:
-        Shape (..., runs, points).
+        The share for each run and each entry of `at`, shape (..., runs, points).
     """
     ordered = np.sort(times, axis=-1).reshape(-1, times.shape[-1])
     counts = np.stack([np.searchsorted(run, at, side="right") for run in ordered])
@@ -94,13 +95,13 @@ def shares_of_runs(times: Floats, at: Floats) -> Floats:
 
 
 def equal_weights(problems: Integers) -> Floats:
-    """Return weights of runs that give each problem the same weight, however many runs it has.
+    """Return weights of runs such that the runs on each problem have the same sum of weights.
 
     Args:
         problems: problem of each run, shape (runs,).
 
     Returns:
-        Shape (runs,), with sum 1.
+        Weight of each run, shape (runs,), with sum 1.
     """
     _, indices, counts = np.unique(problems, return_inverse=True, return_counts=True)
     return np.asarray(1.0 / (counts[indices] * len(counts)), dtype=np.float64)
@@ -108,7 +109,12 @@ def equal_weights(problems: Integers) -> Floats:
 
 @dataclass(frozen=True)
 class Bands:
-    """Shares of targets reached, with pointwise bands of about 95 %; all of shape (methods, points)."""
+    """Shares of targets that methods reached, with pointwise bands of about 95 % coverage.
+
+    Args:
+        share: share of each method at each point, shape (methods, points).
+        low, high: lower and upper end of the band, shape (methods, points).
+    """
 
     share: Floats
     low: Floats
@@ -116,19 +122,19 @@ class Bands:
 
 
 def ecdf_bands(times: Floats, problems: Integers, at: Floats) -> Bands:
-    """Return the share of all combinations of problem, target and seed that each method reached, with bands.
+    """Return the share of targets that each method reached on all instances, with bands.
 
     Every problem has the same weight. For the bands, seeds are drawn with replacement inside every problem,
-    the same draws for all methods. At each point, the band extends to both sides as far as 95 % of the
-    resampled shares are from the estimate. It is widened by a factor for few seeds, as Student's t is
-    (Hesterberg, The American Statistician 69, 2015), and clipped to 0 and 1. Problems and targets are not
-    resampled: a band says where the line would be with other seeds. It holds for one point at a time.
+    the same seeds for all methods. At each point, the half-width of the band is the 95 % quantile of the
+    distance of the resampled shares from the estimate. This half-width is multiplied by a factor for few
+    seeds, similar to the widening of Student's t (Hesterberg, The American Statistician 69, 2015), and the
+    band is clipped to 0 and 1. Problems and targets are not resampled, so that a band shows how the line
+    would vary with other seeds. The coverage is for each point by itself, not for the whole line.
 
     Args:
-        times: time of each method to each target, shape (methods, instances, targets); an instance is a
-            problem with a seed.
+        times: time of each method to each target, shape (methods, instances, targets).
         problems: problem of each instance, shape (instances,).
-        at: numbers of evaluations, increasing, shape (points,).
+        at: numbers of evaluations within which a target must be reached, increasing, shape (points,).
     """
     from scipy.stats import norm, t
 
@@ -150,17 +156,18 @@ def ecdf_bands(times: Floats, problems: Integers, at: Floats) -> Bands:
 
 
 def expected_running_time(times: Floats, lengths: Floats) -> Floats:
-    """Return the evaluations of all runs up to the target or their end, divided by the number of successes.
+    """Return the expected running time of a method to a target, in gradient evaluations.
 
-    This estimates the cost of a method that is restarted until it reaches the target (Hansen et al. 2022, see
-    `share_reached`).
+    For each run, the evaluations until the target count, or all evaluations if the run missed the target. The
+    sum over runs is divided by the number of runs that reached the target. This estimates the cost of a
+    method that is restarted until it reaches the target (Hansen et al. 2022, see `share_reached`).
 
     Args:
         times: time of each run to the target, shape (runs, ...); further axes may be several targets.
         lengths: number of evaluations of each whole run, shape (runs,).
 
     Returns:
-        Shape (...,), infinite where no run reached the target.
+        Expected running times, shape (...,); infinite where no run reached the target.
     """
     ends = lengths.reshape(-1, *[1] * (times.ndim - 1))
     reached = np.isfinite(times)
@@ -171,10 +178,13 @@ def expected_running_time(times: Floats, lengths: Floats) -> Floats:
 
 
 def performance_ratios(times: Floats) -> Floats:
-    """Return each time divided by the smallest time of any method, infinite where the target was missed.
+    """Return the time of each method divided by the smallest time of any method on the same instance.
 
     Args:
         times: time of each method to the target of each instance, shape (methods, instances).
+
+    Returns:
+        The ratios, shape (methods, instances); infinite where the method missed the target.
     """
     fastest = times.min(axis=0)
     ratios = np.full(times.shape, np.inf)
@@ -183,17 +193,21 @@ def performance_ratios(times: Floats) -> Floats:
 
 
 def log_ratio_profile(first: Floats, second: Floats) -> Floats:
-    """Return the sorted ratios of two methods' times as log2(first / second); below 0 the first is faster.
+    """Return the sorted log-ratios of the times of two methods, log2(first / second), over all instances.
+
+    A log-ratio is below 0 where the first method is faster. If only the first method reached the target of an
+    instance, the instance has the log-ratio -`FAR` * m, where m is the largest absolute log-ratio of any
+    instance that both methods reached. If only the second method did, it has `FAR` * m. An instance that both
+    methods missed has an entry of each kind.
 
     Definition of OptiProfiler (Huang, Ragonneau and Zhang, optprof.com), after Shi, Xuan, Oztoprak and
-    Nocedal, Optimization Methods and Software 38, 2023. An instance that one method missed has `FAR` times
-    the largest finite ratio. An instance that both missed has this value at both ends.
+    Nocedal, Optimization Methods and Software 38, 2023.
 
     Args:
-        first, second: times of both methods, shape (instances,), above 0.
+        first, second: time of each method to the target of each instance, shape (instances,), above 0.
 
     Returns:
-        Shape (instances + instances that both missed,).
+        The sorted log-ratios, shape (instances + instances that both methods missed,).
     """
     both = np.isfinite(first) & np.isfinite(second)
     ratios = np.log2(first[both]) - np.log2(second[both])

@@ -22,17 +22,23 @@ ClaimRelation = Literal["better", "no_worse", "same"]
 Finding = Literal["supported", "refuted", "inconclusive"]
 
 ROUNDING = 1e-6  # differences of gains up to this size are rounding errors of float32
-RESAMPLED = 200  # simulated studies for each number of seeds
-POWER = 0.9  # share of the simulated studies that must be decided
+RESAMPLED = 200  # number of studies that are simulated for each number of seeds
+POWER = 0.9  # share of the simulated studies that must be decided (supported or refuted)
 # Numbers of seeds among which the sample-size calculation chooses.
 SEEDS = (5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 70, 100, 150, 200, 300, 500, 1000)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return the p-values of a family after Holm's correction (Scandinavian Journal of Statistics 6, 1979).
+    """Correct the p-values of several tests by Holm's method (Scandinavian Journal of Statistics 6, 1979).
 
-    If hypotheses with a corrected p-value up to alpha are rejected, the probability that any true null
-    hypothesis is among them is at most alpha, whatever the dependence between the tests.
+    If all null hypotheses with a corrected p-value of at most alpha are rejected, the probability of
+    rejecting at least one true null hypothesis is at most alpha, whatever the dependence between the tests.
+
+    Args:
+        p_values: p-value of each test.
+
+    Returns:
+        The corrected p-values, in the order of `p_values`.
 
     Raises:
         ValueError: for NaN.
@@ -40,7 +46,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     values = ordered_values(p_values, "p_values", "a test that could not be done counts with a p-value of 1")
     order = np.argsort(values, kind="stable")
     # Holm's method multiplies the smallest of n p-values by n, the second smallest by n - 1, and so on.
-    # A corrected p-value is raised to the corrected p-value before it, so that the order of p-values stays.
+    # A corrected p-value is raised to the corrected p-value before it, so that the order of p-values is kept.
     adjusted = np.maximum.accumulate(values[order] * np.arange(len(values), 0, -1))
     restored = np.empty_like(values)
     restored[order] = np.minimum(adjusted, 1.0)
@@ -49,12 +55,12 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 @dataclass(frozen=True)
 class Question:
-    """A relation that a claim asserts of gains, with the tests that support or refute it.
+    """A relation that a claim asserts of the median gain, with the tests that support or refute the relation.
 
     Args:
-        relation: "better" requires a median gain above 0 that is at least the margin, "no_worse" requires a
-            median gain above minus the margin, and "same" requires a median gain between minus the margin and
-            the margin.
+        relation: "better" requires a median gain of at least the margin; its test has to show that the median
+            gain is above 0. "no_worse" requires a median gain above minus the margin. "same" requires a
+            median gain between minus the margin and the margin.
         margin: smallest gain that matters, in the unit of the gains, above 0.
     """
 
@@ -67,17 +73,20 @@ class Question:
         return ROUNDING * max(1.0, self.margin)
 
     def p_value(self, gains: ArrayLike, most: ArrayLike | None = None) -> float:
-        """Return the one-sided p-value of the relation; for "same" the larger p-value of two tests (TOST).
+        """Return the one-sided p-value for the relation: a small p-value supports the relation.
 
-        The null hypothesis is that the median gain violates the relation, so that a small p-value supports
-        the relation. The border of a relation is a gain at which it begins or ceases to hold. Gains that
-        equal the border, up to rounding or a negligible difference, count against the relation, since many
-        ties keep the median at the border (`ties_against`). For censored gains, the result is the largest
-        p-value over all gains within the bounds.
+        The null hypothesis is that the median gain violates the relation. For "same" there are two null
+        hypotheses, that the median gain is too small and that it is too large; the result is the larger of
+        the two p-values (the TOST procedure). The border of a relation is a gain at which the relation begins
+        or ceases to hold: 0 for "better", otherwise minus the margin or the margin. Gains that equal the
+        border, up to rounding or a negligible difference, count against the relation, since many ties keep
+        the median at the border (`ties_against`). For censored gains, the result is the largest p-value of
+        all gains within the bounds.
 
         Args:
             gains: shape (pairs,), above 0 where the treated method is better; infinities allowed.
-            most: upper bounds of censored gains, whose lower bounds are `gains`; None where gains are known.
+            most: upper bounds of the gains if some gains are censored; `gains` are then the lower bounds.
+                None if all gains are known.
         """
         ends = _ends(gains, most)
         if self.relation == "better":
@@ -88,14 +97,17 @@ class Question:
         return max(below, sign_p_value(ties_against(ends[-1] - self.margin, self.slack)))
 
     def refuting_p_value(self, gains: ArrayLike, most: ArrayLike | None = None) -> float:
-        """Return the one-sided p-value against the relation; for "same" twice the smaller of two p-values.
+        """Return the one-sided p-value against the relation: a small p-value refutes the relation.
 
-        The null hypothesis is that the median gain satisfies the relation, so that a small p-value refutes
-        the relation. Gains that equal the margin up to rounding count for the relation.
+        The null hypothesis is that the median gain satisfies the relation. For "same" there are two tests, of
+        whether the median gain is too small and of whether it is too large; the result is twice the smaller
+        of the two p-values, and at most 1. Gains that equal the limit (the margin for "better", otherwise
+        minus the margin or the margin) up to rounding count for the relation.
 
         Args:
             gains: shape (pairs,), above 0 where the treated method is better; infinities allowed.
-            most: upper bounds of censored gains, whose lower bounds are `gains`; None where gains are known.
+            most: upper bounds of the gains if some gains are censored; `gains` are then the lower bounds.
+                None if all gains are known.
         """
         ends = _ends(gains, most)
         required = self.margin if self.relation == "better" else -self.margin
@@ -105,14 +117,14 @@ class Question:
         return min(1.0, 2 * min(below, sign_p_value(ties_against(self.margin - ends[0], self.slack))))
 
     def excluded(self, low: float, high: float) -> bool:
-        """Whether every median gain from `low` to `high` violates the relation."""
+        """Return whether every median gain from `low` to `high` violates the relation."""
         smallest, largest = self.margin - self.slack, self.margin + self.slack
         if self.relation == "better":
             return high < smallest
         return high < -largest or (self.relation == "same" and low > largest)
 
     def satisfied_by(self, median: float) -> bool:
-        """Whether a median gain satisfies the relation."""
+        """Return whether a median gain satisfies the relation."""
         smallest, largest = self.margin - self.slack, self.margin + self.slack
         if self.relation == "better":
             return median >= smallest
@@ -124,18 +136,21 @@ def decide(
 ) -> Finding:
     """Return the finding for paired gains: supported, refuted or inconclusive.
 
-    The relation is supported if its test rejects the null hypothesis and the median gain satisfies the
-    relation. It is refuted if the opposite test rejects the relation and the median gain violates it.
-    Otherwise the gains are inconclusive. Censored gains lead to a finding only if all values within their
-    bounds lead to it. If a claim requires several relations, the p-value of each is taken uncorrected (an
+    The relation is supported if the median gain satisfies the relation and `Question.p_value` is at most
+    alpha. It is refuted if the median gain violates the relation and `refuting_p_value` is at most alpha.
+    Otherwise the finding is inconclusive. If gains are censored, the relation is supported or refuted only if
+    all gains within the bounds lead to the same finding. If a claim requires several relations,
+    `Question.p_value` is not corrected for their number, because all relations must be supported (an
     intersection-union test: Berger, Technometrics 24, 1982).
 
     Args:
-        gains: shape (pairs,).
-        refuting_p_value: `Question.refuting_p_value`, corrected for the number of the claim's relations,
-            since a single refuted relation refutes the claim.
+        question: the relation.
+        gains: shape (pairs,), above 0 where the treated method is better; infinities allowed.
+        refuting_p_value: `Question.refuting_p_value`, corrected for the number of relations that the claim
+            requires, because a single refuted relation refutes the claim.
         alpha: significance level of both tests.
-        most: upper bounds of censored gains, whose lower bounds are `gains`; None where gains are known.
+        most: upper bounds of the gains if some gains are censored; `gains` are then the lower bounds. None if
+            all gains are known.
     """
     medians = [median(end) for end in _ends(gains, most)]
     if all(map(question.satisfied_by, medians)):
@@ -145,10 +160,10 @@ def decide(
 
 
 def tells_nothing(question: Question, gains: ArrayLike, most: ArrayLike) -> bool:
-    """Whether further pairs like these would never lead to a finding, because too many are censored.
+    """Return whether too many gains are censored for further pairs of this kind to lead to a finding.
 
-    This is the case if the median of the lower bounds violates the relation, while the median of the upper
-    bounds satisfies it.
+    This is the case if some medians between the median of the lower bounds and the median of the upper bounds
+    satisfy the relation, and others violate it.
 
     Args:
         gains, most: lower and upper bounds of the gains, shape (pairs,).
@@ -159,7 +174,7 @@ def tells_nothing(question: Question, gains: ArrayLike, most: ArrayLike) -> bool
 
 
 def _ends(gains: ArrayLike, most: ArrayLike | None) -> tuple[np.ndarray, ...]:
-    """Return the gains if they are known, otherwise their lower and upper bounds."""
+    """Return one array, the gains, if they are known; otherwise two, the lower and the upper bounds."""
     low = np.asarray(gains, dtype=float)
     return (low,) if most is None else (low, np.asarray(most, dtype=float))
 
@@ -167,21 +182,25 @@ def _ends(gains: ArrayLike, most: ArrayLike | None) -> tuple[np.ndarray, ...]:
 def seeds_needed(
     question: Question, gains: ArrayLike, relations: int, alpha: float, most: ArrayLike | None = None
 ) -> int | None:
-    """Return about how many pairs would decide the relation, if further pairs were like the present ones.
+    """Return about how many pairs would support or refute the relation.
 
-    For each size in `SEEDS`, studies of this size are simulated by drawing gains with replacement. The result
-    is the smallest size at which at least the share `POWER` of the studies is decided. P-values of
-    refutations are multiplied by the number of relations, the largest correction of Holm's method. The
-    estimate assumes that the observed effect is the true effect, which may be wrong with few pairs.
+    For each number of pairs in `SEEDS` that is larger than the present number, `RESAMPLED` studies are
+    simulated by drawing from the gains with replacement. The result is the smallest number with which at
+    least the share `POWER` of the studies is decided. P-values against the relation are multiplied by the
+    number of relations, which is the largest correction of Holm's method. The estimate assumes that the
+    observed gains are representative, which may be wrong if there are few pairs.
 
     Args:
-        gains: shape (pairs,).
+        question: the relation.
+        gains: shape (pairs,), above 0 where the treated method is better; infinities allowed.
         relations: number of relations that the claim requires.
         alpha: significance level of the tests.
-        most: upper bounds of censored gains, whose lower bounds are `gains`; None where gains are known.
+        most: upper bounds of the gains if some gains are censored; `gains` are then the lower bounds. None if
+            all gains are known.
 
     Returns:
-        The number of pairs; None if even the largest of `SEEDS` is too small, or there is no pair.
+        The number of pairs. None if no number in `SEEDS` suffices, if censoring would leave the relation
+        undecided with any number (`tells_nothing`), or if there is no pair.
     """
     ends = _ends(gains, most)
     count = len(ends[0])

@@ -10,14 +10,16 @@ from curvebench.results.intervals import median_interval
 
 
 def medians(frame: pl.DataFrame, by: Sequence[str], value: str) -> pl.DataFrame:
-    """Return the median of every group with its interval (`median_interval`).
+    """Return the median of a column in every group of rows, with its interval (`median_interval`).
 
     Args:
-        frame: columns `by` and `value`; rows whose value is null are left out.
+        frame: rows with the columns `by` and `value`; rows whose value is null are left out.
         by: columns that identify a group.
+        value: name of the column whose median is computed.
 
     Returns:
-        Columns `by`, median, low, high, level, count, in the order of first appearance.
+        One row per group, in the order in which groups first appear. Columns: `by`, median, low and high
+        (ends of the interval), level (coverage of the interval) and count (number of values).
     """
     rows = [
         dict(zip(by, key, strict=True)) | vars(median_interval(group[value].to_numpy()))
@@ -29,13 +31,19 @@ def medians(frame: pl.DataFrame, by: Sequence[str], value: str) -> pl.DataFrame:
 
 
 def quartile_bands(frame: pl.DataFrame, by: Sequence[str], value: str) -> pl.DataFrame:
-    """Return median and quartiles of every group; quartiles show the spread of the values.
+    """Return the median and the quartiles of a column in every group of rows.
 
-    The quartiles are order statistics (the lower one rounded down, the upper one rounded up), since
-    interpolation between infinite values is not defined.
+    Each quartile is one of the values, since interpolation between infinite values is not defined. If a
+    quartile lies between two values, the lower quartile is the smaller one and the upper quartile the larger.
+
+    Args:
+        frame: rows with the columns `by` and `value`; rows whose value is null are left out.
+        by: columns that identify a group.
+        value: name of the column with the values.
 
     Returns:
-        Columns `by`, lower_quartile, median, upper_quartile, count, sorted by `by`.
+        One row per group, sorted by `by`. Columns: `by`, lower_quartile, median, upper_quartile and count
+        (number of values).
     """
     column = pl.col(value)
     groups = frame.drop_nulls(value).group_by(by)

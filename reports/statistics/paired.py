@@ -19,14 +19,14 @@ UNDECIDED = "say first which of the two is better; where both diverged they tie,
 
 
 def ordered_values(values: ArrayLike, name: str, remedy: str = DIVERGED) -> np.ndarray:
-    """Return values as floats of the same shape, after checking that they can be ordered.
+    """Return values as an array of floats, after checking that they can be ordered.
 
-    NaN is neither less nor more than any number, so that sorting would put it first or last by chance.
+    NaN is neither less nor more than any number, so that sorting would put NaN first or last by chance.
 
     Args:
-        values: infinities allowed.
-        name: name of the column or argument, for the error message.
-        remedy: advice for the error message: how to replace NaN.
+        values: numbers of any shape, infinities allowed.
+        name: name of the column or argument with the values, for the error message.
+        remedy: advice for the error message: how the caller should replace NaN.
 
     Raises:
         ValueError: for NaN.
@@ -44,11 +44,15 @@ Effect = Literal["ratio", "difference"]
 def sign_p_value(differences: ArrayLike) -> float:
     """Return the exact one-sided p-value of the sign test that paired differences tend to be below zero.
 
-    Assumes independent pairs, and nothing about the distribution of their differences. Zeros are left out
+    A small p-value means that more differences are below zero than chance explains. The test assumes
+    independent pairs, and nothing about the distribution of the differences. Differences of zero are left out
     (Hollander, Wolfe and Chicken, Nonparametric Statistical Methods, 3rd ed., section 3.4).
 
     Args:
-        differences: shape (pairs,), infinities allowed; NaN is an error.
+        differences: shape (pairs,), infinities allowed.
+
+    Raises:
+        ValueError: for NaN.
     """
     values = ordered_values(differences, "differences", UNDECIDED)
     values = values[values != 0]
@@ -56,15 +60,15 @@ def sign_p_value(differences: ArrayLike) -> float:
 
 
 def ties_against(differences: ArrayLike, negligible: float) -> np.ndarray:
-    """Replace ties by the smallest positive number, so that they count as differences above zero.
+    """Replace ties by the smallest positive number, so that ties count as differences above zero.
 
-    A tie is a difference of at most `negligible` in absolute value. With this replacement, a one-sided test
-    that differences tend to be below zero is a test of their median. A test that leaves ties out only
-    compares how often differences are above and below zero, and may reject although most pairs are ties.
+    A tie is a difference of at most `negligible` in absolute value. After the replacement, `sign_p_value`
+    tests whether the median difference is below zero. If ties were left out, the sign test would only compare
+    how many differences are above and below zero, and might reject although most pairs are ties.
 
     Args:
         differences: shape (pairs,), infinities allowed.
-        negligible: at least 0.
+        negligible: largest absolute difference that counts as a tie, at least 0.
     """
     values = np.asarray(differences, dtype=float)
     return np.where(np.abs(values) <= negligible, np.finfo(float).tiny, values)
@@ -72,27 +76,39 @@ def ties_against(differences: ArrayLike, negligible: float) -> np.ndarray:
 
 @lru_cache(maxsize=256)
 def _patterns_up_to(count: int) -> tuple[int, ...]:
-    """Return the numbers of patterns of `count` signs that have at most 0, 1, ..., `count` positive signs."""
+    """Count the patterns of `count` signs by their number of positive signs, cumulatively.
+
+    Entry k of the result, from 0 to `count`, is the number of patterns with at most k positive signs.
+    """
     return tuple(accumulate(comb(count, number) for number in range(count + 1)))
 
 
 def effect_for(values: ArrayLike, direction: Direction) -> Effect:
-    """Return "ratio" for values of a minimized metric that are nowhere negative, else "difference"."""
+    """Choose whether pairs of values are compared by ratio or by difference.
+
+    Pairs are compared by ratio if less of the metric is better and no finite value is negative. Otherwise
+    they are compared by difference.
+
+    Args:
+        values: values of all methods that are compared, infinities allowed.
+        direction: whether less or more of the metric is better.
+    """
     finite = np.asarray(values, dtype=float)
     finite = finite[np.isfinite(finite)]
     return "ratio" if direction == "minimize" and (finite >= 0).all() else "difference"
 
 
 def paired_values(frame: pl.DataFrame, value: str, treated: str, control: str) -> pl.DataFrame:
-    """Return the values of two methods on the seeds that both have.
+    """Return the values of two methods on every seed on which both methods have a value.
 
     Args:
         frame: columns method, seed and `value`, one row per method and seed; rows with a null value count as
             absent.
-        treated, control: two values of the column method.
+        value: name of the column with the values.
+        treated, control: labels of the two methods in the column method.
 
     Returns:
-        Columns seed, treated and control, sorted by seed.
+        Columns seed, treated and control (the values of the two methods), sorted by seed.
 
     Raises:
         ValueError: when a method has two values on one seed, or a value is NaN.

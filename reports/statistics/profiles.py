@@ -1,8 +1,9 @@
 """Performance profiles of times to target, their area as a score, and intervals of scores and ranks.
 
-A submission is one method of a table of runs. A study is one repetition of all its runs on a workload, such
-as a seed. A workload may be a variant of another workload, its base; a variant only decides whether the time
-on its base counts.
+A submission is one method of a table of runs. A study is one repetition of a submission's runs on a workload,
+such as a seed. A workload may be a variant of another workload, its base. The time on a variant does not
+enter the scores; it only decides whether the time on the base counts. A time is missed if the target was
+never reached. A time is void if it was reached, but does not count.
 """
 
 from __future__ import annotations
@@ -16,26 +17,27 @@ import polars as pl
 
 from curvebench.results.intervals import LEVEL
 
-LIMIT = 4.0  # ratio to the fastest time above which a time counts as missed
+LIMIT = 4.0  # a time that is more than this multiple of the fastest time on its workload does not count
 POINTS = 100  # number of ratios at which a profile is evaluated
-RESAMPLES = 1000
-TIER_RESAMPLES = 8000  # more than RESAMPLES, since with 1000 the tier of some methods depended on the seed
+RESAMPLES = 1000  # number of resamples for the intervals of scores and ranks
+# Number of resamples for tiers. With only 1000, the tier of some methods depended on the random seed.
+TIER_RESAMPLES = 8000
 # Columns of the table of scores that are computed by resampling studies.
 RESAMPLED = ("low", "high", "rank_low", "rank_high", "tier")
-ROUNDING = 1e-12  # relative difference between ratios of times that counts as a rounding error
+ROUNDING = 1e-12  # largest relative difference between two ratios of times that counts as a rounding error
 
-Times = Sequence[np.ndarray]  # seconds of shape (submissions, studies), one array per workload
+Times = Sequence[np.ndarray]  # for each workload, seconds to the target, shape (submissions, studies)
 
 
 @dataclass(frozen=True)
 class _Contest:
-    """Names along the axes of arrays of times, and the workloads that are variants of other workloads.
+    """Submissions and workloads of a table of runs: the names along the axes of the arrays of times.
 
     Args:
         submissions, workloads: names along the axes of an array of shape (submissions, workloads).
-        variants: for each variant, the index of its workload and the index of its base.
-        scored: indices of the workloads that enter the profile.
-        problems: problem of each workload.
+        variants: for each variant, its index in `workloads` and the index of its base workload.
+        scored: indices of the workloads that enter the profile, which are all except variants.
+        problems: problem of each workload; workloads of the same problem share the weight of one workload.
     """
 
     submissions: tuple[str, ...]
@@ -46,32 +48,33 @@ class _Contest:
 
     @property
     def weights(self) -> np.ndarray:
-        """Weights of the scored workloads with mean 1, by which problems have equal weights."""
+        """Weight of each scored workload, with mean 1; the weights of each problem have the same sum."""
         problems = [self.problems[index] for index in self.scored]
         each = len(problems) / len({*problems})
         return np.array([each / problems.count(problem) for problem in problems])
 
 
 def time_ratios(runs: pl.DataFrame, variants: Mapping[str, str] = {}) -> pl.DataFrame:
-    """Return each median time to target divided by the fastest one on its workload.
+    """Return the time of each submission on each workload divided by the fastest time on the workload.
 
     The ratios are computed in these steps:
 
-    1. The time on a workload is the median over studies, where a missed target is infinitely long.
+    1. The time of a submission on a workload is the median over studies. A missed target is infinitely long.
     2. A time above `LIMIT` times the fastest time on the workload is void.
-    3. The time on a variant is void if the time on its base is void, and the other way round.
-    4. The remaining times are divided by the fastest of them on the workload.
+    3. If the time on a base is missed or void, the times on its variants are void. If the time on a variant
+       is missed or void, the time on its base is void.
+    4. The remaining times are divided by the fastest remaining time on the workload.
 
     Args:
         runs: columns submission, workload, study, seconds, with one row per combination of the first three.
             Null or infinite seconds mean a missed target. If a submission has fewer studies on a workload
-            than another submission, the absent ones count as missed.
-        variants: base workload by the name of its variant. A variant has no column in the profile; its target
-            only has to be reached for its base to count.
+            than another submission, the absent studies count as missed.
+        variants: base workload by the name of its variant. A variant does not enter the profile. Its target
+            must be reached in time, or the time on its base does not count.
 
     Returns:
-        Columns submission, workload, seconds (null = missed), ratio (null = missed or void), one row for
-        every pair.
+        One row for every submission on every workload. Columns: submission, workload, seconds (null if the
+        target was missed) and ratio (null if the time was missed or void).
 
     Raises:
         ValueError: for a missing column, two rows of one study, seconds that are NaN or not above 0, or a
@@ -96,50 +99,53 @@ def score_intervals(
     """Return scores and ranks of submissions, with intervals by resampling studies.
 
     A score is the area under a submission's performance profile, from 0 (reaches no target) to 1 (always
-    fastest). The profile is the share of workloads on which the submission reaches the target within a ratio
-    of the fastest time (Dolan and More, Mathematical Programming 91, 2002). A workload on which nobody
-    reaches the target counts as missed by all: if it were left out, a benchmark would seem easier the more of
-    it is too hard. The area is computed by the trapezoid rule over `POINTS` equally spaced ratios from 1 to
-    `LIMIT`, and divided by `LIMIT` - 1 (Dahl et al., Benchmarking Neural Network Training Algorithms,
-    arXiv:2306.07179, section 4.5). A score depends on the other submissions, since ratios are to the fastest
-    one. Several workloads may be one problem, which then has the weight of one workload in the profile, with
-    equal shares of its workloads.
+    fastest). The profile is a function of a ratio r: the share of workloads on which the submission's time is
+    at most r times the fastest time (Dolan and More, Mathematical Programming 91, 2002). A workload on which
+    no submission reaches the target counts as missed by all: if it were left out, a benchmark would seem
+    easier the more of its workloads are too hard. The area is computed by the trapezoid rule over `POINTS`
+    equally spaced ratios from 1 to `LIMIT`, and divided by `LIMIT` - 1 (Dahl et al., Benchmarking Neural
+    Network Training Algorithms, arXiv:2306.07179, section 4.5). A score depends on the other submissions,
+    since the fastest time may be theirs. If several workloads are one problem, together they have the weight
+    of one workload in the profile, in equal shares.
 
-    For intervals, studies are drawn with replacement inside every workload, the same studies for all
-    workloads of a problem with equally many. Workloads are not resampled: the
-    intervals say how scores would vary if the same workloads were run again. The interval of a score extends
-    to both sides as far as 95 % of the resampled scores are from the estimate (Hall, Journal of the Royal
-    Statistical Society B 50, 1988), widened for small samples (Hesterberg, The American Statistician 69,
-    2015) and clipped to 0 and 1. The interval of a rank consists of percentiles, and is extended to contain
+    For intervals, studies are drawn with replacement inside every workload. Workloads of one problem with the
+    same number of studies share the drawn studies. Workloads are not resampled: the intervals say how scores
+    would vary if the same workloads were run again. The half-width of a score's interval is the 95 % quantile
+    of the distance of the resampled scores from the estimate (Hall, Journal of the Royal Statistical Society
+    B 50, 1988). It is widened for small samples (Hesterberg, The American Statistician 69, 2015), and the
+    interval is clipped to 0 and 1. The interval of a rank consists of percentiles, and is extended to contain
     the estimate.
 
-    If several submissions are equally fast, one of them is the fastest by chance, which makes all their
-    scores too low. Resampling cannot show this bias. Therefore a second upper end is computed from studies in
-    which all submissions that may be as fast as the fastest one on a workload (by the interval of their
-    ratio) are as fast, and the larger upper end is used. Imposing ties that are not refuted is Andrews and
-    Soares' moment selection (Econometrica 78, 2010), which repairs the bootstrap of a minimum (Fang and
-    Santos, Review of Economic Studies 86, 2019).
+    If several submissions are equally fast, the fastest time is the smallest of several random times, so that
+    the ratios of all of them are too large and their scores too low. Resampling cannot show this bias.
+    Therefore a second upper end is computed as if every submission whose time may equal the fastest time on a
+    workload (by the interval of their ratio) were equally fast. The larger of the two upper ends is used.
+    Imposing ties that are not refuted is Andrews and Soares' moment selection (Econometrica 78, 2010), which
+    repairs the bootstrap of a minimum (Fang and Santos, Review of Economic Studies 86, 2019).
 
-    Tiers are formed from the best score down: a submission opens a new tier if it is distinguished from any
-    member of the tier above, so that all members of a tier are indistinguishable; equal scores share a tier.
-    All pairs are tested together: two submissions are distinguished if their difference, in units of its
-    resampled standard deviation, is larger than any pair's deviation from its estimate in 95 % of the
-    resamples (Westfall and Young, Resampling-Based Multiple Testing, 1993), widened as above.
+    A tier is a group of submissions whose scores cannot be distinguished. Tiers are formed from the best
+    score down: a submission opens a new tier if it can be distinguished from any member of the present tier.
+    Equal scores share a tier. All pairs of submissions are tested together, by the difference of their scores
+    divided by the standard deviation of the resampled differences. A pair is distinguished if its quotient is
+    larger than a critical value: in 95 % of the resamples, no pair deviates from its estimate by more
+    (Westfall and Young, Resampling-Based Multiple Testing, 1993). The critical value is widened like the
+    intervals.
 
-    Assumes independent studies. Measured coverage: `docs/statistics.md`.
+    Assumes independent studies. `docs/statistics.md` has the measured coverage.
 
     Args:
         runs: columns submission, workload, study, seconds, with one row per combination of the first three.
             Null or infinite seconds, and absent studies, mean a missed target.
         variants: base workload by the name of its variant.
         problems: problem by workload; a workload without an entry is a problem by itself.
-        paired: whether studies of the same name are the same problem instances for all submissions (seeds);
-            they are then drawn together.
+        paired: whether studies of the same name are the same problem instance (such as a seed) for all
+            submissions. If so, a resample has the same studies of all submissions.
 
     Returns:
-        Columns submission, score, low, high, rank (ties averaged), rank_low, rank_high, tier (from 1 on),
-        studies (the smallest number on any workload), the best submission first. If every workload has a
-        single study, nothing can be resampled, and bounds and tiers are null.
+        One row per submission, the best score first. Columns: submission, score, low and high (ends of the
+        score's interval), rank (ties averaged), rank_low and rank_high (ends of the rank's interval), tier
+        (from 1 on) and studies (smallest number of studies on any workload). If every workload has a single
+        study, nothing can be resampled, and the columns `RESAMPLED` are null.
 
     Raises:
         ValueError: for a missing column, two rows of one study, seconds that are NaN or not above 0, or a
@@ -160,12 +166,14 @@ def score_intervals(
 
 
 def _bounds(studies: Times, contest: _Contest, resampled: np.ndarray) -> dict[str, np.ndarray]:
-    """Return scores and ranks with the ends of their intervals, by column, each of shape (submissions,).
-
-    The function `score_intervals` describes how they are computed.
+    """Return scores and ranks with the ends of their intervals, as `score_intervals` describes them.
 
     Args:
+        studies: seconds on each workload, arrays of shape (submissions, studies).
         resampled: medians of resampled studies, shape (resamples, submissions, workloads).
+
+    Returns:
+        The columns score, low, high, rank, rank_low and rank_high, each of shape (submissions,).
     """
     medians = np.stack([_medians(seconds) for seconds in studies], axis=-1)
     estimate = _scores(medians, contest)
@@ -190,24 +198,30 @@ def _bounds(studies: Times, contest: _Contest, resampled: np.ndarray) -> dict[st
 
 
 def _widening(studies: Times) -> float:
-    """Return the factor by which a bootstrap interval is too narrow, for the workload with fewest studies."""
+    """Return the factor by which bootstrap intervals are widened: sqrt(n / (n - 1)) for n studies.
+
+    Here n is the number of studies on the workload with the fewest studies, and at least 2.
+    """
     fewest = min(seconds.shape[1] for seconds in studies)
     return float(np.sqrt(fewest / max(fewest - 1, 1)))
 
 
 def _tiers(studies: Times, contest: _Contest, resampled: np.ndarray) -> np.ndarray:
-    """Return the tier of every submission, a group of submissions with indistinguishable scores.
-
-    Tier 1 has the best submission; `score_intervals` describes how tiers are formed.
+    """Return the tier of every submission, from 1 for the best; `score_intervals` describes tiers.
 
     Args:
+        studies: seconds on each workload, arrays of shape (submissions, studies).
         resampled: medians of resampled studies, shape (resamples, submissions, workloads).
+
+    Returns:
+        Number of the tier, shape (submissions,).
     """
     estimate = _scores(np.stack([_medians(seconds) for seconds in studies], axis=-1), contest)
     off = _scores(resampled, contest) - estimate
     strays = off[:, :, None] - off[:, None, :]
     deviations = strays.std(axis=0)
-    moves = deviations > ROUNDING  # any difference distinguishes a pair that does not vary over resamples
+    # If the difference of a pair does not vary over resamples, any difference distinguishes the pair.
+    moves = deviations > ROUNDING
     furthest = np.divide(strays, deviations, out=np.zeros_like(strays), where=moves).max(axis=(1, 2))
     critical = np.maximum(_widening(studies) * np.quantile(furthest, LEVEL) * deviations, ROUNDING)
     order = np.argsort(-estimate, kind="stable")
@@ -222,9 +236,18 @@ def _tiers(studies: Times, contest: _Contest, resampled: np.ndarray) -> np.ndarr
 
 
 def _contest(frame: pl.DataFrame, variants: Mapping[str, str], problems: Mapping[str, str] = {}) -> _Contest:
-    """Check a frame of runs, and return the names of its submissions and workloads.
+    """Check a table of runs, and return its submissions and workloads.
 
     Names are sorted, so that results do not depend on the order of rows.
+
+    Args:
+        frame: the table, with columns submission, workload and seconds.
+        variants: base workload by the name of its variant.
+        problems: problem by workload; a workload without an entry is a problem by itself.
+
+    Raises:
+        ValueError: when a column is missing, the table is empty, seconds are NaN or not above 0, or a variant
+            or its base is unknown or the base is a variant itself.
     """
     missing = {"submission", "workload", "seconds"} - set(frame.columns)
     if missing:
@@ -256,9 +279,18 @@ def _contest(frame: pl.DataFrame, variants: Mapping[str, str], problems: Mapping
 
 
 def _studies(runs: pl.DataFrame, contest: _Contest, paired: bool) -> list[np.ndarray]:
-    """Return the seconds on each workload, as arrays of shape (submissions, studies).
+    """Return the seconds of every submission in every study, as one array per workload.
 
-    Seconds are infinite if the target was missed or the study is absent.
+    Args:
+        paired: whether a study has the same position in the array for all submissions. If not, the studies of
+            each submission are numbered by themselves.
+
+    Returns:
+        For each workload, seconds of shape (submissions, studies). They are infinite if the target was missed
+        or the submission lacks the study.
+
+    Raises:
+        ValueError: when there is no column study, or a submission has two rows for one study.
     """
     if "study" not in runs.columns:
         raise ValueError(f"no column study; there are {', '.join(runs.columns)}")
@@ -282,7 +314,16 @@ def _studies(runs: pl.DataFrame, contest: _Contest, paired: bool) -> list[np.nda
 def _resampled_medians(
     studies: Times, contest: _Contest, paired: bool, count: int, random: np.random.Generator
 ) -> np.ndarray:
-    """Return medians of studies drawn with replacement, of shape (resamples, submissions, workloads)."""
+    """Draw studies with replacement, and return the medians of their seconds.
+
+    Args:
+        studies: seconds on each workload, arrays of shape (submissions, studies).
+        paired: whether a resample has the same studies of all submissions.
+        count: number of resamples.
+
+    Returns:
+        Shape (resamples, submissions, workloads).
+    """
     medians, draws = [], dict[tuple[str, int], np.ndarray]()
     for seconds, problem in zip(studies, contest.problems, strict=True):
         size = seconds.shape[1]
@@ -294,10 +335,7 @@ def _resampled_medians(
 
 
 def _medians(values: np.ndarray) -> np.ndarray:
-    """Return medians along the last axis.
-
-    np.median would also search for NaN, which takes half of its time.
-    """
+    """Return medians along the last axis, in half the time of np.median, which also searches for NaN."""
     first, second = (values.shape[-1] - 1) // 2, values.shape[-1] // 2
     parted = np.partition(values, (first, second), axis=-1)
     middle: np.ndarray = (parted[..., first] + parted[..., second]) / 2
@@ -305,15 +343,18 @@ def _medians(values: np.ndarray) -> np.ndarray:
 
 
 def _tied(medians: np.ndarray, resampled: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Make all times equal that may be as fast as the fastest one on their workload.
+    """Make the times of submissions equal that may be as fast as the fastest submission on a workload.
+
+    A submission may be as fast if the resampled interval of the ratio of its time to the fastest time
+    contains 1.
 
     Args:
-        medians: shape (submissions, workloads).
-        resampled: resampled medians, shape (resamples, submissions, workloads).
+        medians: median times, shape (submissions, workloads).
+        resampled: median times in the resamples, shape (resamples, submissions, workloads).
 
     Returns:
-        Both arrays, with the times of these submissions multiplied so that their medians equal the fastest
-        one.
+        Both arrays, in which the times of such a submission are multiplied by the factor that makes its
+        median equal to the fastest median.
     """
     leaders = medians.argmin(axis=0)[None]
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -327,8 +368,13 @@ def _tied(medians: np.ndarray, resampled: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 def _ratios(times: np.ndarray, contest: _Contest) -> np.ndarray:
-    """Return ratios to the fastest time, infinite where missed or void; shape (..., submissions,
-    workloads).
+    """Return the ratios of times to the fastest time on the workload, as `time_ratios` describes them.
+
+    Args:
+        times: shape (..., submissions, workloads); infinite where the target was missed.
+
+    Returns:
+        Ratios of the same shape, infinite where the time was missed or void.
     """
     within = np.where(times > LIMIT * (1 + ROUNDING) * times.min(axis=-2, keepdims=True), np.inf, times)
     for variant, base in contest.variants:
@@ -339,31 +385,34 @@ def _ratios(times: np.ndarray, contest: _Contest) -> np.ndarray:
     counts = np.isfinite(within)
     ratios = np.full(within.shape, np.inf)
     np.divide(within, fastest, out=ratios, where=counts)
-    # If rounding makes a ratio slightly larger than the limit, it is clipped so that it stays in the profile.
+    # A ratio that is larger than the limit only by rounding is clipped, so that it stays in the profile.
     return np.where(counts, np.minimum(ratios, LIMIT), np.inf)
 
 
 def _scores(times: np.ndarray, contest: _Contest) -> np.ndarray:
-    """Return areas under the profiles, shape (..., submissions).
+    """Return the score of every submission: the area under its profile.
 
     Args:
-        times: shape (..., submissions, workloads).
+        times: shape (..., submissions, workloads); infinite where the target was missed.
+
+    Returns:
+        Shape (..., submissions).
     """
     ratios = _ratios(times, contest)[..., list(contest.scored)]
     weights = np.full(POINTS, 1.0 / (POINTS - 1))
     weights[[0, -1]] /= 2
-    # A workload adds to the area the weights of all points of the profile that are at least its ratio.
-    # A workload whose ratio is beyond the last point of the profile adds nothing to the area.
+    # A workload raises the profile at all points that are at least the ratio of the submission's time.
+    # The weights of these points are added to the area. A ratio beyond the last point adds nothing.
     area = np.append(np.cumsum(weights[::-1])[::-1], 0.0)
-    # A ratio counts as equal to a point up to rounding; otherwise results would differ between processors.
+    # A ratio that equals a point up to rounding counts as equal. Otherwise results would depend on the CPU.
     first_point = np.searchsorted(np.linspace(1.0, LIMIT, POINTS), ratios * (1 - ROUNDING))
     scores: np.ndarray = (area[first_point] * contest.weights).mean(axis=-1)
     return scores
 
 
 def _ranks(scores: np.ndarray) -> np.ndarray:
-    """Return ranks along the last axis: 1 for the highest score, ties averaged."""
-    near = 1e-12  # smaller than any difference of areas, larger than rounding errors of their sums
+    """Return the ranks of scores along the last axis: 1 for the highest score, ties averaged."""
+    near = 1e-12  # smaller than the difference of any two unequal areas, larger than rounding errors of sums
     gaps = scores[..., None, :] - scores[..., :, None]
     above, same = gaps > near, np.abs(gaps) <= near
     ranks: np.ndarray = 1 + above.sum(axis=-1) + (same.sum(axis=-1) - 1) / 2

@@ -15,17 +15,20 @@ from curvebench.reports.statistics.paired import ordered_values
 from curvebench.results.intervals import LEVEL
 
 # Relative difference up to which two values tie.
-# Training amplifies rounding errors to about this size, so that repeated runs of a method differ by it.
+# Training amplifies rounding errors to about this size, so that two equal runs may differ by as much.
 NEGLIGIBLE = 1e-3
 MIN_SEEDS = 5  # minimum number of seeds in each stratum (workload) for an interval of the mean rank
 
 
 def tied(first: ArrayLike, second: ArrayLike, negligible: float = NEGLIGIBLE) -> np.ndarray:
-    """Return whether values are equal, or finite with a relative difference of at most `negligible`.
+    """Return whether two values tie: equal, or finite with a relative difference of at most `negligible`.
 
     Args:
-        first, second: arrays that broadcast together.
-        negligible: difference up to which values tie, as a share of the larger absolute value.
+        first, second: arrays that broadcast together; infinities allowed.
+        negligible: largest difference of two values that tie, divided by the larger absolute value.
+
+    Returns:
+        A boolean for each pair of values, in the broadcast shape.
     """
     first, second = np.asarray(first, dtype=float), np.asarray(second, dtype=float)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -35,11 +38,11 @@ def tied(first: ArrayLike, second: ArrayLike, negligible: float = NEGLIGIBLE) ->
 
 
 def tolerant_ranks(values: ArrayLike, negligible: float = NEGLIGIBLE) -> np.ndarray:
-    """Return ranks from 1 (smallest value) on; values that are nearly equal tie (see `tied`).
+    """Return the rank of each value, from 1 for the smallest; nearly equal values tie (see `tied`).
 
-    The rank of a value is 1 + the number of smaller values + half of the number of other values that tie with
-    it. Every pair of values is compared by itself, as in the paired test, so that the ranks of n values have
-    the sum n (n + 1) / 2.
+    The rank of a value is 1 + (number of smaller values that do not tie) + (number of other values that tie)
+    / 2. Whether two values tie does not depend on the other values, as in the paired test. The ranks of n
+    values have the sum n (n + 1) / 2.
 
     Args:
         values: shape (n,), infinities allowed.
@@ -59,14 +62,14 @@ def tolerant_ranks(values: ArrayLike, negligible: float = NEGLIGIBLE) -> np.ndar
 
 
 def instance_ranks(frame: pl.DataFrame, descending: bool = False) -> pl.DataFrame:
-    """Rank the methods of every instance on which all methods of the frame have a value; 1 is best.
+    """Rank the methods on every instance on which all methods of the frame have a value; 1 is best.
 
-    Values that the paired test calls a tie (see `tied`) share their rank.
+    Values that tie (see `tied`) count as equal, as in the paired test (`tolerant_ranks`).
 
     Args:
         frame: columns seed (the instance), method and value, one row per method and seed. A diverged run has
             the worst value, infinity or minus infinity; rows with a null value count as absent.
-        descending: whether more is better.
+        descending: whether the largest value is the best.
 
     Returns:
         Columns seed, method, rank.
@@ -83,7 +86,10 @@ def instance_ranks(frame: pl.DataFrame, descending: bool = False) -> pl.DataFram
 
 
 def present_values(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows with a value, which is cast to float.
+    """Return the rows of a frame whose value is not null, with the values as floats.
+
+    Args:
+        frame: columns seed, method and value.
 
     Raises:
         ValueError: when a method has two values on one seed, or a value is NaN.
@@ -109,10 +115,11 @@ def wins(frame: pl.DataFrame, descending: bool = False) -> pl.DataFrame:
     Args:
         frame: columns seed (the instance), method and value, one row per method and seed. A diverged run has
             the worst value, infinity or minus infinity; rows with a null value count as absent.
-        descending: whether more is better.
+        descending: whether the largest value is the best.
 
     Returns:
-        Columns method, wins, count (instances), in the order of first appearance.
+        Columns method, wins (number of instances) and count (number of instances on which all methods have a
+        value), in the order in which methods first appear.
 
     Raises:
         ValueError: when a method has two values on one instance, or a value is NaN.
@@ -130,29 +137,33 @@ def stratified_mean(
     """Return the mean over strata of the mean rank inside each stratum, with an approximate t interval.
 
     A stratum has the ranks of one method on the instances of one workload. Let W be the number of strata, n_w
-    the number of ranks in stratum w, and v_w their variance. The variance of the mean is sum(v_w / n_w) /
-    W^2, and the degrees of freedom are Satterthwaite's (Biometrics Bulletin 2, 1946). Ranks are assumed to be
-    independent, inside a stratum and between strata.
+    the number of ranks in stratum w, and v_w the variance of these ranks. The variance of the mean is
+    sum(v_w / n_w) / W^2, and the degrees of freedom are Satterthwaite's (Biometrics Bulletin 2, 1946). Ranks
+    are assumed to be independent, inside a stratum and between strata.
 
-    A few ranks may be equal by chance, and the ranks of a method that is nearly always the best or the worst
-    are skewed. Therefore the result is the smallest interval that contains both of the following intervals,
-    after Agresti and Coull (The American Statistician 52, 1998):
+    A t interval with the sample variances alone would be too narrow for two reasons: a few ranks may be equal
+    by chance, and the ranks of a method that is nearly always the best or the worst are skewed. Therefore the
+    result is the smallest interval that contains both of the following intervals, after Agresti and Coull
+    (The American Statistician 52, 1998):
 
     - An interval about the mean. Here v_w is the sample variance, but at least p (1 - p) with
       p = 2 / (n_w + 4): the variance if two of n_w + 4 ranks differed from the others by 1.
-    - An interval about the mean of the ranks with two ranks added to each stratum, one better and one worse
-      than the stratum's mean. They are one standard deviation (at least 1) away from it, but within the
-      possible ranks. Near the first or the last rank this moves the centre of the interval inwards.
+    - An interval about the mean of more ranks: two ranks are added to each stratum, one better and one worse
+      than the stratum's mean. Their distance from this mean is one standard deviation, and at least 1, but
+      they stay between the first and the last possible rank. If the mean is near the first or the last rank,
+      the added ranks move the centre of the interval inwards.
 
-    Measured coverage: `docs/statistics.md`. For methods whose rank never changes the interval is too wide.
+    `docs/statistics.md` has the measured coverage. The interval is too wide for a method whose rank never
+    changes.
 
     Args:
         strata: ranks of one method, an array of shape (n_w,) for each stratum, with at least one rank.
         methods: number of methods in each stratum, which is the largest possible rank.
-        level: nominal coverage.
+        level: nominal coverage of the interval.
 
     Returns:
-        The mean and the ends of its interval, None where a stratum has fewer than 5 ranks.
+        The mean and the two ends of its interval. Both ends are None if a stratum has fewer than `MIN_SEEDS`
+        ranks.
 
     Raises:
         ValueError: without strata.
@@ -173,7 +184,9 @@ def stratified_mean(
 
 
 def _with_edges(ranks: np.ndarray, most: int) -> np.ndarray:
-    """Return the ranks of a stratum and two added ranks, one on each side of their mean (`stratified_mean`).
+    """Append two ranks to the ranks of a stratum, one below and one above their mean.
+
+    The appended ranks are one standard deviation, and at least 1, away from the mean (see `stratified_mean`).
 
     Args:
         ranks: shape (n,).
@@ -187,7 +200,13 @@ def _with_edges(ranks: np.ndarray, most: int) -> np.ndarray:
 
 
 def _half_width(variances: np.ndarray, sizes: np.ndarray, level: float) -> float:
-    """Return half of the t interval of a stratified mean, from the variances and sizes of its strata."""
+    """Return half the width of the t interval of a stratified mean.
+
+    Args:
+        variances: variance of the ranks in each stratum, shape (strata,).
+        sizes: number of ranks in each stratum, shape (strata,).
+        level: nominal coverage of the interval.
+    """
     from scipy.special import stdtrit  # equals scipy.stats.t.ppf, which is slow because it checks arguments
 
     parts = variances / sizes
@@ -198,15 +217,20 @@ def _half_width(variances: np.ndarray, sizes: np.ndarray, level: float) -> float
 
 
 def mean_ranks(ranks: pl.DataFrame, level: float = LEVEL) -> pl.DataFrame:
-    """Return the mean rank of every method: over the seeds of a stratum, then over strata with equal weights.
+    """Return the mean rank of every method, with its interval.
+
+    Ranks are averaged over the seeds of each stratum, then over strata with equal weights.
 
     Args:
         ranks: frames that `instance_ranks` returns, stacked over workloads, with the workload in a column
             stratum.
+        level: nominal coverage of the interval.
 
     Returns:
-        Columns method, mean, low, high (within 1 and the mean number of methods), strata, seeds (the smallest
-        number in a stratum). Methods with most strata come first, and the best first among them.
+        Columns method, mean, low and high (ends of the interval, clipped to 1 and the mean number of
+        methods), strata (number of strata) and seeds (smallest number of seeds in a stratum). Methods on more
+        strata come first. Of methods on equally many strata, the method with the smallest mean rank comes
+        first.
     """
     ranks = ranks.with_columns(pl.col("method").n_unique().over("stratum").alias("_methods"))
     rows = []

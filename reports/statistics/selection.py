@@ -14,9 +14,11 @@ from curvebench.reports.statistics.ranks import present_values, tied
 
 
 def least_p_value(frame: pl.DataFrame) -> float:
-    """Return the smallest corrected p-value that `best_set` can reach with the seeds that methods share.
+    """Return the smallest p-value that any test of `best_set` could have with the seeds in a frame.
 
-    The p-value is 1 if there is only one method.
+    A method has the smallest possible p-value if an opponent is better on all seeds that both methods ran:
+    0.5^(number of these seeds), multiplied by the number of opponents (Bonferroni's correction). The result
+    is 1 if no two methods share a seed.
 
     Args:
         frame: columns method, seed, value; a row without a value counts as absent.
@@ -31,25 +33,27 @@ def least_p_value(frame: pl.DataFrame) -> float:
 
 
 def best_set(frame: pl.DataFrame, direction: Direction, alpha: float, negligible: float = 0) -> pl.DataFrame:
-    """Return the methods that may be the best: a confidence set of level 1 - alpha.
+    """Return which methods may be the best: the kept methods form a confidence set of level 1 - alpha.
 
-    A method is excluded if another method is better by the one-sided sign test on their shared instances. The
-    p-value is multiplied by the number of opponents (Bonferroni's correction, with which Holm's method
-    begins). A best method is one that no other method beats. All null hypotheses of its own tests are true,
-    so that it is excluded with a probability of at most alpha, whatever the dependence between its tests
-    (subset selection: Gupta, Technometrics 7, 1965; comparisons with the best: Hsu, Annals of Statistics 9,
-    1981). "Beats" refers to the median difference, whatever the distribution of the differences. Ties count
-    for the method that may be excluded. The set says nothing about the order inside it.
+    A method is excluded if an opponent is better by the one-sided sign test on the instances that both ran.
+    The p-value of the test is multiplied by the number of opponents (Bonferroni's correction). A method is a
+    best method if no opponent beats it, that is, if no median difference is in favour of an opponent. All
+    null hypotheses of the tests of a best method are true, so that a best method is excluded with a
+    probability of at most alpha, whatever the dependence between the tests (subset selection: Gupta,
+    Technometrics 7, 1965; comparisons with the best: Hsu, Annals of Statistics 9, 1981). Nothing is assumed
+    about the distribution of the differences. Ties count in favour of keeping a method. The set does not
+    order the methods in it.
 
     Args:
         frame: columns method, seed, value. A diverged run has the worst value, infinity or minus infinity; a
             row without a value counts as absent.
-        direction: whether less or more is better.
-        alpha: probability with which a best method may be excluded.
-        negligible: relative difference up to which a pair is a tie.
+        direction: whether less or more of the value is better.
+        alpha: largest probability with which a best method may be excluded.
+        negligible: relative difference up to which two values tie.
 
     Returns:
-        Columns method and kept, in the order of first appearance. A method without an instance is left out.
+        Columns method and kept (whether the method may be the best), in the order in which methods first
+        appear. A method without a value is left out.
 
     Raises:
         ValueError: when a method has two values on one seed, or a value is NaN.
@@ -77,19 +81,20 @@ def best_set(frame: pl.DataFrame, direction: Direction, alpha: float, negligible
 
 
 def on_front(losses: ArrayLike, costs: ArrayLike, negligible: float = 0.0) -> np.ndarray:
-    """Return whether each method is on the Pareto front: no other method dominates it.
+    """Return whether each method is on the Pareto front of loss and cost.
 
-    A method dominates another if it is no worse in loss and cost and better in one of them (Ehrgott,
-    Multicriteria Optimization, 2nd ed., definition 2.1). A method whose loss or cost is infinite (diverged,
-    out of memory) is on no front.
+    A method is on the front if no other method dominates it. One method dominates another if neither its loss
+    nor its cost is larger, and at least one of the two is smaller (Ehrgott, Multicriteria Optimization, 2nd
+    ed., definition 2.1). A method whose loss or cost is infinite (diverged, out of memory) is not on the
+    front.
 
     Args:
-        losses, costs: shape (methods,); less is better.
-        negligible: relative difference up to which two losses, or two costs, count as equal (see `tied`).
-            Without it, rounding alone would put a method with a higher cost on the front.
+        losses, costs: loss and cost of each method, shape (methods,); less is better.
+        negligible: relative difference up to which two losses, or two costs, count as equal (see `tied`). If
+            it is 0, a loss that is smaller only by rounding may put a method with a higher cost on the front.
 
     Returns:
-        Shape (methods,).
+        A boolean for each method, shape (methods,).
     """
     no_worse: np.ndarray = np.ones((), dtype=bool)
     better: np.ndarray = np.zeros((), dtype=bool)

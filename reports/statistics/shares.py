@@ -1,4 +1,4 @@
-"""Shares of runs with exact intervals: the share that one method wins, or that reached a target in time."""
+"""Shares with exact intervals: the share of pairs that a method wins, or of runs that reached a target."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ from curvebench.results.intervals import LEVEL
 class Share:
     """Share of successes among trials, with a confidence interval of the probability of a success.
 
+    A trial is, for example, a run that reaches a target or not, or a pair of runs that a method wins or not.
+
     Args:
         successes: number of successes; a tie counts half.
         count: number of trials.
-        low, high: ends of the interval. They are NaN if there are no trials, or if the trials are on several
-            workloads with different probabilities, so that there is no exact interval.
+        low, high: ends of the interval. They are NaN if there is no exact interval: without trials, or for
+            trials on several workloads, whose probabilities of success differ.
         level: coverage of the interval.
     """
 
@@ -42,6 +44,11 @@ def share_interval(successes: float, count: int, level: float = LEVEL) -> Share:
     """Return a share with Clopper and Pearson's interval (Biometrika 26, 1934).
 
     The interval has a coverage of at least `level` for independent trials.
+
+    Args:
+        successes: number of successes; a tie counts half.
+        count: number of trials.
+        level: coverage of the interval.
 
     Raises:
         ValueError: unless 0 <= successes <= count and count >= 1.
@@ -67,13 +74,14 @@ def clopper_pearson(successes: float, count: float, level: float) -> tuple[float
 
 
 def probability_of_improvement(gains: ArrayLike) -> Share:
-    """Return the probability that a run of one method beats the other's on the same seed; a tie counts half.
+    """Return the share of pairs that the treated method wins, with its interval; a tie counts half.
 
-    Assumes independent seeds.
+    A pair consists of two runs with the same seed, one of the treated method and one of the control. The
+    share estimates the probability that the treated method wins on a new seed. Assumes independent seeds.
 
     Args:
-        gains: shape (pairs,), above 0 where the treated method is better, 0 where the two tie; infinities
-            allowed.
+        gains: gain of each pair, shape (pairs,): above 0 where the treated method is better, 0 where the two
+            runs tie; infinities allowed.
 
     Raises:
         ValueError: without a pair, or for NaN.
@@ -84,13 +92,17 @@ def probability_of_improvement(gains: ArrayLike) -> Share:
 
 
 def joined(intervals: list[tuple[float, float, float]]) -> tuple[float, float, float]:
-    """Return the mean of independent estimates, with an interval computed from their intervals.
+    """Return the mean of independent estimates, with an interval computed from the estimates' intervals.
 
-    The distances of the ends from the estimates add like standard errors (Zou and Donner, Statistics in
-    Medicine 27, 2008), the lower and the upper ones separately.
+    The distance from the mean to its lower end is the root of the sum of squares of the distances from each
+    estimate to its lower end, divided by the number of estimates, as for standard errors. The same holds for
+    the upper ends (Zou and Donner, Statistics in Medicine 27, 2008).
 
     Args:
-        intervals: each estimate with the lower and the upper end of its interval.
+        intervals: for each estimate, a tuple of the estimate and the lower and the upper end of its interval.
+
+    Returns:
+        The mean and the lower and the upper end of its interval.
     """
     estimates, lows, highs = np.array(intervals).T
     mean, count = float(estimates.mean()), len(estimates)
@@ -106,22 +118,24 @@ def reached_shares(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the share of runs that reached the target by each time: 1 minus Kaplan and Meier's estimate.
 
     Kaplan and Meier, Journal of the American Statistical Association 53, 1958, by `scipy.stats.ecdf`. The
-    interval at each time is Clopper and Pearson's for the number of runs that would, without censoring, have
-    the variance of Greenwood's formula (Dorey and Korn, Statistics in Medicine 6, 1987). Assumes independent
-    runs, and that the time at which a run was stopped is unrelated to the time at which it would have reached
-    the target. A run that diverged never reaches it. Its time must be the budget of the other runs, not the
-    time of divergence: otherwise it would count as a run that might have continued like them.
+    interval at each time is Clopper and Pearson's, for an effective number of runs: without censoring, the
+    share among so many runs would have the variance of Greenwood's formula (Dorey and Korn, Statistics in
+    Medicine 6, 1987).
+    Assumes independent runs, and that the time at which a run was stopped is unrelated to the time at which
+    it would have reached the target. A run that diverged never reaches the target. Its time must be the
+    budget of the other runs, not the time of divergence: with the time of divergence, it would count as a run
+    that might still have reached the target.
 
     Args:
-        frame: one row per run with columns method, time and reached: whether the target was reached at this
-            time; if not, the run was stopped then (censored).
+        frame: one row per run with columns method, time and reached. If `reached` is true, the run reached
+            the target at this time. If it is false, the run was stopped at this time (censored).
 
     Returns:
-        Columns method, time (all times that occur for the method), share, low, high, in the order of first
-        appearance, then of time.
+        Columns method, time (all times that occur for the method), share, low, high. Methods are in the order
+        in which they first appear; the rows of a method are sorted by time.
 
     Raises:
-        ValueError: for no rows, a null, or a time that is not finite and above 0.
+        ValueError: when the frame has no rows or a null, or a time is not finite or not above 0.
     """
     if frame.is_empty() or frame["time"].has_nulls() or frame["reached"].has_nulls():
         raise ValueError(
@@ -138,10 +152,13 @@ def reached_shares(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _shares(group: pl.DataFrame) -> list[tuple[float, float, float, float]]:
-    """Return time, share and the ends of the share's interval, for every time in the runs of one method.
+    """Return the share of one method's runs that reached the target by each time that occurs.
 
     Args:
-        group: one row per run with columns time and reached, as `reached_shares` takes them, of one method.
+        group: one row per run of the method with columns time and reached, as `reached_shares` takes them.
+
+    Returns:
+        Tuples of time, share, and the lower and the upper end of the share's interval, sorted by time.
     """
     from scipy.stats import CensoredData, ecdf
 
@@ -152,7 +169,7 @@ def _shares(group: pl.DataFrame) -> list[tuple[float, float, float, float]]:
         at_risk, share = int((times >= time).sum()), float(1 - surviving)
         events = int((reached & (times == time)).sum())
         # Greenwood's formula gives no variance for a share of 0 or 1.
-        # For these shares, the interval uses the number of runs that were not censored before this time.
+        # The interval of such a share uses the number of runs that were not censored before this time.
         if share in (0.0, 1.0):
             effective_count = float(len(times) - ((times < time) & ~reached).sum())
         else:

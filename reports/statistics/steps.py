@@ -1,4 +1,4 @@
-"""Steps of a time series, such as benchmark times over commits: where its level changes, and by how much."""
+"""Sudden changes of the level of a time series, such as benchmark times over commits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ class Step:
 
     Args:
         at: index of the first value after the change.
-        ratio, low, high: ratio of the level after to the level before, with Welch's 95 % interval.
+        ratio: level after the change divided by the level before the change.
+        low, high: ends of Welch's 95 % interval of `ratio`.
     """
 
     at: int
@@ -29,14 +30,18 @@ class Step:
 
 
 def find_steps(values: Sequence[float]) -> list[Step]:
-    """Return the steps of a series of positive values, in order.
+    """Return the steps of a series: the sudden changes of its level, in the order of the series.
 
     The series is divided into the segments that are most homogeneous, measured by a Gaussian kernel on
-    logarithms (Arlot, Celisse and Harchaoui, Journal of Machine Learning Research 20, 2019; by `ruptures`).
-    The penalty for each segment is chosen so that at most 1 % of series of independent noise, normal or with
-    outliers, show a step (docs/decisions/0023-steps-over-commits.md). Levels are means of logarithms over the
-    segments. If the interval of a ratio contains 1, only the noise changed, and the step is left out. Series
-    with fewer than 2 * `MIN_VALUES` values have no step.
+    logarithms (Arlot, Celisse and Harchaoui, Journal of Machine Learning Research 20, 2019; by `ruptures`). A
+    penalty for each further segment makes steps in pure noise rare: at most 1 % of series of independent
+    values, normal or with outliers, show a step (docs/decisions/0023-steps-over-commits.md). The level of a
+    segment is the mean of the logarithms of its values. If the interval of a step's ratio contains 1, the
+    level may not have changed, and the step is left out. A series with fewer than 2 * `MIN_VALUES` values has
+    no step.
+
+    Args:
+        values: the values of the series, positive.
     """
     import ruptures  # type: ignore[import-untyped]
 
