@@ -23,7 +23,7 @@ def read_publication(folder: Path) -> Publication:
     """Return the date of publication of a set, and the machines of its runs.
 
     Raises:
-        InputError: when its provenance is missing or damaged.
+        InputError: when the provenance of the set is missing or damaged.
     """
     path = folder / PROVENANCE
     try:
@@ -56,14 +56,16 @@ def read_archive(folder: Path, published_before: str = "") -> tuple[ReportPlan, 
 def rank(study: StudyPlan) -> tuple[int, ...]:
     """Return the key by which versions of a study are compared; the best version has the largest key.
 
-    The key consists of the number of submissions, the length of the runs and the number of final seeds.
+    The key consists of the number of submissions, the steps of the longest runs and the number of final
+    seeds, which are compared in this order.
     """
     seeds = max(used.final_seeds for used in study.runs_on.values())
     return len(study.joining), max(study.training.budget.values()), seeds
 
 
 def best_of(plans: Sequence[ReportPlan]) -> tuple[ReportPlan, ...]:
-    """Return the plans, each with only the studies and property claims of which it has the best version.
+    """Return the plans, each with only the studies and property claims of which this plan has the best
+    version.
 
     A study that only repeats claims of another study (tests them once more under changed circumstances) is
     kept in the plan that has the best version of the other study, if that plan has both. All submissions are
@@ -151,7 +153,9 @@ def with_joined(archive: Sequence[ReportPlan], local: Sequence[StudyPlan]) -> tu
 
 
 def joined_locally(local: StudyPlan, archive: Sequence[ReportPlan]) -> StudyPlan:
-    """Return a local study with those submissions to its published version that have its protocol.
+    """Return a local study with the submissions to the published study of the same name added.
+
+    Submissions with another protocol than the local study are left out.
 
     Args:
         local: the local study.
@@ -182,7 +186,7 @@ def submission_flaws(plan: ReportPlan, published: str, folders: Sequence[Path]) 
 
 
 def _joined_by(base: StudyPlan, origin: str, study: StudyPlan) -> StudyPlan:
-    """Return a study to which the method of a submission is added, on the workloads that both have.
+    """Return a study to which the method of a submission is added, on the workloads that both studies have.
 
     Args:
         base: the study.
@@ -263,7 +267,9 @@ def narrowed(plan: ReportPlan, studies: Collection[str], claims: Collection[str]
 
 
 def with_figures(plan: ReportPlan, folder: Path) -> ReportPlan:
-    """Return the plan of a published set with paths of figures in another folder, since sets have no figures.
+    """Return the plan of a published set, in which all paths of figures are moved to another folder.
+
+    Figures are drawn in the other folder, because a published set contains no figures and never changes.
 
     Args:
         plan: the plan.
@@ -281,8 +287,8 @@ def with_figures(plan: ReportPlan, folder: Path) -> ReportPlan:
 def shown_plans(plan: ReportPlan) -> tuple[ReportPlan, ...]:
     """Return the plans whose results a report shows: the published sets in its plan, then the plan itself.
 
-    Each plan has only the studies and claims of which it has the best version. A study that the plan skipped
-    is not listed as skipped if a published set has it.
+    Each plan has only the studies and claims of which this plan has the best version. A study that the plan
+    skipped is not listed as skipped if a published set has it.
     """
     best = best_of((*plan.archive, plan.model_copy(update={"archive": ()})))
     joined = [submission for part in best for study in part.studies for submission in study.joining]

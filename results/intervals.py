@@ -21,7 +21,8 @@ class MedianInterval:
 
     Args:
         median: median of the sample.
-        low, high: ends of the interval. They and the median are infinite if the values there are.
+        low, high: ends of the interval. An end, or the median, is infinite if the values that determine it
+            are infinite.
         level: coverage of the interval for values with a continuous distribution. It is less than the nominal
             level if there are so few values that even their whole range has a lower coverage.
         count: number of values.

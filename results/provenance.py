@@ -149,8 +149,8 @@ def environment_hash(versions: Mapping[str, str]) -> str:
 
 
 def output_of(command: Sequence[str]) -> str | None:
-    """Return the output of a program; None if it is missing, fails or takes more than a minute."""
-    # Variables that git sets for its hooks would make it use another repository.
+    """Return the output of a program; None if the program is missing, fails or takes more than a minute."""
+    # Git sets variables for its hooks; they would make a `git` command use another repository.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
         done = subprocess.run(

@@ -14,7 +14,8 @@ from pathlib import Path
 
 @contextmanager
 def temporary_beside(path: Path, search: bool = True) -> Iterator[Path]:
-    """Yield a temporary name in the folder of `path`, with the same suffix, and delete its file at the end.
+    """Yield a temporary path in the folder of `path`, with the same suffix. When the `with` block ends,
+    delete the file at the temporary path, if there is one.
 
     Args:
         path: path that the file will replace.
@@ -32,9 +33,10 @@ def temporary_beside(path: Path, search: bool = True) -> Iterator[Path]:
 
 @contextmanager
 def taking_place(path: Path) -> Iterator[Path]:
-    """Yield a temporary path; if the `with` block ends without an error, its file replaces that at `path`.
+    """Yield a temporary path; if the `with` block ends without an error, the file there replaces the file at
+    `path`.
 
-    File and folder are flushed to disk, so that the new file survives a power failure.
+    The new file and its folder are flushed to disk, so that the new file survives a power failure.
     """
     with temporary_beside(path) as temporary:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -74,7 +76,7 @@ def _remove_leftovers(folder: Path, names: str) -> None:
 
     Args:
         folder: folder to search.
-        names: glob pattern of the names that the files would have got if the processes had not ended.
+        names: glob pattern of the final file names, for which the temporary files were written.
     """
     import psutil
 

@@ -33,7 +33,7 @@ JUDGED_AT_ONCE = 10_000  # resamples whose medians are computed in one array, to
 COVERED = 0.99  # the candidate settings include the choices of at least this share of the resamples
 Group = tuple[str, str]  # labels of a workload and of the basis that chooses the setting
 Setting = tuple[float, ...]  # values of the tuned hyperparameters, the learning rate first
-Choices = dict[tuple[Setting, ...], float]  # share of the resamples, by the settings of all methods
+Choices = dict[tuple[Setting, ...], float]  # share of the resamples, by the settings chosen for the methods
 
 
 def worst(direction: Direction) -> float:
@@ -59,8 +59,8 @@ class Judge:
     def costs(self, runs: pl.DataFrame) -> pl.DataFrame:
         """Return the runs with the additional columns `first` and `second`, without missing runs.
 
-        `first` is the cost by the first criterion, `second` the cost by the criterion for ties; it is 0 if
-        there is no such criterion. A failed run has infinite costs.
+        `first` is the cost by the first criterion. `second` is the cost by the criterion for ties; without
+        such a criterion, all values of `second` are 0. A failed run has infinite costs.
         """
         ties = self.tuning.tie_break
         first = _or_worst(self._value(self.tuning.choose))
@@ -70,7 +70,8 @@ class Judge:
     def _value(self, criterion: Criterion) -> pl.Expr:
         """Return an expression for the cost by a criterion.
 
-        It is null for a run that did not reach the stop or the target to which the criterion counts steps.
+        If the criterion counts the steps to a target or to a stop, the cost is null for a run that did not
+        reach the target or the stop.
         """
         metric = criterion.metric
         if criterion.which == "steps_to_target":
@@ -94,7 +95,7 @@ class Judge:
 
 
 def _or_worst(cost: pl.Expr) -> pl.Expr:
-    """Return an expression for a cost that is infinite for failed runs, and if it is null or NaN."""
+    """Return an expression for a cost in which infinity replaces null, NaN, and the costs of failed runs."""
     return pl.when(~failed()).then(cost.fill_nan(None)).fill_null(np.inf)
 
 
@@ -165,8 +166,9 @@ class TuningOutcome:
     def candidate_settings(self) -> tuple[Setting, ...]:
         """Settings that tuning may have chosen with other seeds.
 
-        These are the chosen setting, the settings that tie with it, and the settings that resamples choose,
-        the most probable first, until they are the choices of the share `COVERED` of the resamples.
+        The result has the chosen setting, the settings that tie with the chosen one, and the most probable
+        settings that tuning would choose in resamples of the seeds. There are as many of the latter as are
+        needed to be chosen in the share `COVERED` of all resamples.
         """
         shares = {setting: share for (setting,), share in shares_of_choices([self]).items()}
         ordered = sorted(shares, key=lambda setting: -shares[setting])
@@ -316,7 +318,7 @@ def _ties(costs: np.ndarray) -> np.ndarray:
     """Return whether each cost equals the smallest cost in its resample up to rounding.
 
     Args:
-        costs: shape (settings, draws), as is the result.
+        costs: cost of each setting in each resample, shape (settings, draws). The result has the same shape.
     """
     smallest = costs.min(axis=0)
     slack = np.where(np.isfinite(smallest), EQUAL_TO_ROUNDING * np.abs(smallest), 0.0)
@@ -324,9 +326,9 @@ def _ties(costs: np.ndarray) -> np.ndarray:
 
 
 def comparable(runs: pl.DataFrame, tuning: Tuning) -> pl.DataFrame:
-    """Return the longest tuning runs.
+    """Return the tuning runs of the rounds with the longest runs.
 
-    Shorter runs only decide which settings are run longer, so that the setting is chosen without them.
+    Tuning chooses the setting from these runs. Shorter runs only decide which settings get longer runs.
 
     Args:
         runs: tuning runs (curvebench.results.schema.RUNS) of all rounds so far.

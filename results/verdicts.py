@@ -122,7 +122,7 @@ def bound_shares(measures: Iterable[tuple[str, float, Relation, float, float]]) 
 
 
 def least_tested(shares: Mapping[str, float]) -> tuple[str, float]:
-    """Return the quantity whose values stay farthest below their limit, with its share of the limit.
+    """Return the quantity with the smallest share of its limit, and this share.
 
     Args:
         shares: largest value as a share of its limit, by quantity. If there are no quantities, the result is
@@ -222,7 +222,11 @@ def share_of_limit(value: float, relation: Relation, limit: float, tolerance: fl
 
 
 def _share(value: float, most: float) -> float:
-    """Return a value as a share of its largest allowed value `most`; above 1 if it is larger."""
+    """Return a value as a share of its largest allowed value `most`; above 1 if the value exceeds `most`.
+
+    For a negative `most`, the share is most / value if the value is negative, and otherwise infinite. If
+    `most` is 0, the share is 0 for values that are not positive, and otherwise infinite.
+    """
     if most > 0:
         return max(value, 0.0) / most
     if most < 0:
