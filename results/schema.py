@@ -232,7 +232,7 @@ REASONS = (
     "held",  # all measured numbers are within their limits on `count` of `of` random instances
     "undecided",  # `count` of `of` instances are undecided, since a confidence interval contains a limit
     "missed",  # `count` of `of` subclaims are violated; `names` has their names
-    "untested",  # `count` subclaims have an untested bound; values of the quantity `names` reach `value` of it
+    "untested",  # `count` subclaims have an untested bound; the quantity `names` reaches `value` of its bound
     # With one of the next three reasons, a verdict is at most `partly reproduced`.
     "limited_scale",  # results at this scale allow no better verdict, for the reason in the plan
     "settings_not_run",  # up to `count` settings that tuning may have chosen were not run

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-Array = Any  # a numpy.ndarray, torch.Tensor or jax.Array; workloads do not depend on which
+Array = Any  # a numpy.ndarray, torch.Tensor or jax.Array; workloads are written for all three
 Ops = Any  # the array functions of a backend (curvebench/arrays), passed to each function of a workload
 Arrays = Mapping[str, Array]
 Settings = Mapping[str, Any]

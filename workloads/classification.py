@@ -47,8 +47,8 @@ class Classifier:
 
     Args:
         network: function that computes logits and the new model state. A network with batch norm normalizes
-            with statistics of the batch in training, and updates the running statistics in the state.
-            Otherwise it normalizes with the running statistics.
+            with statistics of the batch in training, and updates the running statistics in the state. In
+            evaluation, it normalizes with the running statistics.
     """
 
     network: Network

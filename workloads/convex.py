@@ -66,8 +66,8 @@ def _consistent_targets(features: np.ndarray, truth: np.ndarray, random: Random)
 def _bernoulli_labels(features: np.ndarray, truth: np.ndarray, random: Random) -> np.ndarray:
     """Draw labels 0 and 1 with P(y_i = 1) = sigma(<a_i, theta*>).
 
-    000 C.6 prints sigma(-<a_i, theta*>), which contradicts its loss. The distribution of problems is the
-    same, because theta* is symmetric.
+    000 C.6 prints sigma(-<a_i, theta*>), which contradicts the paper's logistic loss. Both formulas give the
+    same distribution of problems, because the distribution of theta* is symmetric.
     """
     probabilities = 1.0 / (1.0 + np.exp(-(features @ truth)))
     return (random("labels").uniform(size=len(probabilities)) < probabilities).astype(np.float64)
@@ -76,8 +76,8 @@ def _bernoulli_labels(features: np.ndarray, truth: np.ndarray, random: Random) -
 def _start(settings: Settings, generator: np.random.Generator) -> dict[str, np.ndarray]:
     """Draw theta ~ N(0, c^2 I).
 
-    c is the setting `start_scale`. In 000 C.6 it is 1, for initial parameters and for EGOP samples; in 000
-    C.4 it is not.
+    c is the setting `start_scale`. The paper has c = 1 in C.6, for initial parameters and for EGOP samples,
+    and another c in C.4.
     """
     return {"theta": settings["start_scale"] * generator.normal(size=(settings["d"],))}
 

@@ -16,7 +16,7 @@ from curvebench.spec.errors import InputError
 from curvebench.workloads.workload import DataMissing
 
 FOLDER_VARIABLE = "CURVEBENCH_DATA"
-# number of lines of each file
+# Number of lines of each file of the UCI digits
 OPTDIGITS_ROWS: Mapping[str, int] = {"optdigits.tra": 3823, "optdigits.tes": 1797}
 PIXELS = 64  # an image has 8 x 8 pixels, and each is a count from 0 to MAXIMUM_PIXEL
 MAXIMUM_PIXEL = 16
@@ -53,7 +53,10 @@ class DataFiles:
         return (*chosen, *self.installed())
 
     def found(self) -> dict[str, Path]:
-        """Return existing files by name, from the folder that has most of them (the first of several)."""
+        """Return the existing files by name, from the folder with the most files of the data set.
+
+        If several folders have equally many, the first one in the order of `_folders` counts.
+        """
         folders = ({name: folder / name for name in self.names} for folder in self._folders)
         existing = [{name: path for name, path in files.items() if path.is_file()} for files in folders]
         return max(existing, key=len, default={})
@@ -63,7 +66,7 @@ class DataFiles:
         return tuple(self.found().values())
 
     def missing(self) -> str | None:
-        """Return a text on which files are missing and how to get them; None if all exist."""
+        """Return a text on which files are missing and how to get them; None if all files exist."""
         absent = [name for name in self.names if name not in self.found()]
         if not absent:
             return None
@@ -85,7 +88,7 @@ def read_content(path: Path) -> bytes:
     """Return the content of a file, decompressed if its name ends in .gz.
 
     Raises:
-        DataDamaged: if it cannot be read.
+        DataDamaged: if the file cannot be read.
     """
     try:
         content = path.read_bytes()
@@ -151,13 +154,14 @@ def read_optdigits(path: Path, rows: int) -> tuple[np.ndarray, np.ndarray]:
 
     Args:
         path: path of the file.
-        rows: number of lines that it must have.
+        rows: number of lines that the file must have.
 
     Returns:
         Pixels (rows, 64) in float64 and labels (rows,) in int64.
 
     Raises:
-        DataDamaged: if the content is different; the message says where.
+        DataDamaged: if the file cannot be read, has another number of lines, or has a line that breaks the
+            format.
     """
     try:
         lines = read_content(path).decode("ascii").splitlines()

@@ -28,12 +28,12 @@ FULL_BATCH = Setting(None, "full batch, the only choice", read=choice(None))
 
 
 def kronecker_residual(matrix: np.ndarray, mask: np.ndarray) -> float:
-    """Return the relative distance of the Hessian of an objective to Kronecker products (000 eq. 6.3).
+    """Return the distance of a Hessian to the nearest Kronecker product, divided by its norm (000 eq. 6.3).
 
-    The objective is 1/2 ||A (M * W) - Y||_F^2. Let m_j be column j of M. The Hessian has the block diag(m_j)
-    A^T A diag(m_j) for each column j of W, and is 0 elsewhere. Van Loan and Pitsianis rearrange the Hessian
-    to a matrix with a row for each block, in which only the rows of the blocks above are not 0. The best
-    Kronecker product is the best approximation of these rows with rank 1.
+    The Hessian is that of the objective 1/2 ||A (M * W) - Y||_F^2. Let m_j be column j of M. The Hessian has
+    the block diag(m_j) A^T A diag(m_j) for each column j of W, and is 0 elsewhere. Van Loan and Pitsianis
+    rearrange the Hessian to a matrix with a row for each block, in which only the rows of these blocks are
+    not 0. The best Kronecker product is the best approximation of these rows with rank 1.
 
     Args:
         matrix: A (n, n).
@@ -76,7 +76,7 @@ def _errors_in_variables(settings: Settings, random: Random) -> Problem:
 
 
 def _masked_evaluation(ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> dict[str, Array]:
-    """Return the objective, and its ratio to the value at W = 0."""
+    """Return the objective, and the objective divided by its value at W = 0."""
     value = _masked_loss(ops, params, split)
     return {"loss": value, "relative_loss": value / (0.5 * ops.sum(ops.square(split["targets"])))}
 
@@ -170,8 +170,8 @@ def _matrix_factorization(settings: Settings, random: Random) -> Problem:
 
 
 def _factored_evaluation(ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> dict[str, Array]:
-    """Return the objective and its distance to the minimum; on the test split, the error of the recovered
-    matrix.
+    """Return the objective, and the objective minus its minimum; on the test split, the squared error of L
+    R^T.
     """
     if "truth" in split:
         error = ops.matmul(params["L"], ops.swapaxes(params["R"], 0, 1)) - split["truth"]
@@ -182,7 +182,7 @@ def _factored_evaluation(ops: Ops, params: Arrays, state: Arrays, split: Arrays)
 
 
 def _check_rank(settings: Settings) -> None:
-    """Check that a matrix of this shape can have this rank."""
+    """Check that a matrix (n, m) can have the rank in the settings."""
     if settings["rank"] > min(settings["n"], settings["m"]):
         raise ValueError(f"rank = {settings['rank']} is larger than n or m")
 

@@ -86,8 +86,8 @@ def _workload(
         network: function from completed settings to the network.
         state: function from completed settings to the initial model state.
         outputs: function that computes the logits.
-        augmentation: function from completed settings to the augmentation in training. Whether it mixes
-            images must not depend on the settings.
+        augmentation: function from completed settings to the augmentation in training. Whether the
+            augmentation mixes images (`Augmentation.mixes`) must not depend on the settings.
         settings: settings that only this workload has.
         check: function that raises a ValueError for settings that contradict each other, before the network
             is made.

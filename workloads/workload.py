@@ -20,10 +20,9 @@ from curvebench.spec.errors import InputError
 from curvebench.spec.values import Option, Precision, Read, completed, whole
 from curvebench.workloads.arguments import Array, Arrays, Ops, Random, Settings
 
-# The executor computes these two metrics itself when a workload declares them.
-# GRADIENT_NORM is the Euclidean norm of the full-batch gradient.
-# MINIBATCH_LOSS is the mean minibatch loss of the steps since the last evaluation.
-# The value at step 0 is the loss of the first step's minibatch.
+# The executor computes these two metrics itself when a workload declares them. GRADIENT_NORM is the Euclidean
+# norm of the full-batch gradient. MINIBATCH_LOSS is the mean minibatch loss of the steps since the last
+# evaluation. At step 0, MINIBATCH_LOSS is the loss of the first step's minibatch.
 GRADIENT_NORM, MINIBATCH_LOSS = "gradient_norm", "minibatch_loss"
 
 
@@ -76,7 +75,8 @@ def placeholder_of(split: Split) -> Mapping[str, np.ndarray]:
 class Setting(Option):
     """A setting of a workload that a study may change: its default, description and `read`.
 
-    `read(value)` converts and checks the value that a study gives. The default accepts every value.
+    `read(value)` converts and checks the value that a study gives. Without `read`, every value is accepted
+    unchanged.
     """
 
     read: Read = lambda value: value
@@ -87,8 +87,8 @@ class Role:
     """Kind of a parameter in its model, and its layer (0 is the layer nearest to the input).
 
     An `embedding` maps patches, words or positions to tokens. A `head` is the weight matrix of the output
-    layer of a classifier that has several layers. Matrix methods such as Muon treat both differently from
-    hidden `weight` matrices. A `vector` is a parameter outside a layer.
+    layer of a classifier that has several layers. Matrix methods such as Muon treat embeddings and heads
+    differently from hidden `weight` matrices. A `vector` is a parameter that belongs to no layer.
     """
 
     kind: Literal["weight", "bias", "convolution", "norm", "embedding", "head", "vector"]
@@ -105,7 +105,11 @@ class Metric:
 
 
 def batch_size(default: int | None = None) -> Setting:
-    """Return the setting `batch_size`; `require_batch` compares its value with the number of examples."""
+    """Return the setting `batch_size`; `require_batch` compares its value with the number of examples.
+
+    Args:
+        default: default number of examples in a minibatch; None for the full batch.
+    """
     description = "full batch" if default is None else "examples in a minibatch; null: full batch"
     return Setting(default, description, whole(1, "full batch"))
 
@@ -114,7 +118,7 @@ def require_batch(settings: Settings, examples: int) -> None:
     """Check that `batch_size` is at most the number of training examples.
 
     Raises:
-        ValueError: if it is larger.
+        ValueError: if `batch_size` is larger.
     """
     if settings["batch_size"] is not None and settings["batch_size"] > examples:
         raise ValueError(
@@ -155,7 +159,7 @@ Family = Literal["categorical", "gaussian"]
 class Likelihood:
     """Distribution of the targets given the model's outputs. The loss is its mean negative log-likelihood.
 
-    Rules that use a Fisher matrix, such as K-FAC, need it.
+    Update rules that use a Fisher matrix, such as K-FAC, need the likelihood.
 
     Args:
         outputs: `outputs(ops, params, state, batch, noise) -> (examples, ..., C)`, where C is the number of
@@ -213,14 +217,14 @@ class Workload:
             `minibatch_loss`, the mean loss of the steps since the last evaluation, which needs no pass over
             the data.
         settings: the settings that a study may change; `batch_size` is one of them (null: full batch).
-        dtype: the precision of runs for which a study gives none (docs/reference/precision.md).
+        dtype: the precision of runs for which a study gives no precision (docs/reference/precision.md).
         shared_data: whether `splits` is the same for every seed. Lanes then share one copy.
         roles: `roles(settings) -> {parameter: Role}`.
         problem: `problem(settings, random) -> Problem`.
         sample_parameters: `sample_parameters(settings, generator) -> parameters`, one draw from the
             distribution of the initial parameters. EGOP estimates its basis from such draws.
-        shapes: `shapes(settings) -> {parameter: shape}`. Give it if `sample_parameters` takes seconds;
-            without it the shapes are read from one draw.
+        shapes: `shapes(settings) -> {parameter: shape}`. Set it if `sample_parameters` takes seconds; without
+            it the shapes are read from one draw.
         loss: `loss(ops, params, state, batch, noise) -> (loss, state, metrics)` for one run.
         evaluate: `evaluate(ops, params, state, split) -> {key: scalar}` for one run and one split.
         likelihood: distribution of the targets given the outputs, for rules that need a Fisher matrix; None
@@ -241,8 +245,8 @@ class Workload:
         separate_jobs: whether each run is a separate job. Set it for runs that take hours.
         files: `files(settings) -> paths` of the data files of the problem; their content is part of a job's
             hash. A very large data set names a single file, which lists the checksums of all other files.
-        data_hashes: `data_hashes(settings)` returns the SHA-256 of data that are no such files, by name;
-            it is part of a job's hash too.
+        data_hashes: `data_hashes(settings)` returns, by name, the SHA-256 of data that are not in `files`.
+            These hashes are part of a job's hash too.
         missing: `missing(settings)` returns which data is missing and how to get it, or None if no data are
             missing.
         check: `check(settings)` raises a ValueError if completed settings contradict each other; `complete`
@@ -252,8 +256,8 @@ class Workload:
         backend: the only backend on which the workload runs, `torch` or `jax`, because its loss calls this
             library; None for a workload that is written in `ops`.
         bind: `bind(settings) -> workload` returns the workload whose functions belong to given settings, if
-            metrics and loss depend on them, as for a model that is constructed from them; None if they do
-            not. Call it through `at`.
+            metrics and loss depend on them, as for a model that is constructed from settings; None if metrics
+            and loss do not depend on settings. Call `bind` through `at`.
 
     Example:
         The mean squared distance of a vector from random points:
@@ -313,7 +317,9 @@ class Workload:
     bind: Callable[[Settings], Workload] | None = None
 
     def at(self, settings: Settings) -> Workload:
-        """Return the workload whose metrics, loss and evaluation belong to a value for each setting."""
+        """Return the workload whose metrics, loss and evaluation belong to the values in `settings`, which
+        has all settings.
+        """
         return self if self.bind is None else self.bind(settings)
 
     def __post_init__(self) -> None:
@@ -349,7 +355,7 @@ class Workload:
         return {name: value.shape for name, value in sample.items()}
 
     def complete(self, given: Settings) -> dict[str, Any]:
-        """Check the given settings, and return them together with the defaults of missing ones.
+        """Check the given settings, and return them together with the defaults of all other settings.
 
         Raises:
             ValueError: for an unknown setting, a wrong value, or settings that `check` refuses.

@@ -87,7 +87,8 @@ class Augmentation:
         }
 
     def apply(self, ops: Ops, images: Array, noise: Arrays) -> Array:
-        """Mirror, shift and mix normalized images (examples, 3, side, side) by a step's random numbers."""
+        """Mirror, shift and mix normalized images (examples, 3, side, side) by the random numbers of `draw`.
+        """
         images = ops.where(noise["flipped"][:, None, None, None], ops.flip(images, -1), images)
         if self.shift is not None:
             images = shifted(ops, images, noise)
@@ -137,8 +138,15 @@ def partners(ops: Ops, values: Array) -> Array:
 
 
 def _box(generator: np.random.Generator, share: float, side: int) -> tuple[int, int, int, int]:
-    """Draw a random box with 1 - share of the area: first row, end row, first and end column, cut at the
-    edges.
+    """Draw a box with the share `1 - share` of an image's area, and cut the box at the edges of the image.
+
+    Args:
+        generator: random generator.
+        share: share of the area that is outside of the box.
+        side: height and width of the image in pixels.
+
+    Returns:
+        First row, end row, first column and end column. The ends are outside of the box.
     """
     half = int(side * np.sqrt(1 - share)) // 2
     row, column = generator.integers(side, size=2)

@@ -1,4 +1,4 @@
-"""Decoding of images, and the crops of them that training and evaluation use.
+"""Decoding of images, and the crops of images that training and evaluation use.
 
 In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
 Reparameterization" (docs/sources.md).
@@ -110,8 +110,9 @@ def _centre(pixels: np.ndarray, side: int) -> tuple[int, int]:
 
 
 def _with_shorter_side(image: Image, shorter: int) -> Image:
-    """Resize an image to a shorter side of this length; the longer side is rounded down, as in
-    torchvision.
+    """Resize an image so that its shorter side has `shorter` pixels.
+
+    The length of the longer side is rounded down, as in torchvision.
     """
     from PIL.Image import Resampling
 

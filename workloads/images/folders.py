@@ -29,7 +29,7 @@ SUFFIXES = (".jpeg", ".jpg", ".png")
 KAGGLE = "LOC_val_solution.csv"
 # File with the labels of the validation images in ImageNet's development kit: one class number per image.
 TRUTH = "ILSVRC2012_validation_ground_truth.txt"
-META = "meta.mat"  # file in the same folder with the class of each number
+META = "meta.mat"  # file next to TRUTH, with the class that each number means
 
 
 class IndexedImage(NamedTuple):
@@ -46,7 +46,9 @@ class IndexedImage(NamedTuple):
 
 
 def images_folder(name: str) -> Path | None:
-    """Return the folder of this name in the folder of data (`CURVEBENCH_DATA`), or None."""
+    """Return the folder of this name in the folder of data (`CURVEBENCH_DATA`); None if there is no such
+    folder.
+    """
     root = os.environ.get(FOLDER_VARIABLE)
     folder = None if not root else Path(root).expanduser() / name
     return folder if folder is not None and folder.is_dir() else None
@@ -110,7 +112,14 @@ def listed(folder: Path) -> list[tuple[str, str, str]]:
 
 
 def _images(folder: Path, split: str, labels: Callable[[], Mapping[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yield class and path of each image of a split."""
+    """Yield class and path of each image of a split.
+
+    Args:
+        folder: folder that contains a folder for each split.
+        split: name of the split.
+        labels: function that returns the class by file name without suffix, for images that are not in the
+            folder of a class. It is called only if there are such images.
+    """
     split_folder = next((folder / name for name in PARTS[split] if (folder / name).is_dir()), None)
     entries = [] if split_folder is None else sorted(os.scandir(split_folder), key=lambda entry: entry.name)
     for entry in entries:
@@ -168,7 +177,7 @@ def examined(
     threads: int = 1,
     progress: Callable[[], None] = lambda: None,
 ) -> list[IndexedImage]:
-    """Read and decode the images from `listed`, and return the index; call `progress` after each."""
+    """Read and decode the images from `listed`, and return the index; call `progress` after each image."""
     lines = []
     with ThreadPoolExecutor(threads) as pool:
         for line in pool.map(partial(_examined, folder), images):
@@ -215,7 +224,7 @@ def read_index(path: Path) -> list[IndexedImage]:
 
     Raises:
         DataMissing: if the file does not exist.
-        DataDamaged: if it is not an index.
+        DataDamaged: if the file is not an index.
     """
     folder = path.with_name(path.name.removesuffix(".index.csv"))
     if not path.is_file():

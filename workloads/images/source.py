@@ -26,8 +26,8 @@ class ImageSource:
     """The images of a split: random resized crops for training, fixed crops of the whole image for
     evaluation.
 
-    The fields are `images`, uint8 with channels last, (side, side, 3), or (5, side, side, 3) if evaluation
-    uses five crops; and `labels`, the index of the class in `classes`.
+    The fields of an example are `images`, uint8 with channels last, (side, side, 3), or (5, side, side, 3) if
+    evaluation uses five crops; and `labels`, the index of the class in `classes`.
 
     Args:
         folder: folder of the images.
@@ -68,7 +68,7 @@ class ImageSource:
         self._require_few()
 
     def __len__(self) -> int:
-        """Number of images that were not damaged when they were indexed."""
+        """Return the number of images that were not damaged when they were indexed."""
         return len(self._paths)
 
     def placeholder(self, is_training: bool) -> dict[str, np.ndarray]:
@@ -81,7 +81,8 @@ class ImageSource:
         }
 
     def fetch(self, number: int, generator: np.random.Generator | None) -> dict[str, np.ndarray]:
-        """Return an image and its label. If it can no longer be read, note it and return the next image.
+        """Return an image and its label. If the image can no longer be read, note this and return the next
+        image.
 
         Args:
             number: number of the image.

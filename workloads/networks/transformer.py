@@ -49,7 +49,7 @@ class Transformer(SizedNetwork):
     def blocks(self) -> tuple[tuple[int, int], ...]:
         """Numbers of units of a token before and after each block.
 
-        If they differ, the shortcut is a projection.
+        If the two numbers of a block differ, its shortcut is a projection.
         """
 
     @property
@@ -69,7 +69,10 @@ class Transformer(SizedNetwork):
 
     @property
     def norms(self) -> dict[str, tuple[int, Role]]:
-        """Units and role of each norm's scale and shift: before attention, before the MLP, and the last."""
+        """Number of units and role of each layer norm.
+
+        Each block has a norm before attention and a norm before the MLP. The `last` norm precedes the head.
+        """
         norms: dict[str, tuple[int, Role]] = {}
         for number, (inputs, width) in enumerate(self.blocks, start=1):
             norms |= {
@@ -85,7 +88,7 @@ class Transformer(SizedNetwork):
 
     @property
     def parameters(self) -> dict[str, Parameter]:
-        """Xavier normal weights, scales of 1, biases and shifts of 0.
+        """Parameters, with initial values: Xavier normal weights, scales of 1, biases and shifts of 0.
 
         The weight of the patches has the role of an embedding. The head is random, too: if it were 0, as in
         the original programs, all other parameters would have a gradient of 0 at the first step. A joint
@@ -139,8 +142,8 @@ class TransformerLayers:
                 `windows`.
             number: number of the block, from 1.
             windows: number of windows. A token attends only to tokens of its own window.
-            pooled: number of tokens whose maximum in each unit becomes one token of queries and shortcut. The
-                tokens that are pooled are as far apart as the number of tokens that remain.
+            pooled: number of tokens that are pooled to one, by the maximum in each unit, in the queries and
+                in the shortcut. If n tokens remain, the tokens i, i + n, i + 2 n, ... are pooled to token i.
         """
         ops, name = self.ops, f"block{number}"
 

@@ -14,7 +14,7 @@ import numpy as np
 from curvebench.workloads.arguments import Array, Arrays, Ops
 from curvebench.workloads.networks.transformer import Transformer, TransformerLayers
 
-# Ratio of the longest wavelength of the position embeddings to the shortest, which is 2 pi patches.
+# Longest wavelength of the position embeddings divided by the shortest wavelength, which is 2 pi patches.
 WAVE_RATIO = 10_000.0
 
 
@@ -73,7 +73,7 @@ def fixed_positions(tokens: int, width: int) -> dict[str, np.ndarray]:
 
 
 def vit_logits(ops: Ops, params: Arrays, state: Arrays, patches: Array, head_width: int) -> Array:
-    """Return the outputs (examples, classes).
+    """Return the outputs (examples, classes) of PlainViT.
 
     Args:
         ops: array functions.
