@@ -115,8 +115,8 @@ def _examples(part: str, classes: int, pooling: int, pixel_scale: float) -> tupl
 
     Args:
         part: name of the set.
-        classes: number of classes; images with the label `classes` or a larger label are left out. pooling:
-            side length of the squares of which only the largest pixel is used.
+        classes: number of classes; images with the label `classes` or a larger label are left out.
+        pooling: side length of the squares of which only the largest pixel is used.
         pixel_scale: divisor of the pixels.
     """
     images, labels = read_fashion(part)
@@ -144,8 +144,8 @@ def _of_classes(classes: int, hidden: int, pooling: int, **fields: Any) -> Workl
     """Return the workload of a ReLU network with one hidden layer.
 
     Args:
-        classes: number of classes; images with the label `classes` or a larger label are left out. hidden:
-            units of the hidden layer.
+        classes: number of classes; images with the label `classes` or a larger label are left out.
+        hidden: units of the hidden layer.
         pooling: default value of the setting `pooling`.
         fields: further fields of the workload.
     """

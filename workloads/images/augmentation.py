@@ -87,8 +87,7 @@ class Augmentation:
         }
 
     def apply(self, ops: Ops, images: Array, noise: Arrays) -> Array:
-        """Mirror, shift and mix normalized images (examples, 3, side, side) by the random numbers of `draw`.
-        """
+        """Mirror, shift and mix normalized images (examples, 3, side, side); `noise` is from `draw`."""
         images = ops.where(noise["flipped"][:, None, None, None], ops.flip(images, -1), images)
         if self.shift is not None:
             images = shifted(ops, images, noise)
