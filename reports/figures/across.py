@@ -35,8 +35,8 @@ def draw_across(cell: FigureCell) -> Iterator[drawing.Drawn]:
     """Draw the figures across workloads, bases and ranks, if the study has several of these.
 
     Args:
-        cell: the problem for which to draw. The figures across workloads are drawn only if it is the study's
-            first workload.
+        cell: the problem for which to draw. The figures across workloads are drawn only if the workload of
+            the problem is the study's first workload.
     """
     if cell.workload is cell.study.workloads[0]:
         yield from _family(cell)
@@ -68,7 +68,11 @@ def varied(workloads: Sequence[WorkloadPlan]) -> tuple[str, dict[str, float]] | 
 
 
 def _family(cell: FigureCell) -> Iterator[drawing.Drawn]:
-    """Draw the headline metric along runs and at their end, for workloads that differ in one setting."""
+    """Draw two figures of the headline metric for workloads that differ in one setting.
+
+    The first figure shows the metric along the runs. The second figure shows the metric at the end of the
+    runs, against the setting.
+    """
     study, backend, tables = cell.study, cell.backend, cell.tables
     variation, final = varied(study.workloads), tables.runs.filter(backend=backend, stage="final")
     methods = list(cell.lines(final))
@@ -196,7 +200,11 @@ def ranks(study: StudyPlan) -> tuple[bool, dict[str, float]] | None:
 
 
 def _ranks(cell: FigureCell) -> Iterator[drawing.Drawn]:
-    """Draw the headline metric, and the seconds to nearly the best accuracy, against the rank."""
+    """Draw two figures against the rank of the basis.
+
+    The first figure shows the headline metric. The second figure shows the seconds to nearly the best
+    accuracy, if the workload has an accuracy.
+    """
     study, final, rank_of = cell.study, cell.final, ranks(cell.study)
     if rank_of is None or not len(final):
         return
@@ -209,9 +217,9 @@ def _ranks(cell: FigureCell) -> Iterator[drawing.Drawn]:
 def _against_rank(
     cell: FigureCell, shares: bool, by_basis: Mapping[str, float], metric: str, values: pl.DataFrame
 ) -> Iterator[drawing.Drawn]:
-    """Draw a metric against the rank, with a panel per optimizer.
+    """Draw a metric against the rank of the basis, with a panel per optimizer.
 
-    The value of the optimizer in original coordinates is a horizontal line.
+    A horizontal line shows the value of the optimizer in the original coordinates.
 
     Args:
         shares: whether ranks are shares of the dimension.

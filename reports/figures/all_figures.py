@@ -28,7 +28,8 @@ MOST_DRAWN = 9  # Maximum number of optimizers in a study's figures.
 
 
 def draw_all(plan: ReportPlan, log: Callable[[str], None]) -> int:
-    """Draw the figures of a plan and of the published sets that it shows, into the folders that plans name.
+    """Draw the figures of a plan, and of the published sets that the plan shows, into the folders that plans
+    name.
 
     Args:
         log: function that is called with a description of each step before the step.
@@ -89,8 +90,8 @@ def drawn_part(study: StudyPlan, tables: Tables) -> tuple[StudyPlan, Tables]:
     """Return the study and its tables with only the optimizers that its figures show.
 
     If a study has more than `MOST_DRAWN` optimizers, the figures show all optimizers that joining studies
-    add, and the best of the study's own optimizers: those with the best mean rank by the headline metric on
-    the first backend.
+    add, and some of the study's own optimizers. These are the optimizers with the best mean rank by the
+    headline metric on the first backend.
     """
     if len(study.optimizers) <= MOST_DRAWN:
         return study, tables
@@ -108,6 +109,8 @@ def drawn_part(study: StudyPlan, tables: Tables) -> tuple[StudyPlan, Tables]:
 
 
 def with_source_figures(study: StudyPlan, figure: Drawn) -> Drawn:
-    """Return the figure with a caption that names the corresponding figures of the source, if any."""
+    """Return the figure with a caption that names the corresponding figures of the source document, if there
+    are any.
+    """
     names = source_figures_at(study, figure.workload, figure.stem)
     return replace(figure, caption=f"As {by_name(', '.join(names))}. {figure.caption}") if names else figure

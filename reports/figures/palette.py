@@ -41,7 +41,8 @@ INKS = (BLUE, VERMILLION, GREEN, PURPLE, GOLD, SKY)
 BROWN = Ink("#8c5a3c", "#c99b7c")
 SLATE = Ink("#6b6f9c", "#a9adde")
 
-# Markers by Matplotlib's names. Each marker belongs to the optimizers in the same row of `OPTIMIZERS`.
+# Markers by Matplotlib's names. Each marker belongs to the optimizers in the same row of `OPTIMIZERS`, and
+# each colour of `INKS` to the optimizers in the same column.
 MARKS = ("o", "s", "D", "^", "v", "d")
 MARKS_OF_OTHERS = ("P", "X", "p", "h", "<", ">")
 OPTIMIZERS = (
@@ -90,9 +91,10 @@ def look_of(optimizer: str) -> Look:
 def looks_of(methods: Sequence[str]) -> dict[str, Look]:
     """Return the colours and markers of a study's optimizers, by optimizer.
 
-    The colours are different if there are enough. Each optimizer has its usual colour (`look_of`) if no other
-    optimizer of the study has it. Of optimizers with the same usual colour, the first in `OPTIMIZERS` keeps
-    it, or the first by name, whatever the order of `methods`.
+    The colours are different if there are enough colours. An optimizer has its usual colour (`look_of`),
+    unless another optimizer of the study has the same usual colour. Of several optimizers with the same usual
+    colour, the first in `OPTIMIZERS` keeps the colour; if none is in `OPTIMIZERS`, the first by name keeps
+    it. The order of `methods` does not matter.
     """
     order, optimizers = list(LOOKS), dict.fromkeys(Method.of(method).optimizer for method in methods)
     ranked = sorted(optimizers, key=lambda name: (order.index(name) if name in LOOKS else len(order), name))
@@ -116,7 +118,7 @@ def dark_style(svg: str) -> str:
     """Return the CSS that gives an SVG figure dark colours on a dark page.
 
     The elements of the figure have light colours themselves. Programs that ignore style sheets, such as
-    presentation software, show these.
+    presentation software, show the light colours.
     """
     rules = [
         f'[style*="{attribute}: {ink.light}"] {{{attribute}: {ink.dark} !important}}'

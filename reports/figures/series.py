@@ -119,7 +119,7 @@ def _lines(series: pl.DataFrame) -> list[pl.DataFrame]:
 def _looks(lines: Sequence[pl.DataFrame]) -> dict[str, dict[str, Any]]:
     """Return the properties of Matplotlib's line (such as its colour) for each label of `lines`.
 
-    All level sets share one style. Lines with different labels differ in colour or dashes otherwise.
+    All level sets share one style. All other lines differ in colour or dashes if their labels differ.
     """
     looks: dict[str, dict[str, Any]] = {}
     measured, laws = product(DASHED, INKS), iter(LAWS * len(lines))
@@ -157,7 +157,7 @@ def _line(panel: Axes, line: pl.DataFrame, looks: Mapping[str, Mapping[str, Any]
 
 
 def _above_rounding(line: pl.DataFrame) -> pl.DataFrame:
-    """Return the points of a line that a logarithmic axis shows, without rounding errors.
+    """Return the points of a line that a logarithmic axis shows, without points that are rounding errors.
 
     A point is left out if its median is below the share `ROUNDING` of the line's largest median.
     """

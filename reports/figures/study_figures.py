@@ -47,7 +47,7 @@ CLOCKS = {
     "compiled_seconds": "seconds, compiling included",
 }
 CLOCK_PANEL = (2.6, 2.2)  # Width and height of a panel that compares costs, inches.
-SPARSE = 0.12  # Distance between two markers of a curve, as a share of its length.
+SPARSE = 0.12  # Distance between two markers of a curve, as a share of the curve's length.
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class FigureCell(measures.StudyProblem):
         Args:
             stem: name of the figure without workload and backend.
             facts: values that the macros of the texts need.
-            words: prefix of the names of these macros; by default the kind of figure.
+            words: prefix of the names of the macros; by default the kind of figure.
         """
         common = {"workload": self.workload.name, "backend": self.backend, "metric": metric, "kind": kind}
         common |= {"stem": stem, "axis": facts.get("axis", "")}
@@ -166,7 +166,7 @@ def draw_curves(cell: FigureCell) -> Iterator[Drawn]:
     """Draw figures of metrics along the final runs.
 
     The headline metric has a figure for each cost. The other metrics, which `shown_metrics` or
-    `judged_metrics` returns, have a figure against gradient evaluations, including those for the basis.
+    `judged_metrics` returns, have a figure against gradient evaluations, including evaluations for the basis.
     Figures that correspond to a figure of the source document are drawn too.
     """
     study, final = cell.study, cell.final
@@ -185,7 +185,7 @@ def draw_curves(cell: FigureCell) -> Iterator[Drawn]:
             clocks = [axis for axis in ("charged_seconds", "compiled_seconds") if not bands[axis].has_nulls()]
             for axis in (*axes, *clocks[:1]):
                 of_source = source_figures_at(study, cell.workload.name, f"{metric}.{axis}")
-                # If no basis costs anything, only the axis that includes its cost is drawn.
+                # If no basis costs anything, both axes of gradient evaluations are equal; draw one.
                 headline = metric == study.metric and axis not in redundant
                 if headline or axis == "charged_evaluations" or of_source:
                     yield _curve(cell, metric, axis, bands, timed)
@@ -238,15 +238,16 @@ def _curve(cell: FigureCell, metric: str, axis: str, bands: pl.DataFrame, timed:
 
 
 def _is_wide(bands: pl.DataFrame, axis: str) -> bool:
-    """Whether a run with its basis (and compilation, on that axis) costs several times as much as its steps.
+    """Return whether the largest value of an axis is more than 4 times the cost of the steps alone.
 
-    A linear axis would then compress all curves.
+    This happens if the axis includes a costly basis or compilation. A linear axis would then compress all
+    curves.
     """
     return as_float(bands[axis].max()) > 4 * as_float(bands[UNCHARGED.get(axis, axis)].max())
 
 
 def draw_sensitivities(cell: FigureCell) -> Iterator[Drawn]:
-    """Draw the metrics that the study or its claims compare against the learning rate."""
+    """Draw against the learning rate each metric that the study or its claims compare."""
     for metric, which in judged_metrics(cell.study, cell.workload):
         rates = measures.sensitivity(measures.study_values(cell.study, cell.runs, metric, which))
         if rates["learning_rate"].n_unique() > 1:

@@ -147,7 +147,7 @@ def steps_of(seconds: pl.DataFrame) -> list[dict[str, Any]]:
 
 
 def machine_parts(stored: Stored) -> list[dict[str, Any]]:
-    """Return the contexts of the page's sections, one per machine and environment."""
+    """Return the context of each section of the page: a section for each machine and environment."""
     multiple = pl.col("environment").n_unique().over("machine") > 1
     both = pl.format("{}, {}", "machine", "environment")
     named = stored.frame.sort(*ORDER).with_columns(name=pl.when(multiple).then(both).otherwise("machine"))
@@ -230,13 +230,13 @@ def read_ratios(path: Path = MEASURED) -> pl.DataFrame:
 def ratio_tables(stored: pl.DataFrame) -> list[dict[str, Any]]:
     """Return one table per backend, with a row per update rule and a column per set of parameter shapes.
 
-    An entry of the table compares our step with that of the fastest library.
+    A cell of the table compares our step with the same step of the fastest library.
 
     Returns:
-        Dictionaries with `backend`, `shapes` (in the order stored), `rows` (each with `rule`, and `cells` by
-        shapes), `worst` (the row of `stored` with the highest ratio) and `mean` (geometric mean of the
-        ratios). The mean leaves out comparisons in which the peer computes something different; the name of
-        such a step says so after its shapes ("beside bfloat16").
+        Dictionaries with `backend`, `shapes` (in the order stored), `rows` (each with `rule`, and `cells` in
+        the order of `shapes`), `worst` (the row of `stored` with the highest ratio) and `mean` (geometric
+        mean of the ratios). The mean leaves out comparisons in which the peer computes something different;
+        the name of such a step says this after the shapes ("beside bfloat16").
     """
     comparison = ["step", "backend", "precision"]
     of_fastest = stored.filter(pl.col("ratio") == pl.col("ratio").max().over(comparison))

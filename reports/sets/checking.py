@@ -45,7 +45,7 @@ class Provenance(BaseModel):
 
     Args:
         commit: commit of the code that computed the verdicts; None if it is not known.
-        dirty: whether files differed from this commit; None if this is not known.
+        dirty: whether files differed from the commit; None if that is not known.
         rule_version: version of the rules by which verdicts follow from runs.
         published: time of publication in ISO 8601.
     """
@@ -59,12 +59,12 @@ class Provenance(BaseModel):
 
 
 def check(folder: Path) -> list[str]:
-    """Return all reasons to refuse a set, each naming its file; an empty list when the set is accepted.
+    """Return all reasons to refuse a set, each with the name of a file; an empty list if the set is accepted.
 
     Files must match the checksums, and tables must have their schema. The tables must have exactly the cells
-    of the plan. Verdicts and leaderboard must equal those computed from the tables. Nothing from the folder
-    is executed. The rows of the tables are trusted: `curvebench.commands.rerun` checks on a sample whether
-    the runs give these results and whether tuning chose the settings.
+    of the plan. The stored verdicts and leaderboard must equal the verdicts and leaderboard computed from the
+    tables. Nothing from the folder is executed. The rows of the table `runs` are trusted. To check them,
+    `curvebench.commands.rerun` computes a random sample of the runs again.
     """
     reasons = flaws(folder) or disagreements(folder)
     return [CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", reason) for reason in reasons]
@@ -147,7 +147,9 @@ def read_provenance(folder: Path) -> Provenance:
 
 
 def _layout(folder: Path, plan: ReportPlan) -> Iterator[str]:
-    """Yield a sentence for each missing or superfluous file, and if the plan has tables outside the set."""
+    """Yield a sentence for each missing or superfluous file, and for each folder in the plan that is outside
+    the set.
+    """
     if plan.verdicts != folder:
         yield f"{PLAN}: verdicts should be the folder of the set"
     tables = {name: part.tables for name in SPECIAL if (part := getattr(plan, name)) is not None}
@@ -223,7 +225,7 @@ def _instances_planned(plan: ChecksPlan) -> Counts:
     """Count the instances of each subclaim in a plan of property checks.
 
     A subclaim with a bound (an upper limit) has one instance more, because a search for the worst case adds
-    at least one.
+    at least one instance.
     """
     return {
         (claim.id, part.part, part.variant): part.instances + part.bound
@@ -280,10 +282,10 @@ def _not_waived(
 
 
 def disagreements(folder: Path) -> list[str]:
-    """Return where the tables claims, findings and leaderboard of a set differ from the recomputed ones.
+    """Compare the tables claims, findings and leaderboard of a set with tables computed from its runs.
 
     Returns:
-        A sentence for each table that differs from the table computed from the set's runs.
+        A sentence for each table that differs from the computed table.
 
     Raises:
         InputError: when the set cannot be read.
@@ -318,7 +320,7 @@ def _first_difference(file: str, stored: list[dict[str, Any]], computed: list[di
 
 
 def nearly_equal(first: Any, second: Any) -> bool:
-    """Whether two values of a table are equal except for rounding; two NaN count as equal."""
+    """Return whether two values of a table are equal except for rounding; two NaN count as equal."""
     if isinstance(first, float) and isinstance(second, float):
         both_nan = math.isnan(first) and math.isnan(second)
         return both_nan or math.isclose(first, second, rel_tol=ROUNDING)

@@ -37,8 +37,8 @@ from curvebench.spec.errors import InputError
 RowAnswer = Literal["differs", "inconclusive", "agrees", "only in one"]
 ANSWERS: tuple[RowAnswer, ...] = get_args(RowAnswer)  # pages list answers in this order
 RowKind = Literal["verdicts", "comparisons of claims", "runs"]
-# Two values count as different only if their intervals have at least this coverage.
-# An interval of a median over 5 pairs of runs has this coverage.
+# Two values count as different only if their intervals have at least this coverage. The interval of a median
+# over 5 pairs of runs has the coverage 0.94.
 MIN_LEVEL = 0.9
 UNDECIDED = ("underpowered", "not run")
 SIDES = ("value", "value_right")  # columns with the values of the earlier and the later side after a join
@@ -49,11 +49,11 @@ class ComparedRow:
     """One comparison between two sides: of a verdict, an effect or the runs of a method.
 
     Args:
-        kind: what is compared.
+        kind: kind of the compared values.
         subject: description of the verdict, the effect or the method.
         values: value on the earlier and on the later side, as text; empty for a side without the value.
         answer: result of the comparison.
-        note: explanation of how the values differ, or why this is not known.
+        note: explanation of how the values differ, or why the answer is inconclusive.
     """
 
     kind: RowKind
@@ -68,8 +68,8 @@ def compare(earlier: Side, later: Side, claim: str | None = None) -> list[Compar
 
     Verdicts agree if they are equal. Median effects are compared by their intervals (`overlap`). The runs of
     each method are paired by seed, and their median change is compared with a tolerance. If whole sets are
-    compared, this is done for the headline metric (the metric by which a study compares methods), with a
-    tolerance of 0.1 %. Seconds are not compared, since two sessions differ in more than the code;
+    compared, the metric is the headline metric (the metric by which a study compares methods), and the
+    tolerance is 0.1 %. Seconds are not compared, since two sessions differ in more than the code;
     `curvebench.benchmarks.gate` times two commits alternately.
 
     Args:
@@ -172,9 +172,9 @@ def _subject(comparison: ClaimComparison) -> str:
 
 
 def _key(comparison: ClaimComparison) -> tuple[object, ...]:
-    """Return a key by which the same comparison is found on both sides.
+    """Return a key that is equal for the same comparison on both sides.
 
-    It has the contents of the comparison's condition instead of the condition's index, because the order of
+    The key contains the comparison's condition itself instead of the condition's index, because the order of
     a claim's conditions may differ between the sides.
     """
     condition = comparison.condition
@@ -212,7 +212,7 @@ def overlap(earlier: MedianInterval, later: MedianInterval, near: float = 0.0) -
 
 
 class JudgedMetric(NamedTuple):
-    """A metric of a study's runs by which they are compared.
+    """A metric by which the runs of a study on one side are compared with its runs on the other side.
 
     Args:
         study: name of the study.
@@ -244,7 +244,7 @@ Cells = dict[tuple[str, str, str], Tolerance]  # tolerance by workload, backend 
 
 
 def _runs(earlier: Side, later: Side, claim: str | None) -> Iterator[ComparedRow]:
-    """Compare the values of each method, paired by seed. A study that one side lacks gets a single row."""
+    """Compare the runs of each method, paired by seed; yield a single row for a study that one side lacks."""
     for name in sorted(earlier.tables.keys() ^ later.tables.keys()):
         values = name if name in earlier.tables else "", name if name in later.tables else ""
         yield ComparedRow("runs", f"study {name}", values, "only in one")
@@ -285,7 +285,7 @@ def _of_claim(side: Side, claim: str) -> dict[JudgedMetric, Cells]:
     """
     cells_of: dict[JudgedMetric, Cells] = {}
     compared = [comparison for comparison in side.verdicts.comparisons if comparison.key.claim == claim]
-    # Entries replace earlier entries of the same cell, so that its smallest margin remains.
+    # Entries replace earlier entries of the same cell, so that the smallest margin of each cell remains.
     for comparison in sorted(compared, key=lambda item: -item.margin):
         condition = comparison.condition
         if isinstance(condition, Value):

@@ -59,9 +59,10 @@ class Contents:
 
 
 def gather(plan: ReportPlan) -> Contents:
-    """Return the tables that a report shows. If it is a published set, its tables are returned unchanged.
+    """Return the tables that a report shows, for a published set.
 
-    Curves are kept for final runs, and for alternative runs if the curves decide claims.
+    If the report shows a published set, the tables of that set are returned unchanged. Otherwise curves are
+    kept for final runs, and for alternative runs if their curves decide claims. The curves may be thinned.
 
     Raises:
         InputError: when a table is missing or damaged.
@@ -100,7 +101,7 @@ def gather(plan: ReportPlan) -> Contents:
 
 
 def _curves(study: StudyPlan, runs: pl.DataFrame) -> tuple[pl.DataFrame, bool]:
-    """Return the curves of a study that a set keeps, and whether they were thinned.
+    """Return the curves of a study that a set keeps, and whether these curves were thinned.
 
     Args:
         runs: the table `runs` of the study.
@@ -123,7 +124,9 @@ def _curves(study: StudyPlan, runs: pl.DataFrame) -> tuple[pl.DataFrame, bool]:
 
 
 def _conditions(study: StudyPlan) -> Iterator[tuple[Condition, str]]:
-    """Yield each condition of a study's claims together with each workload whose runs it compares."""
+    """Yield each condition of a study's claims, together with each workload whose runs the condition
+    compares.
+    """
     for claim in (*study.claims, *study.repeated):
         for condition, workload in product(claim.conditions, study.workloads):
             applies = condition.is_about(workload.name, workload.metrics)
@@ -132,7 +135,7 @@ def _conditions(study: StudyPlan) -> Iterator[tuple[Condition, str]]:
 
 
 def curves_of_claims(study: StudyPlan, runs: pl.DataFrame) -> pl.DataFrame:
-    """Return the runs and metrics of a study whose whole curves decide claims.
+    """Return the run and the metric of each curve that decides claims with all its steps.
 
     Args:
         runs: runs with columns optimizer and basis.
@@ -196,8 +199,9 @@ def thinned(
     recorded step.
 
     Args:
-        whole: frames of rows that are kept in addition. A frame with columns run and metric keeps all
-            recorded steps of these curves; a frame with columns run, metric and step keeps these steps.
+        whole: frames that say which rows are kept in addition. A frame with the columns run and metric keeps
+            all rows of the curves in it; a frame with the columns run, metric and step keeps the single steps
+            in it.
         most: number of rows up to which curves are returned unchanged.
         points: number of steps to keep for each run and metric.
     """
