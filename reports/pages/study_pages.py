@@ -244,8 +244,7 @@ def _basis_seconds(seconds: pl.Series) -> MedianInterval | float | None:
 
 
 def job_seconds(jobs: pl.DataFrame) -> Rows:
-    """Return the seconds of jobs by cause: a row for each kind of job, and a last row for all jobs together.
-    """
+    """Return the seconds of jobs by cause: a row for each kind of job, and a last row for all jobs."""
     kinds = {row["stage"]: row for row in seconds_by_cause(jobs, "stage").to_dicts()}
     rows = [kinds[kind] for kind in KINDS if kind in kinds]
     return [*rows, {"stage": "all", **seconds_by_cause(jobs).row(0, named=True)}] if rows else []
