@@ -35,8 +35,8 @@ def read_publication(folder: Path) -> Publication:
 
 
 def read_archive(folder: Path, published_before: str = "") -> tuple[ReportPlan, ...]:
-    """Return the plans of the published sets in a folder, each with only the studies and claims of which the
-    set has the best version.
+    """Return the plans of the published sets in a folder, each reduced to the studies and claims whose best
+    version is in this set.
 
     Args:
         folder: folder of published sets.
@@ -54,18 +54,18 @@ def read_archive(folder: Path, published_before: str = "") -> tuple[ReportPlan, 
 
 
 def rank(study: StudyPlan) -> tuple[int, ...]:
-    """Return the key by which versions of a study are compared; the best version has the largest key.
+    """Return the key by which the versions of a study in different sets are compared; the best has the
+    largest key.
 
-    The key consists of the number of submissions, the steps of the longest runs and the number of final
-    seeds, which are compared in this order.
+    The key consists of the number of submissions to the study, the steps of the longest runs and the number
+    of final seeds, which are compared in this order.
     """
     seeds = max(used.final_seeds for used in study.runs_on.values())
     return len(study.joining), max(study.training.budget.values()), seeds
 
 
 def best_of(plans: Sequence[ReportPlan]) -> tuple[ReportPlan, ...]:
-    """Return the plans, each with only the studies and property claims of which this plan has the best
-    version.
+    """Return the plans, each reduced to the studies and property claims whose best version is in this plan.
 
     A study that only repeats claims of another study (tests them once more under changed circumstances) is
     kept in the plan that has the best version of the other study, if that plan has both. All submissions are
@@ -99,10 +99,12 @@ def best_of(plans: Sequence[ReportPlan]) -> tuple[ReportPlan, ...]:
 
 
 def _best(versions: Sequence[Sequence[tuple[str, tuple[Any, ...]]]]) -> dict[str, int]:
-    """Return, by name, the index of the plan with the best version: the last one with the highest rank.
+    """Return, for the name of each study or claim, the index of the plan that contains its best version.
+
+    The best version has the highest rank. Of several versions with this rank, the last is the best.
 
     Args:
-        versions: for each plan, the pairs of name and rank of its studies or claims.
+        versions: for each plan, a pair of name and rank for each study or claim of the plan.
     """
     best: dict[str, tuple[tuple[Any, ...], int]] = {}
     for index, named in enumerate(versions):
@@ -121,9 +123,10 @@ LOCAL = "here"
 def with_joined(archive: Sequence[ReportPlan], local: Sequence[StudyPlan]) -> tuple[ReportPlan, ...]:
     """Return the archive with each submission added to the field `joined` of the study that it joins.
 
-    Of several methods with the same name, only the first one is added. A published submission with another
-    protocol than the study is not added and stays a study of its own. If a local submission ran on fewer
-    workloads than the study, the results of all other methods are restricted to these workloads.
+    A submission is a study of a new method that joins a published study. Of several methods with the same
+    name, only the first one is added. A published submission with another protocol than the study is not
+    added and stays a study of its own. If a local submission ran on fewer workloads than the study, the
+    published study is restricted to the workloads of the submission.
 
     Args:
         archive: plans of published sets.
@@ -131,7 +134,7 @@ def with_joined(archive: Sequence[ReportPlan], local: Sequence[StudyPlan]) -> tu
 
     Raises:
         InputError: for a local submission whose study is not published, has another protocol, or already has
-            a method of that name.
+            a method with the name of the submitted method.
     """
     published = {study.name: study for plan in archive for study in plan.studies if not study.joins}
     current = dict(published)
@@ -287,7 +290,7 @@ def with_figures(plan: ReportPlan, folder: Path) -> ReportPlan:
 def shown_plans(plan: ReportPlan) -> tuple[ReportPlan, ...]:
     """Return the plans whose results a report shows: the published sets in its plan, then the plan itself.
 
-    Each plan has only the studies and claims of which this plan has the best version. A study that the plan
+    Each plan is reduced to the studies and claims whose best version is in this plan. A study that the plan
     skipped is not listed as skipped if a published set has it.
     """
     best = best_of((*plan.archive, plan.model_copy(update={"archive": ()})))
@@ -332,13 +335,13 @@ def _narrowed(plan: ReportPlan, names: Collection[str]) -> ReportPlan:
 
 
 def checksums_of(names: Iterable[str], studies: Iterable[StudyPlan]) -> list[str]:
-    """Return the text of the file SHA256SUMS of each of some published sets.
+    """Return the text of the file SHA256SUMS of each published set in `names`, and of sets with submissions.
 
     The texts are used as a cache key: figures are drawn again when a set changes.
 
     Args:
         names: names of sets.
-        studies: studies; the sets that contain submissions to them are added.
+        studies: studies; the sets that contain submissions to these studies are added.
     """
     submission_sets = (name for study in studies for name in study.joined if name != LOCAL)
     sets = dict.fromkeys((*names, *submission_sets))

@@ -63,7 +63,7 @@ def without_repeats(frame: pl.LazyFrame, table: str, files: Sequence[Path]) -> p
     """
     key = KEYS[table]
     with naming_damage(files):
-        # Count hashes of the keys: counting the keys themselves takes five times as long and twice the
+        # Count hashes of the keys: counting the keys themselves would take five times as long and twice the
         # memory.
         counts = frame.select(pl.len(), pl.struct(key).hash().n_unique().alias("distinct"))
         rows, distinct = counts.collect(engine="streaming").row(0)
@@ -125,6 +125,9 @@ def machines(jobs: pl.DataFrame) -> pl.DataFrame:
 
 def several_machines(rows: pl.DataFrame) -> list[tuple[str, str, str, list[str]]]:
     """Return each combination of study, scale and backend whose rows come from several machines.
+
+    Args:
+        rows: rows of any table with the columns study, scale, backend and machine.
 
     Returns:
         Tuples of study, scale, backend, and the list of machines.

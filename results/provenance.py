@@ -59,8 +59,8 @@ def provenance(threads: int) -> dict[str, Any]:
 def machine(cpu: str, cores: int | None, gpu: str | None) -> str:
     """Return the name of a machine in tables: 12 hexadecimal digits of the hash of its hardware.
 
-    The hash does not depend on the number of threads, because timing jobs use more threads than runs, and
-    their step times are combined with runs on the same machine.
+    The hash does not depend on the number of threads, because timing jobs use more threads than runs, and the
+    step times of timing jobs are combined with runs on the same machine.
 
     Args:
         cpu: model of the processor.
@@ -132,7 +132,7 @@ def check_committed(files: Iterable[Path] = (), otherwise: str = "") -> None:
 def distributions() -> Mapping[str, str]:
     """Return the version of every installed distribution by its normalized name.
 
-    If a name occurs twice, the first one on the import path counts.
+    If a name occurs twice, the first distribution on the import path counts.
     """
     versions: dict[str, str] = {}
     for distribution in metadata.distributions():

@@ -155,7 +155,7 @@ def find_run(results_folder: Path, run: str) -> tuple[pl.DataFrame, pl.DataFrame
         The row of `runs`, and the run's rows of `curves`, sorted by metric and step.
 
     Raises:
-        InputError: when no run or more than one has this name, or a table cannot be read.
+        InputError: when no run or more than one run has this name, or a table cannot be read.
     """
     jobs = results_folder / "runs"
     files = table_files(jobs if jobs.is_dir() else results_folder, "runs")
@@ -198,8 +198,8 @@ def named(name: str, column: str, key: str = "name", value: str = "value") -> pl
 def with_method(frame: pl.DataFrame) -> pl.DataFrame:
     """Add the column `method` to a table with the columns `optimizer` and `basis`.
 
-    Its values are labels of methods, such as "adam" in the identity basis and "adam @ egop" in the basis
-    "egop". A basis is a change of coordinates of the parameters.
+    The values of this column are labels of methods, such as "adam" in the identity basis and "adam @ egop" in
+    the basis "egop". A basis is a change of coordinates of the parameters.
     """
     in_basis = pl.concat_str("optimizer", pl.lit(" @ "), "basis")
     label = pl.when(pl.col("basis") == IDENTITY).then("optimizer").otherwise(in_basis)

@@ -33,8 +33,8 @@ VERDICTS = get_args(Verdict)
 
 # Causes to which the seconds of a job are attributed, and `total`, all seconds of the job
 PARTS_OF_A_JOB = ("import", "compile", "data", "step", "evaluation", "other", "total")
-# Activities whose seconds have a column in addition, each with the cause that includes the same seconds: the
-# seconds of `waiting` are a part of the seconds of `data`.
+# Seconds that are stored twice: in a column of their own (named by the key), and as a part of the seconds of
+# a cause (the value). For example, `data_seconds` includes `waiting_seconds`.
 WITHIN = {"waiting": "data", "basis": "step", "checkpoint": "other"}
 
 NamedValues = pl.List(pl.Struct({"name": pl.String, "value": pl.Float64}))
@@ -113,7 +113,7 @@ RUN_COLUMNS: dict[str, RunColumn] = {
     "outcome_step": RunColumn(pl.Int64, written="at_step"),
     "reason": RunColumn(pl.String),  # reason of a failure or an interruption, null otherwise
     "steps": RunColumn(pl.Int64, "Steps", "count"),
-    # Gradient evaluations of the run. Evaluations that estimated its basis again during the run are included.
+    # Gradient evaluations of the run. Evaluations that estimated the basis again during the run are included.
     # Evaluations that estimated the basis before the run are not included.
     "gradient_evaluations": RunColumn(
         pl.Int64, "Evaluations", "count", "and the basis'", "basis_gradient_evaluations"
@@ -152,15 +152,15 @@ TIMINGS = _schema(
 
 MEMORY = _schema(
     **CELL,
-    # A peak is null if it is not known, because the system cannot reset the peak of resident memory or the
-    # backend does not count bytes.
+    # A peak is null if it could not be measured, because the system cannot reset the peak of resident memory
+    # or the backend does not count bytes.
     **_each(pl.Int64, "host_baseline_bytes", "host_peak_bytes", "device_peak_bytes"),
     **JOB,
 )
 
 JOBS = _schema(
     # The stage is bases, runs, timing, parity or checks. The optimizer is null in a job of several
-    # optimizers; in a checks job it is the module of claims.
+    # optimizers; in a checks job, it is the name of the module of claims.
     **_each(pl.String, "spec_hash", "study", "scale", "stage", "optimizer", "backend", "device"),
     **{f"{part}_seconds": pl.Float64 for part in (*PARTS_OF_A_JOB, *WITHIN)},
     peak_memory_bytes=pl.Int64,
@@ -212,7 +212,7 @@ SERIES = _schema(
     **_each(pl.String, "claim", "part"),
     variant=pl.Enum(VARIANTS),
     instance=pl.Int64,
-    # Figure of the source, panel (empty if the figure has only one), and label of the line.
+    # Figure of the source, panel (empty if the figure has only one panel), and label of the line.
     **_each(pl.String, "figure", "panel", "label"),
     kind=pl.Enum(get_args(SeriesKind)),
     **_each(pl.String, "x_name", "y_name"),
@@ -273,7 +273,7 @@ FINDINGS = _schema(
     quantity=pl.Enum(QUANTITIES),
     at_equal=pl.Enum(("steps", "gradients", "seconds")),
     relation=pl.Enum(get_args(ClaimRelation)),
-    # Whether the source takes the condition for granted, so that it is a check of the runs
+    # Whether the source takes the condition for granted, so that the condition is a check of the runs
     positive_control=pl.Boolean,
     # `control` and `control_workload` are null if the treated method is compared with a number.
     **_each(pl.String, "treated", "control", "control_workload"),
@@ -281,7 +281,8 @@ FINDINGS = _schema(
     margin=pl.Float64,  # smallest effect that matters, in the unit of the estimate
     # Smallest and largest effect that the claim allows; infinite if the claim has no such bound
     **_each(pl.Float64, "allowed_low", "allowed_high"),
-    # Median effect, which is null if censored pairs do not determine it, and bounds of the median effect
+    # Median effect, which is null if censored pairs leave it unknown; lower and upper bound of the median
+    # effect
     **_each(pl.Float64, "estimate", "at_least", "at_most"),
     # Ends of the confidence interval of the median effect, and the coverage of the interval
     **_each(pl.Float64, "low", "high", "level"),
@@ -302,15 +303,15 @@ FINDINGS = _schema(
     # If the comparison is inconclusive, `turned` is the number of ties with a median effect in the other
     # direction.
     **_each(pl.Int64, "ties", "ties_agree", "turned"),
-    # Share of the resamples of tuning seeds that choose settings with the same finding
+    # Share of the resamples of tuning seeds in which tuning would choose settings with the same finding
     choices_agree=pl.Float64,
     settings_not_run=pl.Int64,  # number of settings that tuning may have chosen and that were not run
-    # The finding is null for a claim that repeats another claim, since it decides nothing.
+    # The finding is null for a claim that repeats another claim, since its comparisons decide nothing.
     finding=pl.Enum(("supported", "refuted", "inconclusive")),
     deciding=pl.Boolean,  # whether the claim's estimate is the estimate of this comparison
-    # `seeds_needed` is about how many final seeds would decide an inconclusive comparison. If it is
-    # inconclusive because its finding depends on the choice of settings, `tuning_seeds_needed` is about how
-    # many tuning seeds would decide it. At least one of the two is null.
+    # `seeds_needed` estimates how many final seeds would decide an inconclusive comparison. If a comparison
+    # is inconclusive because its finding depends on the choice of settings, `tuning_seeds_needed` estimates
+    # how many tuning seeds would decide the comparison. At least one of the two columns is null.
     **_each(pl.Int64, "seeds_needed", "tuning_seeds_needed"),
     # For a claim that repeats another claim: whether the effect has the same direction; otherwise null
     same_direction=pl.Boolean,
@@ -345,7 +346,7 @@ LEADERBOARD = _schema(
     **_each(pl.String, "scale", "backend", "studies"),  # names of studies with equal methods, joined by ", "
     place=pl.Int64,  # position of the method on the leaderboard
     **_each(pl.String, "method", "basis"),
-    # Area under the performance profile. Score and rank are null if there is no target.
+    # `score` is the area under the method's performance profile. Score and rank are null without a target.
     **_with_ends("score"),
     **_with_ends("rank"),  # rank by score; methods with equal scores have the average of their ranks
     **_with_ends("mean_rank"),  # mean over instances of the rank by the metric of the leaderboard
@@ -358,7 +359,8 @@ LEADERBOARD = _schema(
     step_reference=pl.String,
     peak_memory_bytes=pl.Int64,
     memory_of=pl.String,  # kind of the peak memory: "device" or "host"
-    # Decades of learning rates that do nearly as well as the best rate, as a mean over workloads
+    # Decades (factors of 10) of learning rates that do nearly as well as the best learning rate, as a mean
+    # over workloads
     **_with_ends("nearly_best_decades"),
     **TUNED,
     tuned_equally=pl.Boolean,  # whether all methods of the leaderboard were tuned with equally many runs

@@ -1,5 +1,5 @@
-"""Atomic writing: a file is written under a temporary name and then renamed, so that readers never see half
-of it.
+"""Atomic writing: a file is written under a temporary name and then renamed, so that readers never see a file
+that is only half written.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def temporary_beside(path: Path, search: bool = True) -> Iterator[Path]:
     delete the file at the temporary path, if there is one.
 
     Args:
-        path: path that the file will replace.
+        path: path for which the temporary file is written.
         search: whether to also delete temporary files for the same `path` that killed processes have left.
     """
     if search:
@@ -33,7 +33,7 @@ def temporary_beside(path: Path, search: bool = True) -> Iterator[Path]:
 
 @contextmanager
 def taking_place(path: Path) -> Iterator[Path]:
-    """Yield a temporary path; if the `with` block ends without an error, the file there replaces the file at
+    """Yield a temporary path; if the `with` block ends without an error, move the file at this path to
     `path`.
 
     The new file and its folder are flushed to disk, so that the new file survives a power failure.

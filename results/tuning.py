@@ -37,7 +37,9 @@ Choices = dict[tuple[Setting, ...], float]  # share of the resamples, by the set
 
 
 def worst(direction: Direction) -> float:
-    """Return the value that counts for a diverged run: infinity if less is better, otherwise -infinity."""
+    """Return the value of a metric that counts for a diverged run: infinity if less is better, otherwise
+    -infinity.
+    """
     return float("inf") if direction == "minimize" else float("-inf")
 
 
@@ -46,8 +48,8 @@ class Judge:
     """Criteria by which a study chooses a setting.
 
     Args:
-        tuning: the study's tuning protocol. It gives the first criterion, a floor below which settings tie by
-            this criterion, and a second criterion for settings that tie.
+        tuning: the study's tuning protocol. The protocol has a first criterion, a floor (all settings with a
+            cost below the floor tie by the first criterion), and a second criterion for settings that tie.
         direction_of: function that returns whether less or more of a metric is better.
         stop: thresholds at which runs stop, by metric.
     """
@@ -115,8 +117,9 @@ class TuningOutcome:
 
     @cached_property
     def tied(self) -> tuple[Setting, ...]:
-        """Best setting by the medians of its costs over seeds, and all settings that tie with it, in
-        increasing order.
+        """Settings that are best by the medians of their costs over seeds, in increasing order.
+
+        These are several settings if settings tie.
         """
         best = self._best(np.ones((self.seeds, 1), np.int64))[:, 0]
         return tuple(setting for setting, is_best in zip(self.settings, best, strict=True) if is_best)
@@ -159,16 +162,18 @@ class TuningOutcome:
 
     @cached_property
     def _choices(self) -> dict[int, np.ndarray]:
-        """Results of `choices`, by number of seeds in a resample, so that each is computed only once."""
+        """Results of `choices`, by number of seeds in a resample, so that the choices for each number are
+        computed only once.
+        """
         return {}
 
     @property
     def candidate_settings(self) -> tuple[Setting, ...]:
         """Settings that tuning may have chosen with other seeds.
 
-        The result has the chosen setting, the settings that tie with the chosen one, and the most probable
-        settings that tuning would choose in resamples of the seeds. There are as many of the latter as are
-        needed to be chosen in the share `COVERED` of all resamples.
+        These are the chosen setting, the settings that tie with the chosen one, and the most frequent choices
+        in resamples of the seeds. The last group has as few settings as possible that together are chosen in
+        the share `COVERED` of the resamples.
         """
         shares = {setting: share for (setting,), share in shares_of_choices([self]).items()}
         ordered = sorted(shares, key=lambda setting: -shares[setting])
@@ -206,7 +211,7 @@ def _best(medians: np.ndarray) -> np.ndarray:
 
 
 def different_draws(seeds: int, size: int | None = None) -> int:
-    """Return the number of different resamples with replacement of seeds, without regard to order.
+    """Return the number of different resamples of seeds with replacement; the order of seeds does not count.
 
     Args:
         seeds: number of seeds.
@@ -219,7 +224,7 @@ def different_draws(seeds: int, size: int | None = None) -> int:
 def resamples(seeds: int, size: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the resamples with replacement of seeds, with their probabilities.
 
-    If more than `MAX_MULTISETS` different resamples exist, the result is `RESAMPLES` random ones.
+    If more than `MAX_MULTISETS` different resamples exist, the result is `RESAMPLES` random resamples.
 
     Args:
         seeds: number of seeds.
@@ -342,8 +347,9 @@ def comparable(runs: pl.DataFrame, tuning: Tuning) -> pl.DataFrame:
 def tuning_outcome(runs: pl.DataFrame, names: Sequence[str], judge: Judge) -> TuningOutcome | None:
     """Return the settings of tuning runs with their costs; None if all runs are missing.
 
-    A run that says nothing about its method, for example because it was interrupted, is missing. It gets the
-    median cost of its setting. Runs that are shorter than others are left out (`comparable`).
+    A run that says nothing about its method, for example because it was interrupted, is missing. A missing
+    run gets the median cost of the other runs with the same setting. Runs of rounds with shorter runs are
+    left out (`comparable`).
 
     Args:
         runs: tuning runs of one method on one workload and backend.
@@ -394,8 +400,8 @@ def settings_of(runs: pl.DataFrame, names: Sequence[str]) -> Iterator[Setting]:
 def tuning_outcomes(runs: pl.DataFrame, judge: Judge) -> dict[Group, TuningOutcome]:
     """Return the tuning outcomes of an optimizer, by workload and basis (a change of coordinates).
 
-    If all bases share a setting, only the identity basis, in which it is chosen, has an outcome. There is no
-    outcome for a workload and a basis whose runs are all missing.
+    If all bases share a setting, only the identity basis has an outcome, because the setting is chosen in
+    this basis. There is no outcome for a workload and a basis whose runs are all missing.
 
     Args:
         runs: tuning runs of one optimizer (curvebench.results.schema.RUNS).

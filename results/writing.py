@@ -16,7 +16,7 @@ from polars.exceptions import InvalidOperationError, PolarsError
 from curvebench.results.temporary import taking_place, temporary_beside
 from curvebench.spec.errors import InputError
 
-# A polars.DataType, or its class, since polars returns classes for the types inside of other types
+# Type of a column: a polars.DataType or its class. Polars returns classes for types inside of other types.
 DataType = Any
 
 NOT_WRITABLE = "make it writable for you, or choose another results folder"
@@ -58,7 +58,7 @@ def write_table(path: Path, frame: pl.DataFrame | pl.LazyFrame, schema: pl.Schem
 
 
 def typed(frame: pl.LazyFrame, schema: pl.Schema, table: str) -> pl.LazyFrame:
-    """Return the frame with the columns of the schema, in its order and with its types.
+    """Return the frame with its columns in the order of the schema and with the types of the schema.
 
     Only casts that keep every value are allowed: null to anything, integer to integer or float, text to Enum.
     A value that does not fit (a text that is no category, an integer that is too large) is detected when the
@@ -87,8 +87,8 @@ def typed(frame: pl.LazyFrame, schema: pl.Schema, table: str) -> pl.LazyFrame:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path; when the block ends without an error, the file at the temporary path replaces
-    the file at `path`.
+    """Yield a temporary path; if the `with` block ends without an error, move the file at this path to
+    `path`.
 
     Raises:
         NotWritten: when the system refuses to write; the message names the folder, the reason and the remedy.

@@ -14,8 +14,9 @@ Settings = Mapping[str, Any]
 
 
 class Random(Protocol):
-    """Source of random generators for one problem instance, seeded by the workload's name and the run's
-    seed.
+    """Source of the random generators of one problem instance.
+
+    The generators are seeded by the workload's name, the run's seed and a purpose.
     """
 
     def __call__(self, purpose: str, shared: bool = False) -> np.random.Generator:

@@ -1,7 +1,7 @@
 """Three convex objectives on random matrices with decaying singular values; full batch, float64.
 
-The matrix A (n, d) has n examples a_i in its rows, and y (n,) are their targets. theta (d,) is the parameter,
-and sigma is the logistic function.
+The matrix A (n, d) has n examples a_i in its rows, and y (n,) has the targets of the examples. theta (d,) is
+the parameter, and sigma is the logistic function.
 
 In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
 Reparameterization" (docs/sources.md).
@@ -92,7 +92,15 @@ def _workload(
     d: int,
     alpha: float,
 ) -> Workload:
-    """Return the workload of one objective; `minimum(n)` is its minimum, or None if no formula is known."""
+    """Return the workload of one objective.
+
+    Args:
+        name, description, source: fields of the workload.
+        objective: the objective f.
+        targets: function that returns y from A, theta* and the random generators.
+        minimum: function from n to the minimum of f; None if no formula is known.
+        d, alpha: default values of the settings `d` and `alpha`.
+    """
 
     def problem(settings: Settings, random: Random) -> Problem:
         features, truth = _data(settings, random)

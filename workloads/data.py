@@ -18,7 +18,7 @@ from curvebench.workloads.workload import DataMissing
 FOLDER_VARIABLE = "CURVEBENCH_DATA"
 # Number of lines of each file of the UCI digits
 OPTDIGITS_ROWS: Mapping[str, int] = {"optdigits.tra": 3823, "optdigits.tes": 1797}
-PIXELS = 64  # an image has 8 x 8 pixels, and each is a count from 0 to MAXIMUM_PIXEL
+PIXELS = 64  # an image has 8 x 8 pixels; each pixel is a count from 0 to MAXIMUM_PIXEL
 MAXIMUM_PIXEL = 16
 CLASSES = 10
 
@@ -47,7 +47,7 @@ class DataFiles:
 
     @property
     def _folders(self) -> tuple[Path, ...]:
-        """Folders to search, in order."""
+        """Folders to search for the files, in the order of the search."""
         root = os.environ.get(FOLDER_VARIABLE)
         chosen = (Path(root).expanduser() / self.subfolder, Path(root).expanduser()) if root else ()
         return (*chosen, *self.installed())
@@ -127,7 +127,7 @@ def read_full_digits() -> tuple[np.ndarray, np.ndarray]:
 def reduced_digits_files() -> tuple[Path, ...]:
     """Return the path of scikit-learn's file of digits, or an empty tuple if there is none.
 
-    This does not import scikit-learn, which takes 2 seconds.
+    The function does not import scikit-learn, because the import takes 2 seconds.
     """
     package = importlib.util.find_spec("sklearn")
     if package is None or package.origin is None:

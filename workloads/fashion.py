@@ -132,7 +132,7 @@ def max_pool(images: np.ndarray, window: int) -> np.ndarray:
     the network (001 D.4).
 
     Args:
-        images: pixels (examples, rows, columns); the window divides both lengths.
+        images: pixels (examples, rows, columns); `window` divides rows and columns.
         window: side length of a square.
     """
     count, rows, columns = images.shape
@@ -151,9 +151,7 @@ def _of_classes(classes: int, hidden: int, pooling: int, **fields: Any) -> Workl
     """
 
     def network(settings: Settings) -> ReluNetwork:
-        """Return the network, whose initial parameters and EGOP samples have PyTorch's distribution (000
-        C.6).
-        """
+        """Return the network; starts and EGOP samples have PyTorch's default distribution (000 C.6)."""
         widths = (SIDE // settings["pooling"]) ** 2, hidden, classes
         return ReluNetwork(widths, torch_default_weight, torch_default_bias)
 

@@ -60,8 +60,8 @@ def _sample_parameters(settings: Settings, generator: np.random.Generator) -> di
 def _problem(settings: Settings, random: Random) -> Problem:
     """Draw A (inputs, examples) with sigma_k = k^-alpha and Y = M* A; split the examples (000 C.6).
 
-    The splits are not rescaled: all examples together have these singular values. The columns of A are
-    exchangeable, so that the first ones are a random training set.
+    The splits are not rescaled: sigma_k are the singular values of all examples together. The columns of A
+    are exchangeable, so that the first columns are a random training set.
     """
     generator = random("data")
     counts = [settings[f"{split}_examples"] for split in SPLITS]

@@ -28,9 +28,11 @@ FULL_BATCH = Setting(None, "full batch, the only choice", read=choice(None))
 
 
 def kronecker_residual(matrix: np.ndarray, mask: np.ndarray) -> float:
-    """Return the distance of a Hessian to the nearest Kronecker product, divided by its norm (000 eq. 6.3).
+    """Return the distance of a Hessian to the nearest Kronecker product over the Hessian's norm.
 
-    The Hessian is that of the objective 1/2 ||A (M * W) - Y||_F^2. Let m_j be column j of M. The Hessian has
+    Source: 000 eq. 6.3.
+
+    The Hessian belongs to the objective 1/2 ||A (M * W) - Y||_F^2. Let m_j be column j of M. The Hessian has
     the block diag(m_j) A^T A diag(m_j) for each column j of W, and is 0 elsewhere. Van Loan and Pitsianis
     rearrange the Hessian to a matrix with a row for each block, in which only the rows of these blocks are
     not 0. The best Kronecker product is the best approximation of these rows with rank 1.
@@ -40,7 +42,7 @@ def kronecker_residual(matrix: np.ndarray, mask: np.ndarray) -> float:
         mask: M (n, m).
 
     Returns:
-        A number from 0, for a Hessian that is a Kronecker product, to 1. It is 0 if the Hessian is 0.
+        A number from 0, for a Hessian that is a Kronecker product, to 1. The number is 0 if the Hessian is 0.
     """
     blocks = np.einsum("ij,ik,kj->jik", mask, matrix.T @ matrix, mask)
     values = np.linalg.svd(blocks.reshape(len(blocks), -1), compute_uv=False)
@@ -170,8 +172,9 @@ def _matrix_factorization(settings: Settings, random: Random) -> Problem:
 
 
 def _factored_evaluation(ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> dict[str, Array]:
-    """Return the objective, and the objective minus its minimum; on the test split, the squared error of L
-    R^T.
+    """Return the objective, and the objective minus its minimum.
+
+    On the test split, return ||L R^T - X*||_F^2 instead.
     """
     if "truth" in split:
         error = ops.matmul(params["L"], ops.swapaxes(params["R"], 0, 1)) - split["truth"]

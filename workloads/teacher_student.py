@@ -45,8 +45,9 @@ def spectrum(inputs: int) -> np.ndarray:
 
 
 def sample_features(eigenvectors: np.ndarray, examples: int, generator: np.random.Generator) -> np.ndarray:
-    """Draw normal inputs (examples, inputs) with mean 0 and the covariance `spectrum` along
-    `eigenvectors`.
+    """Draw normal inputs (examples, inputs) with mean 0.
+
+    Their covariance has the eigenvalues `spectrum`, and the columns of `eigenvectors` as its eigenvectors.
     """
     inputs = len(eigenvectors)
     return (generator.normal(size=(examples, inputs)) * np.sqrt(spectrum(inputs))) @ eigenvectors.T

@@ -31,7 +31,7 @@ class DataMissing(InputError):
 
 
 class DataSource(Protocol):
-    """The examples of a split, each read from files or generated when it is needed.
+    """A split whose examples are read from files, or generated, when they are needed.
 
     Several threads call `fetch` at the same time.
     """
@@ -157,7 +157,9 @@ Family = Literal["categorical", "gaussian"]
 
 @dataclass(frozen=True)
 class Likelihood:
-    """Distribution of the targets given the model's outputs. The loss is its mean negative log-likelihood.
+    """Distribution of the targets given the model's outputs.
+
+    The loss is the mean negative log-likelihood, multiplied by `scale`.
 
     Update rules that use a Fisher matrix, such as K-FAC, need the likelihood.
 
@@ -188,7 +190,7 @@ class Problem:
     Arrays of real numbers are float64.
 
     Args:
-        parameters: initial parameters by name. Flattening keeps their order.
+        parameters: initial parameters by name, in the order of the flat parameter vector.
         splits: `train` and, if the workload has them, `validation` and `test`. Each is a mapping of field
             names to arrays whose first axis counts examples, or a `DataSource`.
         state: model state, such as the running means of batch normalization; empty for most workloads.
@@ -205,44 +207,45 @@ class Problem:
 class Workload:
     """A family of optimization problems: model, loss and data as functions of settings and seed.
 
-    Every function receives `ops`, the array functions of the backend that calls it, and must use no others.
+    `loss` and `evaluate` receive `ops`, the array functions of a backend, and must use no other array
+    functions.
 
     Args:
         name: the name in studies and tables.
         description: one line for `curvebench list` and the report.
         source: source document and place in it, such as "000 C.6".
         metrics: the metrics of an evaluation by full name: the split, an underscore and the key that
-            `evaluate` returns, such as `train_loss` or `validation_accuracy`. Two more may be declared, which
-            the executor computes: `gradient_norm`, the Euclidean norm of the full-batch gradient, and
-            `minibatch_loss`, the mean loss of the steps since the last evaluation, which needs no pass over
-            the data.
+            `evaluate` returns, such as `train_loss` or `validation_accuracy`. Two further metrics may be
+            declared, which the executor computes: `gradient_norm`, the Euclidean norm of the full-batch
+            gradient, and `minibatch_loss`, the mean loss of the steps since the last evaluation, which needs
+            no pass over the data.
         settings: the settings that a study may change; `batch_size` is one of them (null: full batch).
         dtype: the precision of runs for which a study gives no precision (docs/reference/precision.md).
-        shared_data: whether `splits` is the same for every seed. Lanes then share one copy.
+        shared_data: whether `splits` is the same for every seed. All lanes then share one copy of the splits.
         roles: `roles(settings) -> {parameter: Role}`.
         problem: `problem(settings, random) -> Problem`.
         sample_parameters: `sample_parameters(settings, generator) -> parameters`, one draw from the
             distribution of the initial parameters. EGOP estimates its basis from such draws.
         shapes: `shapes(settings) -> {parameter: shape}`. Set it if `sample_parameters` takes seconds; without
-            it the shapes are read from one draw.
+            `shapes`, the shapes are read from one draw.
         loss: `loss(ops, params, state, batch, noise) -> (loss, state, metrics)` for one run.
         evaluate: `evaluate(ops, params, state, split) -> {key: scalar}` for one run and one split.
         likelihood: distribution of the targets given the outputs, for rules that need a Fisher matrix; None
-            if the targets have no distribution; then such rules are refused.
+            if the targets have no distribution; such rules then cannot run on the workload.
         noise: `noise(settings, generator, batch_size) -> arrays` draws, on the host, the random arrays of one
             step of one seed, such as dropout masks and shifts of augmentation; None for a loss without noise.
             When gradients are accumulated, arrays whose first axis counts examples are split like the
             minibatch.
         linear_input: name of a weight (outputs, inputs) and of a field (examples, inputs) of every split, if
-            both enter loss and evaluation only through the product field @ weight.T; None otherwise. A change
-            of basis of that weight can then be applied to the data once.
+            weight and field enter loss and evaluation only through the product field @ weight.T; None
+            otherwise. A change of basis of that weight can then be applied to the data once.
         mapped: whether lanes are computed in one batched program. Set it to False if lanes are faster one
             after another, as with convolutions on a CPU.
         evaluation_batch: number of examples per evaluation call; metrics are then means over examples. None
             evaluates all examples in one call. With a number, the splits stay in host memory.
         streamed: whether each minibatch is assembled on the host and sent to the device, because the training
-            data do not fit on it. A `DataSource` is always streamed.
-        separate_jobs: whether each run is a separate job. Set it for runs that take hours.
+            data do not fit on the device. A `DataSource` is always streamed.
+        separate_jobs: whether each run is a separate job. Set it to True for runs that take hours.
         files: `files(settings) -> paths` of the data files of the problem; their content is part of a job's
             hash. A very large data set names a single file, which lists the checksums of all other files.
         data_hashes: `data_hashes(settings)` returns, by name, the SHA-256 of data that are not in `files`.
@@ -340,7 +343,7 @@ class Workload:
     def evaluated_on(self, splits: Collection[str] | None) -> Workload:
         """Return the workload with the metrics of `splits` only; if `splits` is None, return it unchanged.
 
-        Metrics that training steps compute themselves stay.
+        Metrics that training steps compute themselves are kept.
         """
         if splits is None:
             return self

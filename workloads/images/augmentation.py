@@ -40,7 +40,8 @@ class Augmentation:
         mixup: alpha of the Beta distribution of MixUp's proportions (Zhang et al. 2018, Alg. 1); 0 for no
             MixUp.
         cutmix: alpha of the Beta distribution of CutMix's proportions (Yun et al. 2019, Alg. 1); 0 for no
-            CutMix. With MixUp and CutMix, each minibatch has either of them with probability 1/2.
+            CutMix. If `mixup` and `cutmix` are both positive, each minibatch has MixUp or CutMix, each with
+            probability 1/2.
         shift: largest number of pixels by which images are shifted along rows and columns; None for no
             shifts.
     """
@@ -123,6 +124,8 @@ def shifted(ops: Ops, images: Array, noise: Arrays) -> Array:
 
 def partners(ops: Ops, values: Array) -> Array:
     """Return values (examples, ...) after exchanging the two examples of each pair.
+
+    The first and second example are a pair, the third and fourth, and so on.
 
     Raises:
         InputError: for an odd number of examples.

@@ -47,7 +47,7 @@ def read_cifar(names: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _read(path: Path) -> np.ndarray:
-    """Return the records (images, 1 + pixels) of a file; the first byte of each is the label."""
+    """Return the records (images, 1 + pixels) of a file; the first byte of each record is the label."""
     content = np.frombuffer(read_content(path), np.uint8)
     if len(content) != IMAGES * (1 + PIXELS):
         expected = IMAGES * (1 + PIXELS)

@@ -37,7 +37,7 @@ class IndexedImage(NamedTuple):
 
     split: str
     category: str  # name of the class
-    path: str  # path relative to the folder
+    path: str  # path of the file relative to the indexed folder
     size: int  # size of the file in bytes
     checksum: str  # first 16 digits of the SHA-256 of the file
     height: int
@@ -55,7 +55,9 @@ def images_folder(name: str) -> Path | None:
 
 
 def index_file(folder: Path) -> Path:
-    """Return the path of a folder's index. It is next to the folder, which therefore may be read-only."""
+    """Return the path of a folder's index. The index is next to the folder, so that the folder may be
+    read-only.
+    """
     return folder.with_name(f"{folder.name}.index.csv")
 
 
@@ -143,8 +145,8 @@ def _is_image(path: Path) -> bool:
 
 
 def _validation_labels(folder: Path) -> dict[str, str]:
-    """Return the class of each validation image of ImageNet-1k by file name without suffix; {} without
-    labels.
+    """Return the class of each validation image of ImageNet-1k by file name without suffix; {} if the folder
+    contains no labels.
     """
     kaggle = next(folder.rglob(KAGGLE), None)
     if kaggle is not None:
@@ -252,7 +254,7 @@ def drawn_classes(names: Sequence[str], count: int, generator: np.random.Generat
     """Draw `count` class names at random; `names` and the result are sorted.
 
     Raises:
-        DataDamaged: if there are fewer names.
+        DataDamaged: if there are fewer names than `count`.
     """
     if count > len(names):
         raise DataDamaged(f"{count} classes are asked for, and there are {len(names)}")

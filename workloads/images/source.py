@@ -1,4 +1,4 @@
-"""Images of an index as a data source: they are read, decoded and cropped when they are needed."""
+"""Images of an index as a data source: images are read, decoded and cropped when they are needed."""
 
 from __future__ import annotations
 
@@ -37,8 +37,9 @@ class ImageSource:
         shorter: length in pixels to which evaluation resizes an image's shorter side.
         crops: crops that evaluation uses: the centre only, or centre and corners.
         min_area: smallest area of a random crop as a share of the image's area.
-        damaged_share: share of the images that may be damaged or missing. If there are more, the run ends.
-        decoded: cache of decoded images, or None.
+        damaged_share: share of the images that may be damaged or missing. If more images are damaged, the run
+            ends with an error.
+        decoded: cache of decoded images; None to read and decode the files.
         drawn: note about the classes if they were drawn at random, otherwise empty.
     """
 
@@ -85,7 +86,7 @@ class ImageSource:
         image.
 
         Args:
-            number: number of the image.
+            number: index of the image, from 0.
             generator: random generator for a training crop; None for the crops of evaluation.
 
         Raises:
@@ -152,7 +153,7 @@ class ImageSource:
 def image_sources(
     folder: Path, choose: Callable[[Sequence[str]], Sequence[str]] = list, **options: Any
 ) -> dict[str, ImageSource]:
-    """Return the splits of an indexed folder. They use the cache of decoded images if it exists.
+    """Return the splits of an indexed folder. The splits use the cache of decoded images if it exists.
 
     Args:
         folder: folder of the images.

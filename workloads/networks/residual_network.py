@@ -60,8 +60,8 @@ class ResidualNetwork(SizedNetwork):
         """Shape and layer number of each convolution, from input to output. Batch norm follows each
         convolution.
 
-        A projection is the shortcut of a block whose shape changes. It has the layer number of the block's
-        first convolution.
+        A projection is the shortcut of a block whose shape changes. A projection has the layer number of the
+        block's first convolution.
         """
         table: dict[str, tuple[Convolution, int]] = {
             "stem": ((self.width, self.channels, self.stem, self.stem), 0)

@@ -31,7 +31,7 @@ class Transformer(SizedNetwork):
 
     Args:
         classes: number of outputs.
-        mlp_ratio: ratio of an MLP's hidden units to its outputs.
+        mlp_ratio: number of an MLP's hidden units, divided by the number of its outputs.
         qkv_matrices: number of weight matrices for query, key and value of a block: 3, or 1 joint matrix.
     """
 
@@ -106,7 +106,7 @@ class Transformer(SizedNetwork):
 
 
 def _xavier_normal(shape: tuple[int, ...], parts: int, generator: np.random.Generator) -> np.ndarray:
-    """Draw a weight, outputs first, that consists of `parts` matrices, one below the other."""
+    """Draw a weight, outputs first, that consists of `parts` Xavier normal matrices, one below the other."""
     matrices = [xavier_normal(shape[0] // parts, math.prod(shape[1:]), generator) for _ in range(parts)]
     return np.concatenate(matrices).reshape(shape)
 
@@ -126,16 +126,16 @@ class TransformerLayers:
     head_width: int
 
     def linear(self, x: Array, name: str) -> Array:
-        """Apply the linear layer with this name."""
+        """Apply the linear layer with the name `name`."""
         return self.ops.linear(x, self.params[f"{name}_weight"], self.params[f"{name}_bias"])
 
     def norm(self, x: Array, name: str) -> Array:
-        """Apply the layer norm with this name."""
+        """Apply the layer norm with the name `name`."""
         scale, shift = self.params[f"{name}_scale"], self.params[f"{name}_shift"]
         return self.ops.layer_norm(x, scale, shift, EPSILON)
 
     def block(self, x: Array, number: int, windows: int = 1, pooled: int = 1) -> Array:
-        """Apply attention and MLP, each with a norm before it and a shortcut around it.
+        """Apply a block: attention and MLP, each with a norm before it and a shortcut around it.
 
         Args:
             x: tokens. Consecutive tokens belong to different windows: token i is in window i modulo
