@@ -32,7 +32,8 @@ DASHED = (5.0, 2.0)
 
 
 def draw_across(cell: FigureCell) -> Iterator[drawing.Drawn]:
-    """Draw the figures across workloads, bases and ranks, if the study has several of these.
+    """Draw the figures across workloads, across bases and across ranks of bases, as far as a study has
+    several.
 
     Args:
         cell: the problem for which to draw. The figures across workloads are drawn only if the workload of
@@ -48,11 +49,11 @@ def draw_across(cell: FigureCell) -> Iterator[drawing.Drawn]:
 
 
 def varied(workloads: Sequence[WorkloadPlan]) -> tuple[str, dict[str, float]] | None:
-    """Return the name of the only setting in which workloads differ, and its number by workload.
+    """Return the name of the only setting in which workloads differ, and the setting's number by workload.
 
     The numbers are in increasing order. The result is None if the workloads have different sources, settings
-    or metrics, if they differ in several settings, or if the setting is not a number. It is also None for a
-    sweep, which has a figure of its own (`curvebench.reports.figures.sweeps`).
+    or metrics, if they differ in several settings, or if the setting is not a number. The result is also None
+    for a sweep, which has a figure of its own (`curvebench.reports.figures.sweeps`).
     """
     kinds = {(workload.source, *sorted(workload.settings), "", *workload.metrics) for workload in workloads}
     if len(workloads) < 2 or len(kinds) > 1 or workloads[0].sweep:
@@ -185,7 +186,7 @@ def best_rates(rates: pl.DataFrame, direction: str) -> list[tuple[str, float, fl
 
 
 def ranks(study: StudyPlan) -> tuple[bool, dict[str, float]] | None:
-    """Return whether the ranks of eigenbases are shares of the dimension, and the rank by label of the basis.
+    """Return whether a study's ranks of eigenbases are shares of the dimension, and the rank of each basis.
 
     The result is None if there are fewer than `LEAST_RANKS` different ranks, or if some ranks are shares of
     the dimension and others are numbers of eigenvectors.

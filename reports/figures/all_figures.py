@@ -38,7 +38,7 @@ def draw_all(plan: ReportPlan, log: Callable[[str], None]) -> int:
         The number of figures.
 
     Raises:
-        InputError: when a table is missing or damaged, or has no measure for a claim.
+        InputError: when a table is missing or damaged, or a claim has no measured value.
     """
     count = 0
     for study in plan.studies:

@@ -51,7 +51,7 @@ ALONG = {  # Label of the horizontal axis of each profile.
 
 @dataclass(frozen=True)
 class Shown:
-    """Times to the targets of a board, and which of its methods are drawn in colour.
+    """Times to the targets of a board, and the methods that are drawn in colour.
 
     Args:
         times: times of all methods.
@@ -100,9 +100,9 @@ def anytime_of(boards: Sequence[Board], studies: Studies, out: Path) -> list[Any
     """Draw the figures of boards into a folder.
 
     A board has no figures if no method reaches a target, if it has a single problem (the page of its study
-    then has the figures), or if its backend is not the first of its study (other backends repeat the same
-    instances). These figures are drawn while a site is rendered, because only then it is known which versions
-    of which studies share a board.
+    then has the figures), or if its backend is not the first backend of its study (other backends repeat the
+    same instances). These figures are drawn while a site is rendered, because only then it is known which
+    versions of which studies share a board.
 
     Args:
         boards: the boards.
@@ -167,7 +167,10 @@ def _reached(board: Shown, out: Path, words: Mapping[str, str]) -> Drawn:
 
 
 def _name_lines(figure: Figure, panel: Axes, board: Shown) -> None:
-    """Write each method's name and final share beside the end of its line, without overlap."""
+    """Write the name of each method, and its final share of targets, beside the end of its line.
+
+    The texts do not overlap.
+    """
     width, height = figure.get_size_inches()
     figure.set_size_inches(width + LABELS, height)
     share, top = width / (width + LABELS), 1 - ABOVE / height

@@ -37,8 +37,9 @@ def draw_targets(cell: FigureCell) -> Iterator[Drawn]:
 
 
 def target_times(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
-    """Return the gradient evaluations until each run reached a target or ended, including evaluations for its
-    basis.
+    """Return how many gradient evaluations each run needed until it reached a target or ended.
+
+    The evaluations for the run's basis are included.
 
     A failed run never reaches the target, and its time is the time of the longest run. The time of a run that
     is at its target from the start is one evaluation instead of none, because times must be positive.
@@ -49,8 +50,8 @@ def target_times(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
         metric: metric of the target.
 
     Returns:
-        The rows of `runs` that are not missing and whose study has a target for the metric, with the columns
-        time and reached (whether the target was reached).
+        The runs that are not missing and whose study has a target for the metric. The additional columns are
+        time (gradient evaluations) and reached (whether the run reached the target).
     """
     evaluations = measures.evaluations_to_target(runs, metric)
     longest = pl.col("steps").max()

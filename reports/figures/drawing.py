@@ -58,18 +58,18 @@ class Drawn:
     Args:
         name: file name without its extension.
         kind: curve, wall_clock, target, sensitivity, front, across, sweep, claim, series or anytime.
-        workload: label of the workload. For the kind sweep it is the name of the sweep, for the kinds claim
-            and series the id of the claim, and for anytime the name of the board.
+        workload: label of the workload. For the kind sweep: name of the sweep. For the kinds claim and
+            series: id of the claim. For the kind anytime: name of the board.
         backend: backend of the runs.
         metric: metric that the figure shows.
         title: heading on the page.
-        width, height: size of the figure on the page.
+        width, height: size of the figure on the page, in CSS pixels.
         caption: text below the figure.
         alt: alternative text for readers who do not see the figure.
         stem: name without workload and backend, with which study files refer to the figure.
         axis: horizontal axis of a figure of the kind curve; empty for other kinds.
         empty: whether there was no finite value to draw. Such a figure has no file, no caption and no
-            alternative text, and pages say so in its place.
+            alternative text, and pages say in its place that there is nothing to draw.
     """
 
     name: str
@@ -241,7 +241,7 @@ def plain_ticks(panel: Axes, decades: float) -> None:
     """Set ticks whose labels need no mathematical markup.
 
     Args:
-        decades: a logarithmic axis with fewer decades than this also has ticks between powers of ten.
+        decades: a logarithmic axis with fewer than `decades` decades also has ticks between powers of ten.
     """
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
@@ -419,8 +419,8 @@ def _finite(values: pl.Series) -> pl.Series:
 def log_axes(direction: str, values: pl.Series, x: bool = False) -> str:
     """Return which axes are logarithmic: "", "x", "y" or "xy".
 
-    The y axis is logarithmic for a minimized metric if no value is negative and some are not 0. A value that
-    is below 0 only by rounding, such as a difference from an optimum, does not count as negative.
+    The y axis is logarithmic for a minimized metric if no value is negative and some values are not 0. A
+    value that is below 0 only by rounding, such as a difference from an optimum, does not count as negative.
 
     Args:
         direction: whether less or more of the metric is better.

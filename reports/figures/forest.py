@@ -54,8 +54,8 @@ class Panel(NamedTuple):
 def draw_forests(study: StudyPlan, tables: Tables, out: Path) -> list[Drawn]:
     """Draw a figure for every claim of a study that has pairs of runs on the study's first backend.
 
-    The figures depend on the runs of this study only. Therefore they show no corrected p-values and findings,
-    which depend on the whole report, because a family of claims may span several studies.
+    The figures depend on the runs of this study only. Therefore the figures show no corrected p-values and
+    findings, which depend on the whole report, because a family of claims may span several studies.
 
     Args:
         out: folder of the figures; it is created if necessary.

@@ -65,7 +65,7 @@ DASHES: tuple[Dashes, ...] = (
 
 @dataclass(frozen=True)
 class Look:
-    """Colour and marker of an optimizer; no two known optimizers share both."""
+    """Colour and marker of an optimizer; no two optimizers in `OPTIMIZERS` share both."""
 
     ink: Ink
     mark: str
@@ -81,7 +81,8 @@ LOOKS: Mapping[str, Look] = {
 def look_of(optimizer: str) -> Look:
     """Return the colour and marker of an optimizer.
 
-    Known optimizers have a fixed look. The look of another optimizer is derived from a checksum of its name.
+    Optimizers in `OPTIMIZERS` have a fixed look. The look of another optimizer follows from a checksum of its
+    name.
     """
     checksum = crc32(optimizer.encode())
     derived = Look(INKS[checksum % len(INKS)], MARKS_OF_OTHERS[checksum // len(INKS) % len(MARKS_OF_OTHERS)])
@@ -94,7 +95,7 @@ def looks_of(methods: Sequence[str]) -> dict[str, Look]:
     The colours are different if there are enough colours. An optimizer has its usual colour (`look_of`),
     unless another optimizer of the study has the same usual colour. Of several optimizers with the same usual
     colour, the first in `OPTIMIZERS` keeps the colour; if none is in `OPTIMIZERS`, the first by name keeps
-    it. The order of `methods` does not matter.
+    the colour. The order of `methods` does not matter.
     """
     order, optimizers = list(LOOKS), dict.fromkeys(Method.of(method).optimizer for method in methods)
     ranked = sorted(optimizers, key=lambda name: (order.index(name) if name in LOOKS else len(order), name))

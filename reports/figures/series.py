@@ -47,7 +47,8 @@ def series_rows(plan: ChecksPlan) -> pl.DataFrame:
 
 
 def draw_series(plan: ChecksPlan, out: Path) -> list[Drawn]:
-    """Draw each figure of a source for which a claim has recorded series, and list them for the site.
+    """Draw each figure of a source for which a claim has recorded series, and write the list of figures for
+    the site.
 
     Args:
         out: folder of the figures; it is created if necessary.
@@ -95,10 +96,10 @@ def _draw(claim: str, series: pl.DataFrame, out: Path) -> Drawn:
 
 
 def _lines(series: pl.DataFrame) -> list[pl.DataFrame]:
-    """Return one frame per line, with its median and quartiles over instances at each x.
+    """Return one frame per line, with the median and quartiles of y over instances at each x.
 
-    Level sets and paths have no meaningful median. They are taken from the first instance, with their points
-    in the recorded order.
+    Level sets and paths have no meaningful median. For level sets and paths, the points of the first instance
+    are taken in the recorded order.
 
     Returns:
         Frames with columns panel, label, kind, x, median, lower_quartile, upper_quartile and count.

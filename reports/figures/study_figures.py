@@ -1,8 +1,8 @@
 """Figures of a study's workloads: metrics along runs against each cost, and against learning rates.
 
-A cost is the quantity on a horizontal axis, such as steps, gradient evaluations or seconds. It may include
-the cost of estimating a method's basis (an orthogonal change of coordinates of the parameters). Figures have
-a panel for each optimizer, and in it a line for each of its bases.
+A cost is the quantity on a horizontal axis, such as steps, gradient evaluations or seconds. A cost may
+include the cost of estimating a method's basis (an orthogonal change of coordinates of the parameters).
+Figures have a panel for each optimizer, with a line for each basis of the optimizer.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class FigureCell(measures.StudyProblem):
         return looks_of(self.study.methods)
 
     def lines(self, frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
-        """Divide a frame into one frame per method, in the study's order, omitting methods without rows."""
+        """Divide a frame into one frame per method, in the study's order; omit methods without rows."""
         lines = {method: frame.filter(method=method) for method in self.study.methods}
         return {method: line for method, line in lines.items() if len(line)}
 

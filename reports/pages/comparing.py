@@ -132,8 +132,9 @@ class Matchups:
 def matchups_of(studies: Sequence[tuple[StudyPlan, Tables]]) -> list[Matchups]:
     """Return the matchups of all studies, except matchups with fewer than two methods.
 
-    Each workload has one matchup for the headline metric (the metric by which the study compares methods) and
-    one matchup for each target, on the study's first backend.
+    A matchup consists of all comparisons of methods by one quantity. Each workload has one matchup for the
+    headline metric (the metric by which the study compares methods) and one matchup for each target, on the
+    study's first backend.
     """
     return [
         matchups
@@ -230,7 +231,7 @@ def _memory_texts(problem: StudyProblem, methods: Sequence[str]) -> Iterator[dic
 
 
 def head_to_head(study: StudyPlan, tables: Tables, preferred: Sequence[str]) -> dict[str, Any]:
-    """Return the section of a study's page in which readers choose two of its methods.
+    """Return the section of a study's page in which readers choose two of the study's methods.
 
     Args:
         preferred: methods in the order of preference; the page first shows the first two of them. If the
@@ -262,7 +263,7 @@ def comparison_page(studies: Sequence[tuple[StudyPlan, Tables]], preferred: Sequ
         preferred: methods in the order of preference; the page first shows the first two of them.
 
     Returns:
-        data: methods that readers can choose, the two shown first, and the texts of all matchups.
+        data: methods that readers can choose, the two methods shown first, and the texts of all matchups.
         left_out: names of the matchups that are left out.
         comparisons: all effects on the page.
         bounded: whether only bounds of some effects are known, because of censoring.
@@ -296,6 +297,8 @@ def _context(
 
 def _texts(matchup: Matchups, methods: Sequence[str]) -> dict[str, Any]:
     """Return the texts that readers see of a matchup, for the script of the page.
+
+    A matchup consists of all comparisons of methods by one quantity.
 
     To keep the page small, methods are given by their index in `methods`. The value of `pairs` maps the first
     method, and then the second method, to the texts of their comparison (`cells`).

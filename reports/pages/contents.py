@@ -63,7 +63,7 @@ class Version:
         plan: plan of the local runs or of the set.
         studies: all studies of the plan, in the order of the plan.
         check_figures: figures that the property checks draw.
-        check_folder: folder for these figures, relative to the site.
+        check_folder: folder for the figures of the property checks, relative to the site.
         claims: verdicts on the claims, with their figures.
         measures: rows of the property checks; None if the plan has no checks.
     """
@@ -188,7 +188,7 @@ class SiteContents:
 
     @cached_property
     def _best(self) -> list[tuple[list[ShownStudy], list[ClaimVerdict]]]:
-        """For each version, the studies and claims for which it is the best version."""
+        """For each version, the studies and claims for which this version is the best version."""
         narrowed = zip(self.versions, shown_plans(self.plan), strict=True)
         return [version.best(plan) for version, plan in narrowed]
 

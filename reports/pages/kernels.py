@@ -1,8 +1,8 @@
 """Page of kernel speed: measurements over commits, and steps compared with other libraries.
 
-Nothing is measured here. `python -m benchmarks.kernels.history` measures the kernels and lets asv store one
-file per commit. `python -m benchmarks.kernels.ratios --out` measures steps against other libraries; its table
-is part of the repository, so that the page shows it on every machine.
+This module measures nothing. `python -m benchmarks.kernels.history` measures the kernels and lets asv store
+one file per commit. `python -m benchmarks.kernels.ratios --out` measures steps against other libraries. The
+table of these measurements is part of the repository, so that the page shows it on every machine.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def read_stored(folder: Path) -> Stored:
     """Read a folder of asv's results. For a damaged file, the result has a note instead of values.
 
     Args:
-        folder: folder with a subfolder for each machine, which contains `machine.json` and one file per
-            commit and environment.
+        folder: folder with a subfolder for each machine. A subfolder contains `machine.json` and one file for
+            each commit and environment.
     """
     frames: list[pl.DataFrame] = []
     machines: dict[str, Mapping[str, Any]] = {}
@@ -128,7 +128,7 @@ def _rows(content: Mapping[str, Any], machine: str) -> list[dict[str, Any]]:
 
 
 def steps_of(seconds: pl.DataFrame) -> list[dict[str, Any]]:
-    """Return the sudden changes of time of every case on every backend, the latest first.
+    """Return the sudden changes in the seconds of every case on every backend, the latest first.
 
     Args:
         seconds: rows of one machine and environment, with measure `seconds`, in the order of commits.
@@ -178,7 +178,7 @@ def machine_parts(stored: Stored) -> list[dict[str, Any]]:
 
 
 def all_commits(frame: pl.DataFrame) -> list[dict[str, Any]]:
-    """Return every measured commit, the newest first, with the machines that measured it."""
+    """Return every measured commit, the newest first, with the machines that measured the commit."""
     machines = pl.col("machine").unique().sort()
     grouped = frame.sort(*ORDER).group_by("commit", "day", maintain_order=True).agg(machines)
     return grouped.reverse().to_dicts()

@@ -100,7 +100,7 @@ class Answer:
         use: the recommended method. If there is a target, the recommended method is the method that reaches
             the target first, including the cost of its basis. If there is no target, or if every method
             misses the target in half of its runs, the recommended method is the method that ends best.
-        ends: the method that ends best after equal steps.
+        ends: the method that ends best, that is, with the best headline metric after equal steps.
         medians: median of each method, in the quantity by which the recommended method was chosen.
         shared: whether other studies have the same workload.
     """
@@ -212,8 +212,8 @@ class HeatCell:
     """Cell of the map: one method on one problem.
 
     Args:
-        ratio: how many times worse than the best median the method's median is, at least 1. It is infinite
-            if half of the runs missed the target.
+        ratio: the method's median divided by the best median, or its inverse for a metric that is maximized;
+            at least 1. The ratio is infinite if half of the runs missed the target.
         level: number of the colour, from 0 for the best method to 5 for a method that missed the target.
         best: whether the method reached the target and is not significantly worse than any method.
     """
@@ -225,7 +225,7 @@ class HeatCell:
 
 @dataclass(frozen=True)
 class HeatRow:
-    """Row of the map: a problem with one cell per method, which is None if the method did not run on it."""
+    """Row of the map: a problem with one cell per method; the cell of a method that did not run is None."""
 
     answer: Answer
     cells: tuple[HeatCell | None, ...]

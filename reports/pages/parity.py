@@ -26,7 +26,7 @@ def parity_rows(plan: ParityPlan) -> pl.DataFrame:
 
 
 def parity_page(plan: ParityPlan, rows: pl.DataFrame) -> dict[str, Any]:
-    """Return the context of the page: a table for each of `COMPARISONS`, and the rows that failed.
+    """Return the context of the page: a table for each of `COMPARISONS`, and the rows above tolerance.
 
     Args:
         plan: the problems and optimizers that were compared.

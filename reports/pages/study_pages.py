@@ -234,8 +234,8 @@ def cost_rows(problem: StudyProblem) -> Rows:
 def _basis_seconds(seconds: pl.Series) -> MedianInterval | float | None:
     """Return the median over seeds, with its interval, of the seconds for estimating a basis.
 
-    If all seeds have the same value because it was measured once, the result is this number. If there was
-    nothing to estimate, the result is None.
+    If all seeds have the same value, because one estimate served all seeds, the result is this number. If
+    there was nothing to estimate, the result is None.
     """
     distinct = seconds.unique().to_list()
     if distinct in ([], [0.0]):

@@ -192,12 +192,12 @@ def _effect(comparison: ClaimComparison | None) -> str:
 def overlap(earlier: MedianInterval, later: MedianInterval, near: float = 0.0) -> RowAnswer:
     """Compare two estimates of the same quantity by their intervals.
 
-    The estimates agree if each is in the interval of the other, or if they are nearly equal. They differ if
-    the intervals are disjoint and both have a coverage of at least `MIN_LEVEL`. Otherwise the result is
-    inconclusive.
+    The estimates agree if each is in the interval of the other, or if the estimates are nearly equal. The
+    estimates differ if the intervals are disjoint, and both intervals have a coverage of at least
+    `MIN_LEVEL`. Otherwise the result is inconclusive.
 
     Args:
-        near: largest absolute logarithm of the ratio of two estimates that are nearly equal.
+        near: the estimates are nearly equal if the absolute logarithm of their ratio is at most this number.
     """
     first, second = earlier.median, later.median
     inside = later.low <= first <= later.high and earlier.low <= second <= earlier.high
@@ -226,10 +226,10 @@ class JudgedMetric(NamedTuple):
 
 
 class Tolerance(NamedTuple):
-    """Largest change between the sides that does not matter.
+    """Largest change from the earlier to the later side that does not matter.
 
     Args:
-        change: largest change, as a difference, or as a logarithm if values are compared by ratio.
+        change: largest change: a difference, or the logarithm of a ratio if values are compared by ratio.
         effect: whether values are compared by ratio or by difference; None to decide by the values
             (`effect_for`).
         limit: value at which values are clipped, such as the threshold at which runs stop; None for no limit.
@@ -252,7 +252,7 @@ def _runs(earlier: Side, later: Side, claim: str | None) -> Iterator[ComparedRow
     for side in (earlier, later):
         for judged, cells in (_of_claim(side, claim) if claim else _headlines(side)).items():
             if judged.study in earlier.tables.keys() & later.tables.keys():
-                # If both sides have a cell, the tolerance of the later side counts.
+                # If both sides have a tolerance for a cell, the tolerance of the later side counts.
                 cells_of[judged] = cells_of.get(judged, {}) | cells
     for judged, cells in cells_of.items():
         old, new = (_values(side, judged) for side in (earlier, later))
@@ -268,7 +268,7 @@ def _runs(earlier: Side, later: Side, claim: str | None) -> Iterator[ComparedRow
 
 
 def _headlines(side: Side) -> dict[JudgedMetric, Cells]:
-    """Return, for the headline metric of every study, the tolerance of each workload, backend and method."""
+    """Return, for each study's headline metric, a tolerance for each workload, backend and method."""
     cells_of = {}
     for study in side.plan.studies:
         workloads = [workload.name for workload in study.workloads]
@@ -279,13 +279,14 @@ def _headlines(side: Side) -> dict[JudgedMetric, Cells]:
 
 
 def _of_claim(side: Side, claim: str) -> dict[JudgedMetric, Cells]:
-    """Return, for each metric that a claim compares, the tolerance of each workload, backend and method.
+    """Return, for each metric that a claim compares, a tolerance for each workload, backend and method.
 
     The tolerance is the smallest effect that matters to the claim.
     """
     cells_of: dict[JudgedMetric, Cells] = {}
     compared = [comparison for comparison in side.verdicts.comparisons if comparison.key.claim == claim]
-    # Entries replace earlier entries of the same cell, so that the smallest margin of each cell remains.
+    # Entries replace earlier entries of the same workload, backend and method, so that the smallest margin
+    # remains.
     for comparison in sorted(compared, key=lambda item: -item.margin):
         condition = comparison.condition
         if isinstance(condition, Value):
@@ -314,9 +315,9 @@ def _values(side: Side, judged: JudgedMetric) -> pl.DataFrame:
 def paired_row(subject: str, runs: pl.DataFrame, tolerance: Tolerance, direction: Direction) -> ComparedRow:
     """Compare the runs of one method by the median change over seeds and its confidence interval.
 
-    The runs agree if the whole interval is within the tolerance. They differ if the whole interval is outside
-    of the tolerance and has a coverage of at least `MIN_LEVEL`. Otherwise the row is inconclusive. Values
-    beyond the tolerance's limit are clipped.
+    The runs agree if the whole interval is within the tolerance. The runs differ if the whole interval is
+    outside of the tolerance and has a coverage of at least `MIN_LEVEL`. Otherwise the row is inconclusive.
+    Values that are better than the tolerance's limit are clipped at the limit.
 
     Args:
         subject: text that names the compared runs.

@@ -38,7 +38,7 @@ class Contents:
     """Contents of a published set.
 
     Args:
-        frames: tables by name, by the folder of the set that contains them.
+        frames: tables by their folder in the set, then by their name.
         thinned: names of the studies whose curves have only some of the recorded steps.
         whole: names of the thinned studies in which curves that decide claims keep all recorded steps.
     """
@@ -49,7 +49,7 @@ class Contents:
 
     @property
     def jobs(self) -> pl.DataFrame:
-        """Jobs of all studies, parity checks and property checks."""
+        """Rows of the table `jobs` for all studies, parity checks and property checks."""
         return pl.concat(tables["jobs"] for tables in self.frames.values()).unique(maintain_order=True)
 
     @property
@@ -141,7 +141,7 @@ def curves_of_claims(study: StudyPlan, runs: pl.DataFrame) -> pl.DataFrame:
         runs: runs with columns optimizer and basis.
 
     Returns:
-        Columns run and metric.
+        Frame with the columns run and metric.
     """
     named = with_method(runs).select("run", "workload", "method")
     selections = [
@@ -157,11 +157,11 @@ def curves_of_claims(study: StudyPlan, runs: pl.DataFrame) -> pl.DataFrame:
 def steps_of_claims(study: StudyPlan, tables: Tables) -> pl.DataFrame:
     """Return the single steps of a study's curves that decide claims.
 
-    A condition at equal cost compares two runs at the last evaluation that the cost of the cheaper run pays
-    for.
+    A condition at equal cost compares two runs at the last evaluations whose cost does not exceed the total
+    cost of the cheaper run.
 
     Returns:
-        Columns run, metric and step.
+        Frame with the columns run, metric and step.
     """
     judged = tables.runs.filter(pl.col("stage").is_in(["final", "alternative"]))
     selections = [

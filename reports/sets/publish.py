@@ -51,7 +51,7 @@ def publish(
         The folder of the new set.
 
     Raises:
-        InputError: for an unsuitable name, waiver, page or seeds.
+        InputError: when the name, a waiver, the page or the seeds are not suitable.
         InputError: when an objection is not waived, or a table is missing or damaged.
     """
     name, waive = sets.check_name(name, folder), sets.check_waivers(waive)
@@ -152,7 +152,9 @@ def _refusal(name: str, refused: Sequence[Objection]) -> Iterator[str]:
 
 
 def _moved(plan: ReportPlan, name: str) -> ReportPlan:
-    """Return the plan with the folders of the new set, and with the current hash of each decision rule."""
+    """Return the plan of the new set, with paths inside of the set and the current hash of each decision
+    rule.
+    """
     studies = (
         without_submissions(study).model_copy(
             update={"tables": Path(study.name), "figures": Path("figures", study.name), "rules": rules(study)}

@@ -116,7 +116,7 @@ def run_snakemake(called: Sequence[str], output: TextIO | None = None) -> int:
 
 
 def run(called: Sequence[str]) -> ReportPlan:
-    """Run a claim, and return the plan of its results without published submissions.
+    """Run Snakemake for a claim, and return the plan of the results, without published submissions.
 
     Args:
         called: `snakemake` and its arguments, as `command` returns them.
@@ -132,7 +132,7 @@ def run(called: Sequence[str]) -> ReportPlan:
 
 
 def as_text(claim: str, published: Side, rows: Sequence[ComparedRow]) -> str:
-    """Format the comparison for people: the overall answer, the rows that do not agree, and the other rows.
+    """Format the comparison of new runs with a set: the overall answer, rows that do not agree, other rows.
 
     Args:
         claim: id of the claim.
