@@ -255,7 +255,7 @@ def narrowed(plan: ReportPlan, studies: Collection[str], claims: Collection[str]
     """Return the plan of a report with only the given studies and property claims, and no skipped studies.
 
     Args:
-        plan: the plan. Its entry on parity (the comparison of backends) is kept.
+        plan: the plan. The plan's entry on parity (the comparison of backends) is kept.
         studies: names of the studies to keep.
         claims: ids of the property claims to keep.
     """

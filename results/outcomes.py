@@ -33,6 +33,6 @@ def failed() -> pl.Expr:
 def missing() -> pl.Expr:
     """Return an expression that is true for runs that say nothing about their method.
 
-    Reports give the number of such runs, and leave them out of all other results.
+    Reports give the number of missing runs, and leave missing runs out of all other results.
     """
     return pl.col("outcome").is_in((*MISSING, WORKLOAD_FAULT))

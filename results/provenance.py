@@ -64,7 +64,7 @@ def machine(cpu: str, cores: int | None, gpu: str | None) -> str:
 
     Args:
         cpu: model of the processor.
-        cores: number of cores; None if it is not known.
+        cores: number of cores; None if the number is not known.
         gpu: names of the GPUs; None if there is no GPU.
     """
     return hashlib.sha256(f"{cpu}\n{cores}\n{gpu}".encode()).hexdigest()[:12]

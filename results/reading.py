@@ -149,7 +149,7 @@ def find_run(results_folder: Path, run: str) -> tuple[pl.DataFrame, pl.DataFrame
 
     Args:
         results_folder: a folder of tables, or the results folder, whose `runs` contains the folders of jobs.
-        run: name of the run, or a beginning of it that no other run has.
+        run: name of the run, or a beginning of the name with which no other run's name begins.
 
     Returns:
         The row of `runs`, and the run's rows of `curves`, sorted by metric and step.

@@ -254,7 +254,7 @@ def shares_of_choices(outcomes: Sequence[TuningOutcome], size: int | None = None
     """Return which settings tuning would choose for several methods in resamples of the seeds, and how often.
 
     Methods with the same number of seeds were tuned on the same seeds, so that one resample is used for all
-    of them. Methods with different numbers of seeds are resampled independently.
+    these methods. Methods with different numbers of seeds are resampled independently.
 
     Args:
         outcomes: tuning outcome of each method.

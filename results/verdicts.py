@@ -145,8 +145,8 @@ def verdicts(
     The variant `as corrected` depends on the corrected subclaims and on the subclaims without a misprint.
 
     Args:
-        holding: whether each subclaim is satisfied, by subclaim and variant; None if it is undecided. The
-            variant is empty for a subclaim without a misprint.
+        holding: whether each subclaim is satisfied, by subclaim and variant; None if the subclaim is
+            undecided. The variant is empty for a subclaim without a misprint.
         at_most_partly: reason why the claim cannot be fully reproduced; empty if there is no such reason.
         untested: subclaims, with their variants, that are satisfied and have a bound that no instance came
             near.
@@ -184,8 +184,8 @@ def all_hold(holding: Collection[bool | None]) -> bool | None:
     """Return whether all subclaims are satisfied; None if some are undecided and the others are satisfied.
 
     Args:
-        holding: whether each subclaim is satisfied, None if it is undecided. Without subclaims the result is
-            False.
+        holding: whether each subclaim is satisfied; None for an undecided subclaim. Without subclaims the
+            result is False.
     """
     if not holding or False in holding:
         return False
@@ -196,7 +196,7 @@ def _verdict(parts: list[bool | None], at_most_partly: bool) -> Verdict:
     """Return the verdict on a claim.
 
     Args:
-        parts: whether each subclaim is satisfied; None if it is undecided.
+        parts: whether each subclaim is satisfied; None for an undecided subclaim.
         at_most_partly: whether the claim can be reproduced only partly.
     """
     outcome = all_hold(parts)

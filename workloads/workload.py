@@ -256,8 +256,8 @@ class Workload:
             calls it.
         streams: original name of the workload, from which random streams are seeded; set if a study's label
             has replaced this name in `name`.
-        backend: the only backend on which the workload runs, `torch` or `jax`, because its loss calls this
-            library; None for a workload that is written in `ops`.
+        backend: the only backend on which the workload runs, `torch` or `jax`, because the workload's loss
+            calls this library; None for a workload that is written in `ops`.
         bind: `bind(settings) -> workload` returns the workload whose functions belong to given settings, if
             metrics and loss depend on them, as for a model that is constructed from settings; None if metrics
             and loss do not depend on settings. Call `bind` through `at`.

@@ -99,10 +99,10 @@ class Anytime:
 def anytime_of(boards: Sequence[Board], studies: Studies, out: Path) -> list[Anytime | None]:
     """Draw the figures of boards into a folder.
 
-    A board has no figures if no method reaches a target, if it has a single problem (the page of its study
-    then has the figures), or if its backend is not the first backend of its study (other backends repeat the
-    same instances). These figures are drawn while a site is rendered, because only then it is known which
-    versions of which studies share a board.
+    A board has no figures if no method reaches a target, if the board has a single problem (the page of the
+    problem's study then has the figures), or if its backend is not the first backend of its study (other
+    backends repeat the same instances). These figures are drawn while a site is rendered, because only then
+    it is known which versions of which studies share a board.
 
     Args:
         boards: the boards.

@@ -120,8 +120,8 @@ class Grid:
 
         For a minimized metric, the axis must not extend far above the largest median at the start, because
         runs that exploded would otherwise compress all other curves. A logarithmic axis ends at most at ten
-        times this median. A linear axis ends at most at this median plus 0.2 times its distance from the
-        smallest value of the bands.
+        times this median. A linear axis ends at most at this median plus 0.2 times the distance between this
+        median and the smallest value of the bands.
 
         Args:
             bands: columns lower_quartile, median, upper_quartile and `start`.
@@ -437,7 +437,7 @@ def on_axis(panel: Axes, values: Iterable[float]) -> Any:
     """Return the heights at which a panel shows values.
 
     On a logarithmic axis, values at or below 0 are shown at the lowest positive value. If no value is
-    positive, they are shown at the lower end of the axis.
+    positive, all values are shown at the lower end of the axis.
     """
     heights = np.fromiter(values, np.float64)
     if panel.get_yscale() == "log":

@@ -28,8 +28,8 @@ GRID = Ink("#e3e6ea", "#30363e")
 GHOST = Ink("#c9ced5", "#48505a")  # Grey of the lines that a panel shows only for comparison.
 PAPER = Ink("#fdfdfc", "#14171b")  # Background of the page; figures themselves are transparent.
 
-# Hues of Okabe and Ito (jfly.uni-koeln.de/color).
-# Their lightness differs enough that people with any kind of colour vision can distinguish them.
+# Hues of Okabe and Ito (jfly.uni-koeln.de/color). The lightness of the colours differs enough that people
+# with any kind of colour vision can distinguish the colours.
 BLUE = Ink("#05309c", "#3d7bff")
 VERMILLION = Ink("#e8500a", "#ee8a5c")
 GREEN = Ink("#0da28b", "#9ff5dd")

@@ -77,7 +77,7 @@ class Matchups:
         quantity: name of the quantity in words.
         direction: whether less or more of the quantity is better.
         unit: "gradients" if the quantity is a count of gradients, which is shown without decimals, "seconds"
-            if it is a duration, and otherwise empty.
+            if the quantity is a duration, and otherwise empty.
         stop: threshold of the quantity at which runs stop; None if there is no threshold.
         unknown_words: texts shown in place of the median and of the interval if nothing is known of the
             effect.
@@ -174,8 +174,8 @@ def _cost_matchups(problem: StudyProblem, methods: Sequence[str]) -> Iterator[Ma
     """Yield the matchups of one problem by further costs.
 
     If the problem has targets, the costs are the seconds to each target. Without targets, two methods are
-    compared by the gradients and by the seconds until they reach the worse of their two medians of the
-    headline metric.
+    compared by the gradients and by the seconds that each method needs to reach the worse of the two methods'
+    medians of the headline metric.
 
     Args:
         methods: methods to compare, if they have values.
@@ -335,9 +335,9 @@ def median_texts(matchup: Matchups, value: MedianInterval) -> list[str]:
 def cells(pairing: Pairing) -> list[str]:
     """Return the texts of a comparison of two methods, in the order of the page's columns.
 
-    The texts are: the effect; its interval; the number of pairs that the first method wins; the numbers of
-    other outcomes; the probability that the first method is better; the interval of this probability; the
-    p-value.
+    The texts are: the effect; the interval of the effect; the number of pairs that the first method wins; the
+    numbers of other outcomes; the probability that the first method is better; the interval of this
+    probability; the p-value.
     """
     effect, lower, upper = pairing.effect, pairing.lower, pairing.upper
     other_outcomes = [(effect.losses, "worse"), (effect.ties, "equal"), (effect.open, "open")]

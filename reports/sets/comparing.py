@@ -362,7 +362,9 @@ def paired_row(subject: str, runs: pl.DataFrame, tolerance: Tolerance, direction
 
 
 def render(earlier: Side, later: Side) -> str:
-    """Return the HTML page of a comparison, with its style sheet included, so that it needs no other file."""
+    """Return the HTML page of a comparison, with the style sheet included, so that the page needs no other
+    file.
+    """
     rows = sorted(compare(earlier, later), key=lambda row: ANSWERS.index(row.answer))
     sides = [{**vars(side), **provenance_of(side.jobs, 0)} for side in (earlier, later)]
     page = templates().get_template("comparison.html.jinja")

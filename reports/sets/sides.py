@@ -79,7 +79,7 @@ def read_side(folder: Path) -> Side:
 def narrowed_to_claim(claim: str, plan: ReportPlan) -> ReportPlan:
     """Return a plan with only the study that decides a claim, even if this study is skipped.
 
-    The property checks of the plan are kept only if they decide the claim.
+    The property checks of the plan are kept only if one of them decides the claim.
     """
     part: dict[str, Any] = {
         kind: tuple(study for study in getattr(plan, kind) if claim in {item.id for item in study.claims})

@@ -26,7 +26,7 @@ def decoded_file(folder: Path) -> Path:
 
 
 class DecodedImages:
-    """Decoded images, uint8 in RGB, of the files in an index. They are in a memory-mapped cache file.
+    """Decoded images, uint8 in RGB, of the files in an index. The images are in a memory-mapped cache file.
 
     Args:
         path: path of the cache file.

@@ -42,7 +42,7 @@ class IndexedImage(NamedTuple):
     checksum: str  # first 16 digits of the SHA-256 of the file
     height: int
     width: int
-    damage: str  # reason why the image cannot be decoded; empty if it can be decoded
+    damage: str  # reason why the image cannot be decoded; empty if the image can be decoded
 
 
 def images_folder(name: str) -> Path | None:

@@ -31,7 +31,7 @@ class ImageSource:
 
     Args:
         folder: folder of the images.
-        lines: lines of the index; they must belong to one split.
+        lines: lines of the index, all of the same split.
         classes: classes to use, sorted; images of all other classes are left out.
         side: height and width of the crops in pixels.
         shorter: length in pixels to which evaluation resizes an image's shorter side.

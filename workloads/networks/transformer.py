@@ -92,7 +92,7 @@ class Transformer(SizedNetwork):
 
         The weight of the patches has the role of an embedding. The head is random, too: if it were 0, as in
         the original programs, all other parameters would have a gradient of 0 at the first step. A joint
-        matrix of query, key and value has the same distribution as three separate ones.
+        matrix of query, key and value has the same distribution as three separate matrices.
         """
         table: dict[str, Parameter] = {}
         for name, (shape, role) in self.linear.items():
