@@ -57,8 +57,8 @@ def rank(study: StudyPlan) -> tuple[int, ...]:
     """Return the key by which the versions of a study in different sets are compared; the best has the
     largest key.
 
-    The key consists of the number of submissions to the study, the steps of the longest runs and the number
-    of final seeds, which are compared in this order.
+    The key consists of the number of submissions to the study, the length of the runs (in steps or epochs)
+    and the number of final seeds. These numbers are compared in this order.
     """
     seeds = max(used.final_seeds for used in study.runs_on.values())
     return len(study.joining), max(study.training.budget.values()), seeds

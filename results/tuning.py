@@ -5,7 +5,7 @@ setting is chosen depends on these seeds by chance. Resampling the seeds with re
 which other settings might have been chosen, and with what probability.
 
 Arrays have the shapes (settings, seeds) and (settings, draws); a draw is one resample of the seeds. A cost is
-a value of which less is better.
+a value of which less is better. `outcomes.py` says which runs are failed or missing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Three convex objectives on random matrices with decaying singular values; full batch, float64.
 
 The matrix A (n, d) has n examples a_i in its rows, and y (n,) has the targets of the examples. theta (d,) is
-the parameter, and sigma is the logistic function.
+the parameter, and sigma is the logistic function. EGOP samples are parameters at which gradients are sampled
+to estimate a basis.
 
 In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
 Reparameterization" (docs/sources.md).

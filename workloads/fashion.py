@@ -1,5 +1,7 @@
 """Fashion-MNIST, images of clothing: ReLU networks and a vision transformer.
 
+EGOP samples are parameters at which gradients are sampled to estimate a basis.
+
 In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
 Reparameterization", and 001 is an earlier version of the EGOP paper (000) (docs/sources.md).
 """

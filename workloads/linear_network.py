@@ -1,7 +1,8 @@
 """A linear network without activation functions that learns a linear map of inputs with decaying spectrum.
 
 The matrix A has one example per column, and Y = M* A has the targets, where M* is the true map. W1, W2, ...
-are the weights, and n is the number of examples. The singular values sigma_k of A decay as k^-alpha.
+are the weights, and n is the number of examples. The singular values sigma_k of A decay as k^-alpha. EGOP
+samples are parameters at which gradients are sampled to estimate a basis.
 
 In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
 Reparameterization" (docs/sources.md).

@@ -3,7 +3,8 @@
 In errors in variables, W (n, m) is the parameter, M (n, m) a random mask, A (n, n) the features and Y (n, m)
 the targets. M * W is the entrywise product. In factorization, a matrix X* (n, m) of rank r is recovered from
 targets Y, which are A X* with noise: the factors L and R minimize the distance of A L R^T to Y. The singular
-values sigma_k of A decay as k^-alpha.
+values sigma_k of A decay as k^-alpha. EGOP samples are parameters at which gradients are sampled to estimate
+a basis.
 
 In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
 Reparameterization" (docs/sources.md).

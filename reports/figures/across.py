@@ -1,7 +1,8 @@
 """Figures across workloads that differ in one number, across bases, and across the ranks of bases.
 
 A basis is an orthogonal change of coordinates of the parameters in which an optimizer works; the identity
-basis keeps the original coordinates. The rank of an eigenbasis is the number of eigenvectors in it.
+basis keeps the original coordinates. The rank of an eigenbasis is the number of eigenvectors in it. The
+headline metric is the metric by which a study compares methods.
 """
 
 from __future__ import annotations

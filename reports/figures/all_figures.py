@@ -1,4 +1,8 @@
-"""Drawing of all figures of a report or a study, and of the lists of figures for the site."""
+"""Drawing of all figures of a report or a study, and writing of the lists of figures for the site.
+
+A study joins another study if it adds methods to the other study. The headline metric is the metric by which
+a study compares methods.
+"""
 
 from __future__ import annotations
 

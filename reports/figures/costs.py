@@ -1,4 +1,8 @@
-"""Figures of the costs of runs: the share of runs at a target by cost, and the final metric against cost."""
+"""Figures of the costs of runs: the share of runs at a target by cost, and the final metric against cost.
+
+The headline metric is the metric by which a study compares methods. Final runs use the setting that tuning
+chose for their method.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 A cost is the quantity on a horizontal axis, such as steps, gradient evaluations or seconds. A cost may
 include the cost of estimating a method's basis (an orthogonal change of coordinates of the parameters).
-Figures have a panel for each optimizer, with a line for each basis of the optimizer.
+Figures have a panel for each optimizer, with a line for each basis of the optimizer. The headline metric is
+the metric by which a study compares methods. Final runs use the setting that tuning chose.
 """
 
 from __future__ import annotations

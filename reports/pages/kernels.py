@@ -1,8 +1,9 @@
 """Page of kernel speed: measurements over commits, and steps compared with other libraries.
 
-This module measures nothing. `python -m benchmarks.kernels.history` measures the kernels and lets asv store
-one file per commit. `python -m benchmarks.kernels.ratios --out` measures steps against other libraries. The
-table of these measurements is part of the repository, so that the page shows it on every machine.
+This module measures nothing. `python -m benchmarks.kernels.history` measures the kernels and lets asv
+(airspeed velocity, a tool that benchmarks commits) store one file per commit. `python -m
+benchmarks.kernels.ratios --out` measures steps against other libraries. The table of these measurements is
+part of the repository, so that the page shows it on every machine.
 """
 
 from __future__ import annotations

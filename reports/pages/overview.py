@@ -4,7 +4,7 @@ For each workload, the overview names the method that reaches the target first a
 which has the best headline metric after equal steps. A cell of the map says how many times worse than the
 best method a method is. A method is an optimizer in a basis (an orthogonal change of coordinates of the
 parameters). A study joins another study if it adds methods to the other study. A board is a ranking of
-methods that ran on the same problems.
+methods that ran on the same problems. The headline metric is the metric by which a study compares methods.
 """
 
 from __future__ import annotations

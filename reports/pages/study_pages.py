@@ -1,7 +1,8 @@
 """Contexts of the pages about studies and runs: the values that the templates show.
 
 A method is an optimizer in a basis (an orthogonal change of coordinates of the parameters). Final runs use
-the setting that tuning chose. A study joins another study if it adds methods to the other study.
+the setting that tuning chose. A study joins another study if it adds methods to the other study. The headline
+metric is the metric by which a study compares methods.
 """
 
 from __future__ import annotations

@@ -140,7 +140,8 @@ def _shown(estimate: MedianInterval) -> str:
 def _comparisons(earlier: Side, later: Side, claim: str | None) -> Iterator[ComparedRow]:
     """Compare the median effects of the comparisons that claims require.
 
-    If runs are censored, only bounds of a median are known, and both bounds are compared.
+    If runs are censored (stopped before their value was known), only bounds of a median are known. Then both
+    bounds are compared.
     """
     both = [side.verdicts.comparisons for side in (earlier, later)]
     both = [tuple(item for item in items if claim in (None, item.key.claim)) for items in both]
@@ -268,7 +269,10 @@ def _runs(earlier: Side, later: Side, claim: str | None) -> Iterator[ComparedRow
 
 
 def _headlines(side: Side) -> dict[JudgedMetric, Cells]:
-    """Return, for each study's headline metric, a tolerance for each workload, backend and method."""
+    """Return, for each study's headline metric, a tolerance for each workload, backend and method.
+
+    The headline metric is the metric by which a study compares methods.
+    """
     cells_of = {}
     for study in side.plan.studies:
         workloads = [workload.name for workload in study.workloads]
