@@ -23,7 +23,7 @@ def read_publication(folder: Path) -> Publication:
     """Return the date of publication of a set, and the machines of its runs.
 
     Raises:
-        InputError: when its provenance is missing or damaged.
+        InputError: when the provenance of the set is missing or damaged.
     """
     path = folder / PROVENANCE
     try:
@@ -35,8 +35,8 @@ def read_publication(folder: Path) -> Publication:
 
 
 def read_archive(folder: Path, published_before: str = "") -> tuple[ReportPlan, ...]:
-    """Return the plans of the published sets in a folder, each with only the studies and claims of which the
-    set has the best version.
+    """Return the plans of the published sets in a folder, each reduced to the studies and claims whose best
+    version is in this set.
 
     Args:
         folder: folder of published sets.
@@ -54,16 +54,18 @@ def read_archive(folder: Path, published_before: str = "") -> tuple[ReportPlan, 
 
 
 def rank(study: StudyPlan) -> tuple[int, ...]:
-    """Return the key by which versions of a study are compared; the best version has the largest key.
+    """Return the key by which the versions of a study in different sets are compared; the best has the
+    largest key.
 
-    The key consists of the number of submissions, the length of the runs and the number of final seeds.
+    The key consists of the number of submissions to the study, the length of the runs (in steps or epochs)
+    and the number of final seeds. These numbers are compared in this order.
     """
     seeds = max(used.final_seeds for used in study.runs_on.values())
     return len(study.joining), max(study.training.budget.values()), seeds
 
 
 def best_of(plans: Sequence[ReportPlan]) -> tuple[ReportPlan, ...]:
-    """Return the plans, each with only the studies and property claims of which it has the best version.
+    """Return the plans, each reduced to the studies and property claims whose best version is in this plan.
 
     A study that only repeats claims of another study (tests them once more under changed circumstances) is
     kept in the plan that has the best version of the other study, if that plan has both. All submissions are
@@ -97,10 +99,12 @@ def best_of(plans: Sequence[ReportPlan]) -> tuple[ReportPlan, ...]:
 
 
 def _best(versions: Sequence[Sequence[tuple[str, tuple[Any, ...]]]]) -> dict[str, int]:
-    """Return, by name, the index of the plan with the best version: the last one with the highest rank.
+    """Return, for the name of each study or claim, the index of the plan that contains its best version.
+
+    The best version has the highest rank. Of several versions with this rank, the last is the best.
 
     Args:
-        versions: for each plan, the pairs of name and rank of its studies or claims.
+        versions: for each plan, a pair of name and rank for each study or claim of the plan.
     """
     best: dict[str, tuple[tuple[Any, ...], int]] = {}
     for index, named in enumerate(versions):
@@ -119,9 +123,10 @@ LOCAL = "here"
 def with_joined(archive: Sequence[ReportPlan], local: Sequence[StudyPlan]) -> tuple[ReportPlan, ...]:
     """Return the archive with each submission added to the field `joined` of the study that it joins.
 
-    Of several methods with the same name, only the first one is added. A published submission with another
-    protocol than the study is not added and stays a study of its own. If a local submission ran on fewer
-    workloads than the study, the results of all other methods are restricted to these workloads.
+    A submission is a study of a new method that joins a published study. Of several methods with the same
+    name, only the first one is added. A published submission with another protocol than the study is not
+    added and stays a study of its own. If a local submission ran on fewer workloads than the study, the
+    published study is restricted to the workloads of the submission.
 
     Args:
         archive: plans of published sets.
@@ -129,7 +134,7 @@ def with_joined(archive: Sequence[ReportPlan], local: Sequence[StudyPlan]) -> tu
 
     Raises:
         InputError: for a local submission whose study is not published, has another protocol, or already has
-            a method of that name.
+            a method with the name of the submitted method.
     """
     published = {study.name: study for plan in archive for study in plan.studies if not study.joins}
     current = dict(published)
@@ -151,7 +156,9 @@ def with_joined(archive: Sequence[ReportPlan], local: Sequence[StudyPlan]) -> tu
 
 
 def joined_locally(local: StudyPlan, archive: Sequence[ReportPlan]) -> StudyPlan:
-    """Return a local study with those submissions to its published version that have its protocol.
+    """Return a local study with the submissions to the published study of the same name added.
+
+    Submissions with another protocol than the local study are left out.
 
     Args:
         local: the local study.
@@ -182,7 +189,7 @@ def submission_flaws(plan: ReportPlan, published: str, folders: Sequence[Path]) 
 
 
 def _joined_by(base: StudyPlan, origin: str, study: StudyPlan) -> StudyPlan:
-    """Return a study to which the method of a submission is added, on the workloads that both have.
+    """Return a study to which the method of a submission is added, on the workloads that both studies have.
 
     Args:
         base: the study.
@@ -248,7 +255,7 @@ def narrowed(plan: ReportPlan, studies: Collection[str], claims: Collection[str]
     """Return the plan of a report with only the given studies and property claims, and no skipped studies.
 
     Args:
-        plan: the plan. Its entry on parity (the comparison of backends) is kept.
+        plan: the plan. The plan's entry on parity (the comparison of backends) is kept.
         studies: names of the studies to keep.
         claims: ids of the property claims to keep.
     """
@@ -263,7 +270,9 @@ def narrowed(plan: ReportPlan, studies: Collection[str], claims: Collection[str]
 
 
 def with_figures(plan: ReportPlan, folder: Path) -> ReportPlan:
-    """Return the plan of a published set with paths of figures in another folder, since sets have no figures.
+    """Return the plan of a published set, in which all paths of figures are moved to another folder.
+
+    Figures are drawn in the other folder, because a published set contains no figures and never changes.
 
     Args:
         plan: the plan.
@@ -281,8 +290,8 @@ def with_figures(plan: ReportPlan, folder: Path) -> ReportPlan:
 def shown_plans(plan: ReportPlan) -> tuple[ReportPlan, ...]:
     """Return the plans whose results a report shows: the published sets in its plan, then the plan itself.
 
-    Each plan has only the studies and claims of which it has the best version. A study that the plan skipped
-    is not listed as skipped if a published set has it.
+    Each plan is reduced to the studies and claims whose best version is in this plan. A study that the plan
+    skipped is not listed as skipped if a published set has it.
     """
     best = best_of((*plan.archive, plan.model_copy(update={"archive": ()})))
     joined = [submission for part in best for study in part.studies for submission in study.joining]
@@ -326,13 +335,13 @@ def _narrowed(plan: ReportPlan, names: Collection[str]) -> ReportPlan:
 
 
 def checksums_of(names: Iterable[str], studies: Iterable[StudyPlan]) -> list[str]:
-    """Return the text of the file SHA256SUMS of each of some published sets.
+    """Return the text of the file SHA256SUMS of each published set in `names`, and of sets with submissions.
 
     The texts are used as a cache key: figures are drawn again when a set changes.
 
     Args:
         names: names of sets.
-        studies: studies; the sets that contain submissions to them are added.
+        studies: studies; the sets that contain submissions to these studies are added.
     """
     submission_sets = (name for study in studies for name in study.joined if name != LOCAL)
     sets = dict.fromkeys((*names, *submission_sets))

@@ -14,7 +14,7 @@ from curvebench.spec.errors import InputError
 
 
 def export(folder: Path, out: Path) -> list[Path]:
-    """Write every table below a folder as CSV, in folders of the same names.
+    """Write every table in a folder, or below, as a CSV file with the same path relative to `out`.
 
     Args:
         folder: a published set, or any folder with tables in it or below.

@@ -21,9 +21,11 @@ class MedianInterval:
 
     Args:
         median: median of the sample.
-        low, high: ends of the interval. They and the median are infinite if the values there are.
-        level: coverage of the interval for values with a continuous distribution. It is less than the nominal
-            level if there are so few values that even their whole range has a lower coverage.
+        low, high: ends of the interval. An end, or the median, is infinite if the values that determine it
+            are infinite.
+        level: coverage of the interval for values with a continuous distribution. The coverage is less than
+            the nominal level if there are so few values that even the interval from the smallest to the
+            largest value has a lower coverage.
         count: number of values.
     """
 
@@ -34,15 +36,15 @@ class MedianInterval:
     count: int
 
 
-@lru_cache(maxsize=1024)  # medians of all samples of the same size need the same result
+@lru_cache(maxsize=1024)  # all samples of the same size need the same result
 def interval_order(count: int, level: float = LEVEL) -> tuple[int, float]:
     """Return the k for which the k-th smallest and the k-th largest value bound the median, and the coverage.
 
     The number B of values below the median has the distribution binomial(count, 1/2). Therefore the interval
-    between these two values covers the median with probability 1 - 2 P(B <= k - 1), for every continuous
-    distribution (David and Nagaraja, Order Statistics, 3rd ed., section 7.1). The result is the largest k
-    whose coverage is at least `level`. If the coverage of the whole range is less than `level` (for 0.95, if
-    there are fewer than 6 values), k is 1.
+    from the k-th smallest to the k-th largest value covers the median with probability 1 - 2 P(B <= k - 1),
+    for every continuous distribution (David and Nagaraja, Order Statistics, 3rd ed., section 7.1). The result
+    is the largest k whose coverage is at least `level`. If the coverage of the whole range is less than
+    `level` (for 0.95, if there are fewer than 6 values), k is 1.
 
     Args:
         count: number of independent values, at least 1.
@@ -72,8 +74,9 @@ def median_interval(values: ArrayLike, level: float = LEVEL) -> MedianInterval:
     and the ninth cover the median with 97.9 %, the third and the eighth with 89.1 %. Therefore each end of
     the interval is interpolated between two neighbouring values, so that the coverage is about `level` for
     every distribution (Hettmansperger and Sheather, Statistics and Probability Letters 4, 1986; measured in
-    `docs/statistics.md`). If one of the two values is infinite, the end is the outer value. If the coverage
-    of the whole range is less than `level`, the interval is the whole range (see `interval_order`).
+    `docs/statistics.md`). If one of the two neighbouring values is infinite, the end is the outer of both. If
+    the coverage of the whole range of the sample is less than `level`, the interval is the whole range (see
+    `interval_order`).
 
     Args:
         values: the sample, of shape (count,); infinite values are sorted like finite values.
@@ -114,6 +117,8 @@ def _ordered(values: ArrayLike) -> np.ndarray:
 def _inward(count: int, order: int, outer: float, level: float) -> float:
     """Return the position of an end of the interval between two neighbouring values of the sorted sample.
 
+    The outer of the two values is farther from the median, the inner value is nearer.
+
     Args:
         count: number of values.
         order: rank of the outer value, counted from the nearer end of the sorted sample (see
@@ -136,8 +141,8 @@ def _between(ordered: np.ndarray, outer: int, inner: int, weight: float) -> floa
 
     Args:
         ordered: the sorted sample.
-        outer, inner: indices of the two values. If one of the values is infinite, the outer value is
-            returned.
+        outer, inner: indices of the two values; the outer value is farther from the median. If one of the
+            values is infinite, the outer value is returned.
         weight: fraction of the way from the outer to the inner value, from 0 to 1.
     """
     first = float(ordered[outer])

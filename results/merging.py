@@ -29,7 +29,7 @@ def merge(jobs: Sequence[Path], out: Path) -> None:
     """Merge the tables in the folders of jobs, and add modelled seconds to the targets of runs.
 
     The folder of a job contains the table `jobs` and some of the other tables. The merged folder contains all
-    tables; a table that no job has is without rows. A row that occurs in several folders is kept once.
+    tables; a table that no job has gets no rows. A row that occurs in several folders is kept once.
 
     Args:
         jobs: folders of jobs.
@@ -63,7 +63,7 @@ def without_repeats(frame: pl.LazyFrame, table: str, files: Sequence[Path]) -> p
     """
     key = KEYS[table]
     with naming_damage(files):
-        # Count hashes of the keys: counting the keys themselves takes five times as long and twice the
+        # Count hashes of the keys: counting the keys themselves would take five times as long and twice the
         # memory.
         counts = frame.select(pl.len(), pl.struct(key).hash().n_unique().alias("distinct"))
         rows, distinct = counts.collect(engine="streaming").row(0)
@@ -115,8 +115,8 @@ def model_seconds(runs: pl.DataFrame, timings: pl.DataFrame) -> pl.DataFrame:
 
 
 def machines(jobs: pl.DataFrame) -> pl.DataFrame:
-    """Return the machines that ran jobs, with the hardware and the number of jobs of each, most jobs
-    first.
+    """Return the machines that ran jobs, each with its hardware and its number of jobs; the machine with most
+    jobs is first.
     """
     hardware = ["machine", "cpu", "cores", "threads", "gpu", "driver", "system"]
     counted = jobs.group_by(hardware, maintain_order=True).agg(jobs=pl.len().cast(pl.Int64))
@@ -124,7 +124,10 @@ def machines(jobs: pl.DataFrame) -> pl.DataFrame:
 
 
 def several_machines(rows: pl.DataFrame) -> list[tuple[str, str, str, list[str]]]:
-    """Return the studies, scales and backends whose rows come from several machines.
+    """Return each combination of study, scale and backend whose rows come from several machines.
+
+    Args:
+        rows: rows of any table with the columns study, scale, backend and machine.
 
     Returns:
         Tuples of study, scale, backend, and the list of machines.
@@ -134,7 +137,9 @@ def several_machines(rows: pl.DataFrame) -> list[tuple[str, str, str, list[str]]
 
 
 def mixed_hardware(rows: pl.DataFrame) -> list[str]:
-    """Return a sentence for each study, scale and backend whose rows come from more than one machine."""
+    """Return a sentence for each combination of study, scale and backend whose rows come from several
+    machines.
+    """
     return [
         f"{study} at {scale} scale on {backend}: runs of {len(names)} machines, {', '.join(names)}"
         for study, scale, backend, names in several_machines(rows)

@@ -1,7 +1,7 @@
 """Outcomes of runs in three classes.
 
-A finished run has a result. A failed run counts as the worst value of its method. A missing run says nothing
-about its method.
+A finished run has a result. A failed run counts as the worst possible value of a metric. A missing run says
+nothing about its method.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ FINISHED = ("reached", "budget")
 FAILED = ("diverged", "error", "out_of_memory", "out_of_time")  # failures count against the method
 MISSING = ("interrupted",)  # a signal or a scheduler ended the run, which says nothing about the method
 OUTCOMES = (*FINISHED, *FAILED, *MISSING)
-# Outcome that reports assign to failed runs on a workload on which every method fails; no table contains it.
+# Outcome that reports assign to failed runs on a workload on which every method fails; no table contains this
+# outcome.
 WORKLOAD_FAULT = "workload_fault"
 
 
@@ -32,6 +33,6 @@ def failed() -> pl.Expr:
 def missing() -> pl.Expr:
     """Return an expression that is true for runs that say nothing about their method.
 
-    Reports give the number of such runs, and leave them out of all other results.
+    Reports give the number of missing runs, and leave missing runs out of all other results.
     """
     return pl.col("outcome").is_in((*MISSING, WORKLOAD_FAULT))

@@ -59,12 +59,12 @@ def provenance(threads: int) -> dict[str, Any]:
 def machine(cpu: str, cores: int | None, gpu: str | None) -> str:
     """Return the name of a machine in tables: 12 hexadecimal digits of the hash of its hardware.
 
-    The hash does not depend on the number of threads, because timing jobs use more threads than runs, and
-    their step times are combined with runs on the same machine.
+    The hash does not depend on the number of threads, because timing jobs use more threads than runs, and the
+    step times of timing jobs are combined with runs on the same machine.
 
     Args:
         cpu: model of the processor.
-        cores: number of cores; None if it is not known.
+        cores: number of cores; None if the number is not known.
         gpu: names of the GPUs; None if there is no GPU.
     """
     return hashlib.sha256(f"{cpu}\n{cores}\n{gpu}".encode()).hexdigest()[:12]
@@ -132,7 +132,7 @@ def check_committed(files: Iterable[Path] = (), otherwise: str = "") -> None:
 def distributions() -> Mapping[str, str]:
     """Return the version of every installed distribution by its normalized name.
 
-    If a name occurs twice, the first one on the import path counts.
+    If a name occurs twice, the first distribution on the import path counts.
     """
     versions: dict[str, str] = {}
     for distribution in metadata.distributions():
@@ -149,8 +149,8 @@ def environment_hash(versions: Mapping[str, str]) -> str:
 
 
 def output_of(command: Sequence[str]) -> str | None:
-    """Return the output of a program; None if it is missing, fails or takes more than a minute."""
-    # Variables that git sets for its hooks would make it use another repository.
+    """Return the output of a program; None if the program is missing, fails or takes more than a minute."""
+    # Git sets variables for its hooks; they would make a `git` command use another repository.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
         done = subprocess.run(

@@ -21,8 +21,11 @@ MAX_LISTED = 5  # maximum number of runs that an error message about an ambiguou
 
 
 def table_files(folder: Path, table: str) -> list[Path]:
-    """Return the files of a table: the file in the folder itself, or if there is none, the files in all
-    folders below it, sorted by name, without those of older definitions of a study (`newest`).
+    """Return the files that contain a table.
+
+    If the folder itself contains a file of the table, the result is this file. Otherwise the result is the
+    files in all folders below, sorted by name. Folders with tables of an older definition of a study are left
+    out (`newest`).
 
     Raises:
         InputError: when there is no such folder or no such file.
@@ -40,13 +43,13 @@ def table_files(folder: Path, table: str) -> list[Path]:
 
 
 def newest(folders: Iterable[Path]) -> list[Path]:
-    """Return the folders without those of older definitions of a study, sorted by name.
+    """Return the folders, sorted by name, except folders with tables of older definitions of a study.
 
     The merged tables of a study lie in `tables/STUDY.SCALE.HASH`, and the hash changes with everything that
-    decides them. Planning a study writes the file `plan.json` in this folder, even if nothing has to be run.
-    Of the folders with one study and scale, the one with the latest plan is kept. Thus the newest definition
-    is the one that the user asked for last, also after undoing a change of the study. All other folders are
-    kept.
+    decides the tables. Planning a study writes the file `plan.json` in this folder, even if nothing has to be
+    run. Of the folders with the same study and scale, only the folder with the latest plan is kept. Therefore
+    the newest definition is the definition that the user planned last, even if the user has undone a change
+    of the study. Folders that are not in `tables` are all kept.
     """
     latest = {}
     for folder in sorted(folders, key=_time_of_planning):
@@ -56,13 +59,15 @@ def newest(folders: Iterable[Path]) -> list[Path]:
 
 
 def _time_of_planning(folder: Path) -> float:
-    """Return the time of the plan in a folder of tables; without a plan, the time of the folder."""
+    """Return the time at which `plan.json` in a folder of tables was modified; without this file, the time at
+    which the folder was modified.
+    """
     plan = folder / PLAN
     return (plan if plan.exists() else folder).stat().st_mtime
 
 
 def files_of(location: Path | Sequence[Path], table: str) -> list[Path]:
-    """Return the files of a table.
+    """Return the files that contain a table.
 
     Args:
         location: a folder, in which `table_files` finds the files, or the files themselves.
@@ -109,7 +114,7 @@ def read(
     Args:
         location: a folder, in which `table_files` finds the files, or the files themselves.
         table: name of the table.
-        query: function that takes the lazy frame and returns a lazy frame with the wanted rows. It is
+        query: function that takes the lazy frame and returns a lazy frame with the wanted rows. The query is
             executed in streaming mode, so that the table may be larger than the memory. None for all rows.
 
     Raises:
@@ -144,13 +149,13 @@ def find_run(results_folder: Path, run: str) -> tuple[pl.DataFrame, pl.DataFrame
 
     Args:
         results_folder: a folder of tables, or the results folder, whose `runs` contains the folders of jobs.
-        run: name of the run, or a beginning of it that no other run has.
+        run: name of the run, or a beginning of the name with which no other run's name begins.
 
     Returns:
         The row of `runs`, and the run's rows of `curves`, sorted by metric and step.
 
     Raises:
-        InputError: when no run or more than one has this name, or a table cannot be read.
+        InputError: when no run or more than one run has this name, or a table cannot be read.
     """
     jobs = results_folder / "runs"
     files = table_files(jobs if jobs.is_dir() else results_folder, "runs")
@@ -193,8 +198,8 @@ def named(name: str, column: str, key: str = "name", value: str = "value") -> pl
 def with_method(frame: pl.DataFrame) -> pl.DataFrame:
     """Add the column `method` to a table with the columns `optimizer` and `basis`.
 
-    Its values are labels of methods, such as "adam" in the identity basis and "adam @ egop" in the basis
-    "egop". A basis is a change of coordinates of the parameters.
+    The values of this column are labels of methods, such as "adam" in the identity basis and "adam @ egop" in
+    the basis "egop". A basis is a change of coordinates of the parameters.
     """
     in_basis = pl.concat_str("optimizer", pl.lit(" @ "), "basis")
     label = pl.when(pl.col("basis") == IDENTITY).then("optimizer").otherwise(in_basis)

@@ -31,9 +31,10 @@ COMPARISONS = (
 VARIANTS = get_args(Variant)
 VERDICTS = get_args(Verdict)
 
-# Causes by which the seconds of a job are counted, and their total
+# Causes to which the seconds of a job are attributed, and `total`, all seconds of the job
 PARTS_OF_A_JOB = ("import", "compile", "data", "step", "evaluation", "other", "total")
-# Seconds that are counted once more in a column of their own, by the cause that contains them
+# Seconds that are stored twice: in a column of their own (named by the key), and as a part of the seconds of
+# a cause (the value). For example, `data_seconds` includes `waiting_seconds`.
 WITHIN = {"waiting": "data", "basis": "step", "checkpoint": "other"}
 
 NamedValues = pl.List(pl.Struct({"name": pl.String, "value": pl.Float64}))
@@ -42,7 +43,7 @@ Target = pl.Struct(
         "metric": pl.String,
         "threshold": pl.Float64,
         "steps": pl.Int64,  # steps until the threshold was first reached; null if the run never reached it
-        "seconds": pl.Float64,  # seconds to the threshold; null if it was not reached or they are not known
+        "seconds": pl.Float64,  # seconds to the threshold; null if unknown, or if it was never reached
         "seconds_kind": pl.String,  # "measured", or "modelled" from the number of steps and a step's time
     }
 )
@@ -61,7 +62,7 @@ class RunColumn(NamedTuple):
             column's value.
         written: name of the filter of `curvebench.reports.formatting` that formats a value.
         unit: text that is printed small below the heading.
-        below: name of a column whose value is printed small below the value.
+        below: name of another column, whose value is printed small below the value of this column.
     """
 
     data_type: Any
@@ -72,7 +73,7 @@ class RunColumn(NamedTuple):
 
 
 def _schema(**columns: Any) -> pl.Schema:
-    """Return a schema.
+    """Return the schema of a table.
 
     Args:
         columns: data type by column, an instance or a class. Polars accepts both, but the type annotations of
@@ -87,11 +88,12 @@ def _each(data_type: Any, *names: str) -> dict[str, Any]:
 
 
 def _with_ends(name: str) -> dict[str, Any]:
-    """Return the columns of an estimate and of the lower and upper end of its confidence interval."""
+    """Return three columns: an estimate, and the lower and the upper end of its confidence interval."""
     return _each(pl.Float64, name, f"{name}_low", f"{name}_high")
 
 
-# Columns that identify a method (an optimizer in a basis) on a workload, and the place of its computation
+# Columns that identify a method (an optimizer in a basis) on a workload, and the backend and device that
+# computed its runs
 CELL = _each(pl.String, "study", "scale", "workload", "optimizer", "basis", "backend", "device")
 JOB = _each(pl.String, "spec_hash", "machine")
 RUN_COLUMNS: dict[str, RunColumn] = {
@@ -101,7 +103,7 @@ RUN_COLUMNS: dict[str, RunColumn] = {
     "workload": RunColumn(pl.String, "Workload", below="backend"),
     "dtype": RunColumn(pl.String),
     "stage": RunColumn(pl.Enum(STAGES)),
-    # Number of the tuning round, from 0. In a final run it is the number of tuning rounds.
+    # Number of the tuning round, from 0. In a final run, the column has the number of all tuning rounds.
     "round": RunColumn(pl.Int64),
     "seed": RunColumn(pl.Int64, "Seed"),
     "learning_rate": RunColumn(pl.Float64, "Learning rate", "rate"),
@@ -111,15 +113,15 @@ RUN_COLUMNS: dict[str, RunColumn] = {
     "outcome_step": RunColumn(pl.Int64, written="at_step"),
     "reason": RunColumn(pl.String),  # reason of a failure or an interruption, null otherwise
     "steps": RunColumn(pl.Int64, "Steps", "count"),
-    # Gradient evaluations of the run, with those that estimated its basis again during the run, but without
-    # those that estimated the basis before the run
+    # Gradient evaluations of the run. Evaluations that estimated the basis again during the run are included.
+    # Evaluations that estimated the basis before the run are not included.
     "gradient_evaluations": RunColumn(
         pl.Int64, "Evaluations", "count", "and the basis'", "basis_gradient_evaluations"
     ),
     # Gradient evaluations that estimated the basis before the run
     "basis_gradient_evaluations": RunColumn(pl.Int64, written="added"),
-    # Seconds of the basis's estimation, before and during the run. Every run with a basis has all seconds of
-    # the estimate before the run, although runs share it.
+    # Seconds in which the basis was estimated, before and during the run. Runs share the estimate from before
+    # the run, and each of these runs has all seconds of that estimate.
     "basis_seconds": RunColumn(pl.Float64),
     "examples": RunColumn(pl.Int64),
     "final_metrics": RunColumn(NamedValues),
@@ -143,22 +145,22 @@ CURVES = _schema(
 TIMINGS = _schema(
     **CELL,
     phase=pl.String,  # the timed phase: data, compile, warm_up, step, null_step or evaluation
-    **_each(pl.Int64, "repetition", "steps"),  # `steps` is the number of steps that took the seconds
+    **_each(pl.Int64, "repetition", "steps"),  # `steps`: number of steps that took `seconds`
     seconds=pl.Float64,
     **JOB,
 )
 
 MEMORY = _schema(
     **CELL,
-    # A peak is null if it is not known, because the system cannot reset the peak of resident memory or the
-    # backend does not count bytes.
+    # A peak is null if it could not be measured, because the system cannot reset the peak of resident memory
+    # or the backend does not count bytes.
     **_each(pl.Int64, "host_baseline_bytes", "host_peak_bytes", "device_peak_bytes"),
     **JOB,
 )
 
 JOBS = _schema(
     # The stage is bases, runs, timing, parity or checks. The optimizer is null in a job of several
-    # optimizers; in a checks job it is the module of claims.
+    # optimizers; in a checks job, it is the name of the module of claims.
     **_each(pl.String, "spec_hash", "study", "scale", "stage", "optimizer", "backend", "device"),
     **{f"{part}_seconds": pl.Float64 for part in (*PARTS_OF_A_JOB, *WITHIN)},
     peak_memory_bytes=pl.Int64,
@@ -180,7 +182,8 @@ PARITY = _schema(
     **_each(pl.String, "optimizer", "problem", "workload", "basis"),
     comparison=pl.Enum(COMPARISONS),
     unit=pl.Enum(("relative", "ulps")),
-    # Largest difference between the backends after the first step, and over all steps
+    # Largest difference between the two computations that are compared: after the first step, and over all
+    # steps
     **_each(pl.Float64, "first_step", "difference"),
     judged=pl.Boolean,  # whether the difference must be within a tolerance
     tolerance=pl.Float64,  # null if there is no tolerance
@@ -200,7 +203,7 @@ CHECKS = _schema(
     relation=pl.Enum(get_args(Relation)),
     **_each(pl.Float64, "limit", "tolerance"),
     holds=pl.Boolean,
-    seconds=pl.Float64,  # seconds of the whole instance, with all its measures
+    seconds=pl.Float64,  # seconds in which the whole instance was drawn and measured
     scale=pl.String,
     **JOB,
 )
@@ -209,7 +212,7 @@ SERIES = _schema(
     **_each(pl.String, "claim", "part"),
     variant=pl.Enum(VARIANTS),
     instance=pl.Int64,
-    # Figure of the source, panel (empty if the figure has only one), and label of the line.
+    # Figure of the source, panel (empty if the figure has only one panel), and label of the line.
     **_each(pl.String, "figure", "panel", "label"),
     kind=pl.Enum(get_args(SeriesKind)),
     **_each(pl.String, "x_name", "y_name"),
@@ -229,7 +232,7 @@ REASONS = (
     "held",  # all measured numbers are within their limits on `count` of `of` random instances
     "undecided",  # `count` of `of` instances are undecided, since a confidence interval contains a limit
     "missed",  # `count` of `of` subclaims are violated; `names` has their names
-    "untested",  # `count` subclaims have an untested bound; the one in `names` reaches the share `value`
+    "untested",  # `count` subclaims have an untested bound; the quantity `names` reaches `value` of its bound
     # With one of the next three reasons, a verdict is at most `partly reproduced`.
     "limited_scale",  # results at this scale allow no better verdict, for the reason in the plan
     "settings_not_run",  # up to `count` settings that tuning may have chosen were not run
@@ -257,7 +260,8 @@ CLAIMS = _schema(
     # For property checks, `seeds` is the number of instances. `seeds_needed` is null unless the claim is
     # underpowered.
     **_each(pl.Int64, "seeds", "seeds_needed"),
-    # Hash of the decision rule, and its hash when the runs were planned, which is null if it is not known
+    # Hash of the claim's decision rule when the verdict was computed, and when the runs were planned. The
+    # second hash is null if it is not known.
     **_each(pl.String, "rule", "rule_of_runs"),
 )
 
@@ -269,18 +273,18 @@ FINDINGS = _schema(
     quantity=pl.Enum(QUANTITIES),
     at_equal=pl.Enum(("steps", "gradients", "seconds")),
     relation=pl.Enum(get_args(ClaimRelation)),
-    # Whether the source takes the condition for granted, so that it is a check of the runs
+    # Whether the source takes the condition for granted, so that the condition is a check of the runs
     positive_control=pl.Boolean,
     # `control` and `control_workload` are null if the treated method is compared with a number.
     **_each(pl.String, "treated", "control", "control_workload"),
     effect=pl.Enum(get_args(Effect)),  # ratio (treated / control) or difference (treated - control)
     margin=pl.Float64,  # smallest effect that matters, in the unit of the estimate
-    # The claim requires an effect between these numbers. A number is infinite if the claim sets no such
-    # bound.
+    # Smallest and largest effect that the claim allows; infinite if the claim has no such bound
     **_each(pl.Float64, "allowed_low", "allowed_high"),
-    # Median effect, which is null if censored pairs do not determine it, and bounds of the median effect
+    # Median effect, which is null if censored pairs leave it unknown; lower and upper bound of the median
+    # effect
     **_each(pl.Float64, "estimate", "at_least", "at_most"),
-    # Ends of the confidence interval of the median effect, and its coverage
+    # Ends of the confidence interval of the median effect, and the coverage of the interval
     **_each(pl.Float64, "low", "high", "level"),
     # P-value for the asserted relation, the same p-value corrected for all comparisons of the claim, and the
     # corrected p-value against the relation
@@ -291,30 +295,34 @@ FINDINGS = _schema(
     **_each(pl.Int64, "unknown", "bounded"),
     # Whether the comparison would stay inconclusive with any number of seeds, because pairs are censored
     beyond_seeds=pl.Boolean,
-    # Number of pairs, in a comparison at equal cost, in which the method made no step within this cost
+    # For a comparison at equal cost: number of pairs in which the treated method made no step within the
+    # cost, and number of pairs in which the control made no step within the cost
     **_each(pl.Int64, "treated_at_start", "control_at_start"),
-    # `ties` is the number of settings of both methods that tie with the chosen settings, `ties_agree` the
-    # number of ties that have the same finding. If the comparison is inconclusive, `turned` is the number of
-    # ties with a median effect in the other direction.
+    # A tie is a pair of settings, for the treated method and the control, that tie in tuning with the chosen
+    # settings. `ties` is the number of ties. `ties_agree` is the number of ties that have the same finding.
+    # If the comparison is inconclusive, `turned` is the number of ties with a median effect in the other
+    # direction.
     **_each(pl.Int64, "ties", "ties_agree", "turned"),
-    # Share of the resamples of tuning seeds that choose settings with the same finding
+    # Share of the resamples of tuning seeds in which tuning would choose settings with the same finding
     choices_agree=pl.Float64,
     settings_not_run=pl.Int64,  # number of settings that tuning may have chosen and that were not run
-    # The finding is null for a claim that repeats another claim, since it decides nothing.
+    # The finding is null for a claim that repeats another claim, since its comparisons decide nothing.
     finding=pl.Enum(("supported", "refuted", "inconclusive")),
     deciding=pl.Boolean,  # whether the claim's estimate is the estimate of this comparison
-    # `seeds_needed` is about how many final seeds would decide an inconclusive comparison. If it is
-    # inconclusive because its finding depends on the choice of settings, `tuning_seeds_needed` is about how
-    # many tuning seeds would decide it. At least one of the two is null.
+    # `seeds_needed` estimates how many final seeds would decide an inconclusive comparison. If a comparison
+    # is inconclusive because its finding depends on the choice of settings, `tuning_seeds_needed` estimates
+    # how many tuning seeds would decide the comparison. At least one of the two columns is null.
     **_each(pl.Int64, "seeds_needed", "tuning_seeds_needed"),
     # For a claim that repeats another claim: whether the effect has the same direction; otherwise null
     same_direction=pl.Boolean,
 )
 
-# Method whose runs chose the setting, which is null if nothing was tuned, and the cost of these runs
+# `tuned_by` is the method whose tuning runs chose the setting, null if nothing was tuned. The other columns
+# are the number of these tuning runs, and the number of their gradient evaluations.
 TUNED = {"tuned_by": pl.String, **_each(pl.Int64, "tuning_runs", "tuning_gradient_evaluations")}
 BOARD_WORKLOAD = {
-    # Metric by which methods are ranked, whether its final or best value counts, and its direction
+    # Methods are ranked by `metric`. `which` says whether its final or its best value counts, and `direction`
+    # whether to minimize or maximize it.
     **_each(pl.String, "study", "workload", "metric", "which", "direction"),
     "seeds": pl.Int64,
     **_with_ends("value"),  # median over final runs; infinite if half of the runs diverged
@@ -338,20 +346,21 @@ LEADERBOARD = _schema(
     **_each(pl.String, "scale", "backend", "studies"),  # names of studies with equal methods, joined by ", "
     place=pl.Int64,  # position of the method on the leaderboard
     **_each(pl.String, "method", "basis"),
-    # Area under the performance profile. Score and rank are null if there is no target.
+    # `score` is the area under the method's performance profile. Score and rank are null without a target.
     **_with_ends("score"),
     **_with_ends("rank"),  # rank by score; methods with equal scores have the average of their ranks
     **_with_ends("mean_rank"),  # mean over instances of the rank by the metric of the leaderboard
     # `met` is the number of workloads that the method ran on. `reached` and `aimed` are the numbers of final
     # runs that reached their target, and that had a target; both are null if there is no target.
     **_each(pl.Int64, "wins", "instances", "met", "reached", "aimed", "diverged", "runs"),
-    # Seconds per step relative to the method `step_reference`; null for that method itself, and if steps were
-    # not timed
+    # Seconds per step, divided by the seconds per step of the method `step_reference`. The columns are null
+    # for that method itself, and if steps were not timed.
     **_with_ends("step_ratio"),
     step_reference=pl.String,
     peak_memory_bytes=pl.Int64,
     memory_of=pl.String,  # kind of the peak memory: "device" or "host"
-    # Decades of learning rates that do nearly as well as the best rate, as a mean over workloads
+    # Decades (factors of 10) of learning rates that do nearly as well as the best learning rate, as a mean
+    # over workloads
     **_with_ends("nearly_best_decades"),
     **TUNED,
     tuned_equally=pl.Boolean,  # whether all methods of the leaderboard were tuned with equally many runs

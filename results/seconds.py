@@ -17,9 +17,10 @@ def seconds_by_cause(jobs: pl.DataFrame, *by: str) -> pl.DataFrame:
         by: columns by which jobs are grouped, such as `study`. If there are none, the result is a single row.
 
     Returns:
-        Frame with a row per group and the columns in `by`, a column of seconds for each cause, such as
-        compile_seconds, total_seconds, jobs (number of jobs), peak_memory_bytes (maximum over the jobs), and
-        work_share (steps and evaluation as a share of total_seconds, NaN if there are no jobs).
+        Frame with a row per group. Its columns are the columns in `by`; a sum of seconds for each cause, such
+        as compile_seconds; total_seconds; jobs, the number of jobs; peak_memory_bytes, the maximum over the
+        jobs; and work_share, the seconds of steps and evaluation divided by total_seconds (NaN if there are
+        no jobs).
     """
     total = pl.col("total_seconds").sum()
     sums = [

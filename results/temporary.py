@@ -1,5 +1,5 @@
-"""Atomic writing: a file is written under a temporary name and then renamed, so that readers never see half
-of it.
+"""Atomic writing: a file is written under a temporary name and then renamed, so that readers never see a file
+that is only half written.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from pathlib import Path
 
 @contextmanager
 def temporary_beside(path: Path, search: bool = True) -> Iterator[Path]:
-    """Yield a temporary name in the folder of `path`, with the same suffix, and delete its file at the end.
+    """Yield a temporary path in the folder of `path`, with the same suffix. When the `with` block ends,
+    delete the file at the temporary path, if there is one.
 
     Args:
-        path: path that the file will replace.
+        path: path for which the temporary file is written.
         search: whether to also delete temporary files for the same `path` that killed processes have left.
     """
     if search:
@@ -32,9 +33,10 @@ def temporary_beside(path: Path, search: bool = True) -> Iterator[Path]:
 
 @contextmanager
 def taking_place(path: Path) -> Iterator[Path]:
-    """Yield a temporary path; if the `with` block ends without an error, its file replaces that at `path`.
+    """Yield a temporary path; if the `with` block ends without an error, move the file at this path to
+    `path`.
 
-    File and folder are flushed to disk, so that the new file survives a power failure.
+    The new file and its folder are flushed to disk, so that the new file survives a power failure.
     """
     with temporary_beside(path) as temporary:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -74,7 +76,7 @@ def _remove_leftovers(folder: Path, names: str) -> None:
 
     Args:
         folder: folder to search.
-        names: glob pattern of the names that the files would have got if the processes had not ended.
+        names: glob pattern of the final file names, for which the temporary files were written.
     """
     import psutil
 

@@ -5,7 +5,7 @@ setting is chosen depends on these seeds by chance. Resampling the seeds with re
 which other settings might have been chosen, and with what probability.
 
 Arrays have the shapes (settings, seeds) and (settings, draws); a draw is one resample of the seeds. A cost is
-a value of which less is better.
+a value of which less is better. `outcomes.py` says which runs are failed or missing.
 """
 
 from __future__ import annotations
@@ -33,11 +33,13 @@ JUDGED_AT_ONCE = 10_000  # resamples whose medians are computed in one array, to
 COVERED = 0.99  # the candidate settings include the choices of at least this share of the resamples
 Group = tuple[str, str]  # labels of a workload and of the basis that chooses the setting
 Setting = tuple[float, ...]  # values of the tuned hyperparameters, the learning rate first
-Choices = dict[tuple[Setting, ...], float]  # share of the resamples, by the settings of all methods
+Choices = dict[tuple[Setting, ...], float]  # share of the resamples, by the settings chosen for the methods
 
 
 def worst(direction: Direction) -> float:
-    """Return the value that counts for a diverged run: infinity if less is better, otherwise -infinity."""
+    """Return the value of a metric that counts for a diverged run: infinity if less is better, otherwise
+    -infinity.
+    """
     return float("inf") if direction == "minimize" else float("-inf")
 
 
@@ -46,8 +48,8 @@ class Judge:
     """Criteria by which a study chooses a setting.
 
     Args:
-        tuning: the study's tuning protocol. It gives the first criterion, a floor below which settings tie by
-            this criterion, and a second criterion for settings that tie.
+        tuning: the study's tuning protocol. The protocol has a first criterion, a floor (all settings with a
+            cost below the floor tie by the first criterion), and a second criterion for settings that tie.
         direction_of: function that returns whether less or more of a metric is better.
         stop: thresholds at which runs stop, by metric.
     """
@@ -59,8 +61,8 @@ class Judge:
     def costs(self, runs: pl.DataFrame) -> pl.DataFrame:
         """Return the runs with the additional columns `first` and `second`, without missing runs.
 
-        `first` is the cost by the first criterion, `second` the cost by the criterion for ties; it is 0 if
-        there is no such criterion. A failed run has infinite costs.
+        `first` is the cost by the first criterion. `second` is the cost by the criterion for ties; without
+        such a criterion, all values of `second` are 0. A failed run has infinite costs.
         """
         ties = self.tuning.tie_break
         first = _or_worst(self._value(self.tuning.choose))
@@ -70,7 +72,8 @@ class Judge:
     def _value(self, criterion: Criterion) -> pl.Expr:
         """Return an expression for the cost by a criterion.
 
-        It is null for a run that did not reach the stop or the target to which the criterion counts steps.
+        If the criterion counts the steps to a target or to a stop, the cost is null for a run that did not
+        reach the target or the stop.
         """
         metric = criterion.metric
         if criterion.which == "steps_to_target":
@@ -94,7 +97,7 @@ class Judge:
 
 
 def _or_worst(cost: pl.Expr) -> pl.Expr:
-    """Return an expression for a cost that is infinite for failed runs, and if it is null or NaN."""
+    """Return an expression for a cost in which infinity replaces null, NaN, and the costs of failed runs."""
     return pl.when(~failed()).then(cost.fill_nan(None)).fill_null(np.inf)
 
 
@@ -114,8 +117,9 @@ class TuningOutcome:
 
     @cached_property
     def tied(self) -> tuple[Setting, ...]:
-        """Best setting by the medians of its costs over seeds, and all settings that tie with it, in
-        increasing order.
+        """Settings that are best by the medians of their costs over seeds, in increasing order.
+
+        These are several settings if settings tie.
         """
         best = self._best(np.ones((self.seeds, 1), np.int64))[:, 0]
         return tuple(setting for setting, is_best in zip(self.settings, best, strict=True) if is_best)
@@ -158,15 +162,18 @@ class TuningOutcome:
 
     @cached_property
     def _choices(self) -> dict[int, np.ndarray]:
-        """Results of `choices`, by number of seeds in a resample, so that each is computed only once."""
+        """Results of `choices`, by number of seeds in a resample, so that the choices for each number are
+        computed only once.
+        """
         return {}
 
     @property
     def candidate_settings(self) -> tuple[Setting, ...]:
         """Settings that tuning may have chosen with other seeds.
 
-        These are the chosen setting, the settings that tie with it, and the settings that resamples choose,
-        the most probable first, until they are the choices of the share `COVERED` of the resamples.
+        These are the chosen setting, the settings that tie with the chosen one, and the most frequent choices
+        in resamples of the seeds. The last group has as few settings as possible that together are chosen in
+        the share `COVERED` of the resamples.
         """
         shares = {setting: share for (setting,), share in shares_of_choices([self]).items()}
         ordered = sorted(shares, key=lambda setting: -shares[setting])
@@ -204,7 +211,7 @@ def _best(medians: np.ndarray) -> np.ndarray:
 
 
 def different_draws(seeds: int, size: int | None = None) -> int:
-    """Return the number of different resamples with replacement of seeds, without regard to order.
+    """Return the number of different resamples of seeds with replacement; the order of seeds does not count.
 
     Args:
         seeds: number of seeds.
@@ -217,7 +224,7 @@ def different_draws(seeds: int, size: int | None = None) -> int:
 def resamples(seeds: int, size: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the resamples with replacement of seeds, with their probabilities.
 
-    If more than `MAX_MULTISETS` different resamples exist, the result is `RESAMPLES` random ones.
+    If more than `MAX_MULTISETS` different resamples exist, the result is `RESAMPLES` random resamples.
 
     Args:
         seeds: number of seeds.
@@ -247,7 +254,7 @@ def shares_of_choices(outcomes: Sequence[TuningOutcome], size: int | None = None
     """Return which settings tuning would choose for several methods in resamples of the seeds, and how often.
 
     Methods with the same number of seeds were tuned on the same seeds, so that one resample is used for all
-    of them. Methods with different numbers of seeds are resampled independently.
+    these methods. Methods with different numbers of seeds are resampled independently.
 
     Args:
         outcomes: tuning outcome of each method.
@@ -316,7 +323,7 @@ def _ties(costs: np.ndarray) -> np.ndarray:
     """Return whether each cost equals the smallest cost in its resample up to rounding.
 
     Args:
-        costs: shape (settings, draws), as is the result.
+        costs: cost of each setting in each resample, shape (settings, draws). The result has the same shape.
     """
     smallest = costs.min(axis=0)
     slack = np.where(np.isfinite(smallest), EQUAL_TO_ROUNDING * np.abs(smallest), 0.0)
@@ -324,9 +331,9 @@ def _ties(costs: np.ndarray) -> np.ndarray:
 
 
 def comparable(runs: pl.DataFrame, tuning: Tuning) -> pl.DataFrame:
-    """Return the longest tuning runs.
+    """Return the tuning runs of the rounds with the longest runs.
 
-    Shorter runs only decide which settings are run longer, so that the setting is chosen without them.
+    Tuning chooses the setting from these runs. Shorter runs only decide which settings get longer runs.
 
     Args:
         runs: tuning runs (curvebench.results.schema.RUNS) of all rounds so far.
@@ -340,8 +347,9 @@ def comparable(runs: pl.DataFrame, tuning: Tuning) -> pl.DataFrame:
 def tuning_outcome(runs: pl.DataFrame, names: Sequence[str], judge: Judge) -> TuningOutcome | None:
     """Return the settings of tuning runs with their costs; None if all runs are missing.
 
-    A run that says nothing about its method, for example because it was interrupted, is missing. It gets the
-    median cost of its setting. Runs that are shorter than others are left out (`comparable`).
+    A run that says nothing about its method, for example because it was interrupted, is missing. A missing
+    run gets the median cost of the other runs with the same setting. Runs of rounds with shorter runs are
+    left out (`comparable`).
 
     Args:
         runs: tuning runs of one method on one workload and backend.
@@ -392,8 +400,8 @@ def settings_of(runs: pl.DataFrame, names: Sequence[str]) -> Iterator[Setting]:
 def tuning_outcomes(runs: pl.DataFrame, judge: Judge) -> dict[Group, TuningOutcome]:
     """Return the tuning outcomes of an optimizer, by workload and basis (a change of coordinates).
 
-    If all bases share a setting, only the identity basis, in which it is chosen, has an outcome. There is no
-    outcome for a workload and a basis whose runs are all missing.
+    If all bases share a setting, only the identity basis has an outcome, because the setting is chosen in
+    this basis. There is no outcome for a workload and a basis whose runs are all missing.
 
     Args:
         runs: tuning runs of one optimizer (curvebench.results.schema.RUNS).

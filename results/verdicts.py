@@ -1,9 +1,9 @@
 """Verdicts on claims, the hash of a decision rule, and values as shares of their limits: pure functions.
 
-Planning, property checks and reports use them. A claim is a sentence of a paper. It is decided by runs, or by
-property checks, which measure numbers on random instances and compare them with limits; a bound is a limit
-that a number must not exceed. A claim on properties consists of subclaims. If the source has a misprint,
-subclaims have variants, as printed and as corrected.
+Planning, property checks and reports use these functions. A claim is a sentence of a paper. A claim is
+decided by runs, or by property checks, which measure numbers on random instances and compare them with
+limits; a bound is a limit that a number must not exceed. A claim on properties consists of subclaims. If the
+source has a misprint, subclaims have variants, as printed and as corrected.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MIN_AGREEMENT = 0.95
 # are satisfied but not tested is reproduced only partly.
 TESTED = 0.3
 # Version of the code that computes verdicts from runs. The hashes of the decision rules of all claims contain
-# it, so that increasing it changes all of them (tests/reports/claims/test_verdicts.py).
+# this version, so that increasing the version changes all hashes (tests/reports/claims/test_verdicts.py).
 RULE_VERSION = 5
 
 
@@ -93,8 +93,8 @@ def satisfies(value: float, relation: Relation, limit: float, tolerance: float, 
         limit: number that the claim gives.
         tolerance: distance by which the value may miss the limit because of rounding; for an estimate, half
             of the length of its confidence interval.
-        sampled: whether the value is an estimate from random samples. If the limit is in its confidence
-            interval, an inequality is undecided, while an equality is satisfied.
+        sampled: whether the value is an estimate from random samples. If the limit is in the confidence
+            interval of the estimate, an inequality is undecided, while an equality is satisfied.
     """
     if not math.isfinite(value):
         return False
@@ -122,7 +122,7 @@ def bound_shares(measures: Iterable[tuple[str, float, Relation, float, float]]) 
 
 
 def least_tested(shares: Mapping[str, float]) -> tuple[str, float]:
-    """Return the quantity whose values stay farthest below their limit, with its share of the limit.
+    """Return the quantity with the smallest share of its limit, and this share.
 
     Args:
         shares: largest value as a share of its limit, by quantity. If there are no quantities, the result is
@@ -139,14 +139,14 @@ def verdicts(
     """Return the verdict of property checks on each variant of a claim.
 
     A claim is reproduced if all its subclaims are satisfied, and only partly reproduced if a satisfied
-    subclaim is untested. It is not reproduced if one subclaim is violated. Otherwise some subclaims are
+    subclaim is untested. A claim is not reproduced if one subclaim is violated. Otherwise some subclaims are
     undecided because of sampling, and the claim is underpowered. The variant `as printed` depends only on the
-    misprinted subclaims, so that correct statements next to a misprinted one do not count for it. The variant
-    `as corrected` depends on the corrected subclaims and on those without a misprint.
+    misprinted subclaims, so that correct subclaims next to a misprinted one do not count for this variant.
+    The variant `as corrected` depends on the corrected subclaims and on the subclaims without a misprint.
 
     Args:
-        holding: whether each subclaim is satisfied, by subclaim and variant; None if it is undecided. The
-            variant is empty for a subclaim without a misprint.
+        holding: whether each subclaim is satisfied, by subclaim and variant; None if the subclaim is
+            undecided. The variant is empty for a subclaim without a misprint.
         at_most_partly: reason why the claim cannot be fully reproduced; empty if there is no such reason.
         untested: subclaims, with their variants, that are satisfied and have a bound that no instance came
             near.
@@ -170,7 +170,8 @@ def verdicts(
 
 
 def choices_flip(finding: Mapping[str, Any]) -> bool:
-    """Return whether a finding depends on tuning's choice of settings, so that it counts as inconclusive.
+    """Return whether a finding depends on tuning's choice of settings, so that the finding counts as
+    inconclusive.
 
     Args:
         finding: row of the table `findings`; the columns `ties`, `ties_agree` and `choices_agree` are used.
@@ -183,8 +184,8 @@ def all_hold(holding: Collection[bool | None]) -> bool | None:
     """Return whether all subclaims are satisfied; None if some are undecided and the others are satisfied.
 
     Args:
-        holding: whether each subclaim is satisfied, None if it is undecided. Without subclaims the result is
-            False.
+        holding: whether each subclaim is satisfied; None for an undecided subclaim. Without subclaims the
+            result is False.
     """
     if not holding or False in holding:
         return False
@@ -195,7 +196,7 @@ def _verdict(parts: list[bool | None], at_most_partly: bool) -> Verdict:
     """Return the verdict on a claim.
 
     Args:
-        parts: whether each subclaim is satisfied; None if it is undecided.
+        parts: whether each subclaim is satisfied; None for an undecided subclaim.
         at_most_partly: whether the claim can be reproduced only partly.
     """
     outcome = all_hold(parts)
@@ -208,9 +209,9 @@ def share_of_limit(value: float, relation: Relation, limit: float, tolerance: fl
     """Return a measured value as a share of its limit: at most 1 if it satisfies the relation, else more.
 
     For `<=` the share is value / (limit + tolerance), for `>=` it is (limit - tolerance) / value, if
-    numerator and denominator are positive. For `==` it is the distance from the limit divided by the
-    tolerance. The share is infinite for infinite and undefined values, and for a value that violates a limit
-    of 0 or of the opposite sign.
+    numerator and denominator are positive. For `==` the share is the distance of the value from the limit,
+    divided by the tolerance. The share is infinite for infinite and undefined values, and for a value that
+    violates a limit of 0 or of the opposite sign.
     """
     if not math.isfinite(value):
         return math.inf
@@ -222,7 +223,11 @@ def share_of_limit(value: float, relation: Relation, limit: float, tolerance: fl
 
 
 def _share(value: float, most: float) -> float:
-    """Return a value as a share of its largest allowed value `most`; above 1 if it is larger."""
+    """Return a value as a share of its largest allowed value `most`; above 1 if the value exceeds `most`.
+
+    For a negative `most`, the share is most / value if the value is negative, and otherwise infinite. If
+    `most` is 0, the share is 0 for values that are not positive, and otherwise infinite.
+    """
     if most > 0:
         return max(value, 0.0) / most
     if most < 0:

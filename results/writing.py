@@ -16,7 +16,7 @@ from polars.exceptions import InvalidOperationError, PolarsError
 from curvebench.results.temporary import taking_place, temporary_beside
 from curvebench.spec.errors import InputError
 
-# A polars.DataType, or its class, since polars returns classes for the types inside of other types
+# Type of a column: a polars.DataType or its class. Polars returns classes for types inside of other types.
 DataType = Any
 
 NOT_WRITABLE = "make it writable for you, or choose another results folder"
@@ -58,7 +58,7 @@ def write_table(path: Path, frame: pl.DataFrame | pl.LazyFrame, schema: pl.Schem
 
 
 def typed(frame: pl.LazyFrame, schema: pl.Schema, table: str) -> pl.LazyFrame:
-    """Return the frame with the columns of the schema, in its order and with its types.
+    """Return the frame with its columns in the order of the schema and with the types of the schema.
 
     Only casts that keep every value are allowed: null to anything, integer to integer or float, text to Enum.
     A value that does not fit (a text that is no category, an integer that is too large) is detected when the
@@ -87,7 +87,8 @@ def typed(frame: pl.LazyFrame, schema: pl.Schema, table: str) -> pl.LazyFrame:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path; when the block ends without an error, its file replaces the file at `path`.
+    """Yield a temporary path; if the `with` block ends without an error, move the file at this path to
+    `path`.
 
     Raises:
         NotWritten: when the system refuses to write; the message names the folder, the reason and the remedy.
@@ -106,7 +107,9 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def _fits(source: DataType, target: DataType) -> bool:
-    """Return whether a conversion of types never changes a value, but keeps it or raises an error."""
+    """Return whether a cast from `source` to `target` never changes a value: it keeps a value, or raises an
+    error.
+    """
     if source in (target, pl.Null):
         return True
     if isinstance(source, pl.List) and isinstance(target, pl.List):
@@ -122,7 +125,7 @@ def _fits(source: DataType, target: DataType) -> bool:
 
 
 def _error_number(error: BaseException) -> int | None:
-    """Return the system's error number of an exception; None if it has none.
+    """Return the system's error number of an exception; None if the exception has no number.
 
     Exceptions of polars contain the number only in their text.
     """
@@ -133,9 +136,10 @@ def _error_number(error: BaseException) -> int | None:
 
 
 def _refusal(path: Path) -> int | None:
-    """Return the error number with which the system refuses to write a small file; None if it can be written.
+    """Write a small file next to `path`, and return the error number with which the system refuses; None if
+    the file can be written.
 
-    This test finds the number if an exception does not contain it.
+    Call this function to find the number if an exception does not contain it.
     """
     try:
         with temporary_beside(path) as temporary, temporary.open("wb") as file:

@@ -1,4 +1,4 @@
-"""Workloads: problems to optimize, one file per family. Each module lists them in `WORKLOADS`."""
+"""Workloads: problems to optimize, one file per family. Each module lists its workloads in `WORKLOADS`."""
 
 from __future__ import annotations
 

@@ -7,15 +7,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
-Array = Any  # a numpy.ndarray, torch.Tensor or jax.Array; workloads do not depend on which
+Array = Any  # a numpy.ndarray, torch.Tensor or jax.Array; workloads are written for all three
 Ops = Any  # the array functions of a backend (curvebench/arrays), passed to each function of a workload
 Arrays = Mapping[str, Array]
 Settings = Mapping[str, Any]
 
 
 class Random(Protocol):
-    """Source of random generators for one problem instance, seeded by the workload's name and the run's
-    seed.
+    """Source of the random generators of one problem instance.
+
+    The generators are seeded by the workload's name, the run's seed and a purpose.
     """
 
     def __call__(self, purpose: str, shared: bool = False) -> np.random.Generator:

@@ -1,8 +1,8 @@
 """Classification: loss and metrics of a network that computes logits, and fully connected ReLU networks.
 
-The state of a model is what steps change besides the parameters, such as the running statistics of batch
-norm. A split is one of train, validation and test: a mapping of field names to arrays whose first axis counts
-examples.
+The state of a model is the arrays that steps change besides the parameters, such as the running statistics of
+batch norm. A split is one of train, validation and test: a mapping of field names to arrays whose first axis
+counts examples.
 
 In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
 Reparameterization" (docs/sources.md).
@@ -47,8 +47,8 @@ class Classifier:
 
     Args:
         network: function that computes logits and the new model state. A network with batch norm normalizes
-            with statistics of the batch in training, and updates the running statistics in the state.
-            Otherwise it normalizes with the running statistics.
+            with statistics of the batch in training, and updates the running statistics in the state. In
+            evaluation, the network normalizes with the running statistics.
     """
 
     network: Network
@@ -57,8 +57,8 @@ class Classifier:
     def fields(self) -> dict[str, Any]:
         """Fields `loss`, `evaluate` and `likelihood` for the constructor of a workload.
 
-        The likelihood is the distribution of labels that the training loss assumes. With batch norm, it is
-        conditional on the batch.
+        The likelihood is the distribution of labels that the training loss assumes. With batch norm, the
+        likelihood is conditional on the batch.
         """
         likelihood = Likelihood(self._outputs, "categorical")
         return {"loss": self.loss, "evaluate": self.evaluate, "likelihood": likelihood}
@@ -130,7 +130,7 @@ class SizedNetwork(ABC):
 
 
 def of_network(network: Callable[[Settings], SizedNetwork], classifier: Classifier) -> dict[str, Any]:
-    """Return the fields of a float32 workload that its network and its classifier determine.
+    """Return the fields of a float32 workload that follow from its network and its classifier.
 
     Args:
         network: function from completed settings to the network.

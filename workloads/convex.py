@@ -1,7 +1,8 @@
 """Three convex objectives on random matrices with decaying singular values; full batch, float64.
 
-The matrix A (n, d) has n examples a_i in its rows, and y (n,) are their targets. theta (d,) is the parameter,
-and sigma is the logistic function.
+The matrix A (n, d) has n examples a_i in its rows, and y (n,) has the targets of the examples. theta (d,) is
+the parameter, and sigma is the logistic function. EGOP samples are parameters at which gradients are sampled
+to estimate a basis.
 
 In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
 Reparameterization" (docs/sources.md).
@@ -66,8 +67,8 @@ def _consistent_targets(features: np.ndarray, truth: np.ndarray, random: Random)
 def _bernoulli_labels(features: np.ndarray, truth: np.ndarray, random: Random) -> np.ndarray:
     """Draw labels 0 and 1 with P(y_i = 1) = sigma(<a_i, theta*>).
 
-    000 C.6 prints sigma(-<a_i, theta*>), which contradicts its loss. The distribution of problems is the
-    same, because theta* is symmetric.
+    000 C.6 prints sigma(-<a_i, theta*>), which contradicts the paper's logistic loss. Both formulas give the
+    same distribution of problems, because the distribution of theta* is symmetric.
     """
     probabilities = 1.0 / (1.0 + np.exp(-(features @ truth)))
     return (random("labels").uniform(size=len(probabilities)) < probabilities).astype(np.float64)
@@ -76,8 +77,8 @@ def _bernoulli_labels(features: np.ndarray, truth: np.ndarray, random: Random) -
 def _start(settings: Settings, generator: np.random.Generator) -> dict[str, np.ndarray]:
     """Draw theta ~ N(0, c^2 I).
 
-    c is the setting `start_scale`. In 000 C.6 it is 1, for initial parameters and for EGOP samples; in 000
-    C.4 it is not.
+    c is the setting `start_scale`. The paper has c = 1 in C.6, for initial parameters and for EGOP samples,
+    and another c in C.4.
     """
     return {"theta": settings["start_scale"] * generator.normal(size=(settings["d"],))}
 
@@ -92,7 +93,15 @@ def _workload(
     d: int,
     alpha: float,
 ) -> Workload:
-    """Return the workload of one objective; `minimum(n)` is its minimum, or None if no formula is known."""
+    """Return the workload of one objective.
+
+    Args:
+        name, description, source: fields of the workload.
+        objective: the objective f.
+        targets: function that returns y from A, theta* and the random generators.
+        minimum: function from n to the minimum of f; None if no formula is known.
+        d, alpha: default values of the settings `d` and `alpha`.
+    """
 
     def problem(settings: Settings, random: Random) -> Problem:
         features, truth = _data(settings, random)

@@ -16,9 +16,9 @@ from curvebench.spec.errors import InputError
 from curvebench.workloads.workload import DataMissing
 
 FOLDER_VARIABLE = "CURVEBENCH_DATA"
-# number of lines of each file
+# Number of lines of each file of the UCI digits
 OPTDIGITS_ROWS: Mapping[str, int] = {"optdigits.tra": 3823, "optdigits.tes": 1797}
-PIXELS = 64  # an image has 8 x 8 pixels, and each is a count from 0 to MAXIMUM_PIXEL
+PIXELS = 64  # an image has 8 x 8 pixels; each pixel is a count from 0 to MAXIMUM_PIXEL
 MAXIMUM_PIXEL = 16
 CLASSES = 10
 
@@ -47,13 +47,16 @@ class DataFiles:
 
     @property
     def _folders(self) -> tuple[Path, ...]:
-        """Folders to search, in order."""
+        """Folders to search for the files, in the order of the search."""
         root = os.environ.get(FOLDER_VARIABLE)
         chosen = (Path(root).expanduser() / self.subfolder, Path(root).expanduser()) if root else ()
         return (*chosen, *self.installed())
 
     def found(self) -> dict[str, Path]:
-        """Return existing files by name, from the folder that has most of them (the first of several)."""
+        """Return the existing files by name, from the folder with the most files of the data set.
+
+        If several folders have equally many, the first one in the order of `_folders` counts.
+        """
         folders = ({name: folder / name for name in self.names} for folder in self._folders)
         existing = [{name: path for name, path in files.items() if path.is_file()} for files in folders]
         return max(existing, key=len, default={})
@@ -63,7 +66,7 @@ class DataFiles:
         return tuple(self.found().values())
 
     def missing(self) -> str | None:
-        """Return a text on which files are missing and how to get them; None if all exist."""
+        """Return a text on which files are missing and how to get them; None if all files exist."""
         absent = [name for name in self.names if name not in self.found()]
         if not absent:
             return None
@@ -85,7 +88,7 @@ def read_content(path: Path) -> bytes:
     """Return the content of a file, decompressed if its name ends in .gz.
 
     Raises:
-        DataDamaged: if it cannot be read.
+        DataDamaged: if the file cannot be read.
     """
     try:
         content = path.read_bytes()
@@ -124,7 +127,7 @@ def read_full_digits() -> tuple[np.ndarray, np.ndarray]:
 def reduced_digits_files() -> tuple[Path, ...]:
     """Return the path of scikit-learn's file of digits, or an empty tuple if there is none.
 
-    This does not import scikit-learn, which takes 2 seconds.
+    The function does not import scikit-learn, because the import takes 2 seconds.
     """
     package = importlib.util.find_spec("sklearn")
     if package is None or package.origin is None:
@@ -151,13 +154,14 @@ def read_optdigits(path: Path, rows: int) -> tuple[np.ndarray, np.ndarray]:
 
     Args:
         path: path of the file.
-        rows: number of lines that it must have.
+        rows: number of lines that the file must have.
 
     Returns:
         Pixels (rows, 64) in float64 and labels (rows,) in int64.
 
     Raises:
-        DataDamaged: if the content is different; the message says where.
+        DataDamaged: if the file cannot be read, has another number of lines, or has a line that breaks the
+            format.
     """
     try:
         lines = read_content(path).decode("ascii").splitlines()

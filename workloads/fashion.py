@@ -1,5 +1,7 @@
 """Fashion-MNIST, images of clothing: ReLU networks and a vision transformer.
 
+EGOP samples are parameters at which gradients are sampled to estimate a basis.
+
 In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
 Reparameterization", and 001 is an earlier version of the EGOP paper (000) (docs/sources.md).
 """
@@ -33,8 +35,8 @@ from curvebench.workloads.workload import Problem, Setting, Workload, batch_size
 # Folder into which the Debian package dataset-fashion-mnist installs the files.
 DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")
 SUBFOLDER = "fashion-mnist"
-# SHA-256 of the decompressed content of each file.
-# It is checked, because the files of MNIST have the same names and shapes.
+# SHA-256 of the decompressed content of each file. The SHA-256 is checked, because the files of MNIST have
+# the same names and shapes.
 CONTENTS: Mapping[str, Mapping[str, str]] = {
     "train": {
         "train-images-idx3-ubyte.gz": "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
@@ -100,7 +102,7 @@ def parse_idx(content: bytes) -> np.ndarray:
 
 SIDE = 28  # height and width of an image, in pixels
 TRAIN, TEST, CLASSES = 60_000, 10_000, 10  # numbers of training and test images, and of classes
-# Shares, for the ReLU networks, of the standard test set that become the validation and test splits.
+# For the ReLU networks: shares of the standard test set that become the validation split and the test split.
 HELD_OUT = {"validation": 0.25, "test": 0.75}
 HEAD_WIDTH = 16  # units of an attention head
 # Arguments of `Workload` that all workloads of this file share.
@@ -115,7 +117,7 @@ def _examples(part: str, classes: int, pooling: int, pixel_scale: float) -> tupl
 
     Args:
         part: name of the set.
-        classes: number of classes; images of further classes are left out.
+        classes: number of classes; images with the label `classes` or a larger label are left out.
         pooling: side length of the squares of which only the largest pixel is used.
         pixel_scale: divisor of the pixels.
     """
@@ -132,7 +134,7 @@ def max_pool(images: np.ndarray, window: int) -> np.ndarray:
     the network (001 D.4).
 
     Args:
-        images: pixels (examples, rows, columns); the window divides both lengths.
+        images: pixels (examples, rows, columns); `window` divides rows and columns.
         window: side length of a square.
     """
     count, rows, columns = images.shape
@@ -144,19 +146,22 @@ def _of_classes(classes: int, hidden: int, pooling: int, **fields: Any) -> Workl
     """Return the workload of a ReLU network with one hidden layer.
 
     Args:
-        classes: number of classes; images of all other classes are left out.
+        classes: number of classes; images with the label `classes` or a larger label are left out.
         hidden: units of the hidden layer.
         pooling: default value of the setting `pooling`.
         fields: further fields of the workload.
     """
 
     def network(settings: Settings) -> ReluNetwork:
-        """Return the network, with PyTorch's default distribution for starts and EGOP samples (000 C.6)."""
+        """Return the network; starts and EGOP samples have PyTorch's default distribution (000 C.6)."""
         widths = (SIDE // settings["pooling"]) ** 2, hidden, classes
         return ReluNetwork(widths, torch_default_weight, torch_default_bias)
 
     def problem(settings: Settings, random: Random) -> Problem:
-        """Return the standard training set, and splits of the test set that are the same for all seeds."""
+        """Return the standard training set, the validation and test split, and random initial parameters.
+
+        The standard test set is divided into both splits at random, in the same way for all seeds.
+        """
         options = classes, settings["pooling"], settings["pixel_scale"]
         features, labels = _examples("train", *options)
         splits = {"train": {"features": features, "labels": labels}}
@@ -227,8 +232,10 @@ def _patches(part: str, side: int, count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _vit_problem(settings: Settings, random: Random) -> Problem:
-    """Return the first training images, and the first test images, divided into validation and test
-    splits.
+    """Return a problem with the first images of the standard training set as its training split.
+
+    The validation split has the first images of the standard test set, and the test split has the images that
+    follow.
     """
     held_out, side = settings["held_out_examples"], settings["patch"]
     train, labels = _patches("train", side, settings["train_examples"])
@@ -262,7 +269,7 @@ def _read_width(value: Any) -> Any:
 
 
 def _vit_logits(ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> Array:
-    """Return the network's outputs (examples, classes)."""
+    """Return the outputs (examples, classes) of the vision transformer."""
     return vit_logits(ops, params, state, split["patches"], HEAD_WIDTH)
 
 

@@ -1,7 +1,8 @@
 """A linear network without activation functions that learns a linear map of inputs with decaying spectrum.
 
 The matrix A has one example per column, and Y = M* A has the targets, where M* is the true map. W1, W2, ...
-are the weights, and n is the number of examples. The singular values sigma_k of A decay as k^-alpha.
+are the weights, and n is the number of examples. The singular values sigma_k of A decay as k^-alpha. EGOP
+samples are parameters at which gradients are sampled to estimate a basis.
 
 In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
 Reparameterization" (docs/sources.md).
@@ -60,8 +61,8 @@ def _sample_parameters(settings: Settings, generator: np.random.Generator) -> di
 def _problem(settings: Settings, random: Random) -> Problem:
     """Draw A (inputs, examples) with sigma_k = k^-alpha and Y = M* A; split the examples (000 C.6).
 
-    The splits are not rescaled: all examples together have these singular values. The columns of A are
-    exchangeable, so that the first ones are a random training set.
+    The splits are not rescaled: sigma_k are the singular values of all examples together. The columns of A
+    are exchangeable, so that the first columns are a random training set.
     """
     generator = random("data")
     counts = [settings[f"{split}_examples"] for split in SPLITS]

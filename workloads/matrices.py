@@ -13,10 +13,11 @@ import numpy as np
 
 
 def orthonormal(rows: int, columns: int, generator: np.random.Generator) -> np.ndarray:
-    """Draw a matrix (rows, columns), columns <= rows, with orthonormal columns, uniformly under rotations.
+    """Draw a matrix (rows, columns), columns <= rows, with orthonormal columns, uniformly.
 
-    The QR factor of a Gaussian matrix is uniform if the diagonal of R is made positive (Mezzadri, "How to
-    generate random matrices from the classical compact groups", 2007).
+    Uniform means that rotations do not change the distribution. The factor Q in the QR decomposition of a
+    Gaussian matrix has this distribution if the diagonal of R is made positive (Mezzadri, "How to generate
+    random matrices from the classical compact groups", 2007).
     """
     q, r = np.linalg.qr(generator.normal(size=(rows, columns)))
     return q * np.where(np.diagonal(r) < 0, -1.0, 1.0)

@@ -3,7 +3,8 @@
 In errors in variables, W (n, m) is the parameter, M (n, m) a random mask, A (n, n) the features and Y (n, m)
 the targets. M * W is the entrywise product. In factorization, a matrix X* (n, m) of rank r is recovered from
 targets Y, which are A X* with noise: the factors L and R minimize the distance of A L R^T to Y. The singular
-values sigma_k of A decay as k^-alpha.
+values sigma_k of A decay as k^-alpha. EGOP samples are parameters at which gradients are sampled to estimate
+a basis.
 
 In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
 Reparameterization" (docs/sources.md).
@@ -28,19 +29,21 @@ FULL_BATCH = Setting(None, "full batch, the only choice", read=choice(None))
 
 
 def kronecker_residual(matrix: np.ndarray, mask: np.ndarray) -> float:
-    """Return the relative distance of the Hessian of an objective to Kronecker products (000 eq. 6.3).
+    """Return the distance of a Hessian to the nearest Kronecker product over the Hessian's norm.
 
-    The objective is 1/2 ||A (M * W) - Y||_F^2. Let m_j be column j of M. The Hessian has the block diag(m_j)
-    A^T A diag(m_j) for each column j of W, and is 0 elsewhere. Van Loan and Pitsianis rearrange the Hessian
-    to a matrix with a row for each block, in which only the rows of the blocks above are not 0. The best
-    Kronecker product is the best approximation of these rows with rank 1.
+    Source: 000 eq. 6.3.
+
+    The Hessian belongs to the objective 1/2 ||A (M * W) - Y||_F^2. Let m_j be column j of M. The Hessian has
+    the block diag(m_j) A^T A diag(m_j) for each column j of W, and is 0 elsewhere. Van Loan and Pitsianis
+    rearrange the Hessian to a matrix with a row for each block, in which only the rows of these blocks are
+    not 0. The best Kronecker product is the best approximation of these rows with rank 1.
 
     Args:
         matrix: A (n, n).
         mask: M (n, m).
 
     Returns:
-        A number from 0, for a Hessian that is a Kronecker product, to 1. It is 0 if the Hessian is 0.
+        A number from 0, for a Hessian that is a Kronecker product, to 1. The number is 0 if the Hessian is 0.
     """
     blocks = np.einsum("ij,ik,kj->jik", mask, matrix.T @ matrix, mask)
     values = np.linalg.svd(blocks.reshape(len(blocks), -1), compute_uv=False)
@@ -76,7 +79,7 @@ def _errors_in_variables(settings: Settings, random: Random) -> Problem:
 
 
 def _masked_evaluation(ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> dict[str, Array]:
-    """Return the objective, and its ratio to the value at W = 0."""
+    """Return the objective, and the objective divided by its value at W = 0."""
     value = _masked_loss(ops, params, split)
     return {"loss": value, "relative_loss": value / (0.5 * ops.sum(ops.square(split["targets"])))}
 
@@ -170,8 +173,9 @@ def _matrix_factorization(settings: Settings, random: Random) -> Problem:
 
 
 def _factored_evaluation(ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> dict[str, Array]:
-    """Return the objective and its distance to the minimum; on the test split, the error of the recovered
-    matrix.
+    """Return the objective, and the objective minus its minimum.
+
+    On the test split, return ||L R^T - X*||_F^2 instead.
     """
     if "truth" in split:
         error = ops.matmul(params["L"], ops.swapaxes(params["R"], 0, 1)) - split["truth"]
@@ -182,7 +186,7 @@ def _factored_evaluation(ops: Ops, params: Arrays, state: Arrays, split: Arrays)
 
 
 def _check_rank(settings: Settings) -> None:
-    """Check that a matrix of this shape can have this rank."""
+    """Check that a matrix (n, m) can have the rank in the settings."""
     if settings["rank"] > min(settings["n"], settings["m"]):
         raise ValueError(f"rank = {settings['rank']} is larger than n or m")
 

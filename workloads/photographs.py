@@ -1,7 +1,7 @@
 """Photographs in folders, such as ImageNet, for networks of any size; and CIFAR-10 with a residual network.
 
-For folders, each run is a job of its own (`separate_jobs`), and images are read and decoded when they are
-needed.
+For images in folders, each run is a job of its own (`separate_jobs`), and images are read and decoded when
+they are needed.
 """
 
 from __future__ import annotations
@@ -58,7 +58,10 @@ def _missing(settings: Settings) -> str | None:
 
 
 def _splits(settings: Settings, random: Random) -> dict[str, Any]:
-    """Return the splits of the folder, with all classes or with random classes that all seeds share."""
+    """Return the splits of the folder that the settings name, with random classes that all seeds share.
+
+    If the number of classes in the settings is the number of classes in the folder, these are all classes.
+    """
     absent, folder = _missing(settings), images_folder(settings["folder"])
     if absent or folder is None:
         raise DataMissing(absent or "")
@@ -86,8 +89,8 @@ def _workload(
         network: function from completed settings to the network.
         state: function from completed settings to the initial model state.
         outputs: function that computes the logits.
-        augmentation: function from completed settings to the augmentation in training. Whether it mixes
-            images must not depend on the settings.
+        augmentation: function from completed settings to the augmentation in training. Whether the
+            augmentation mixes images (`Augmentation.mixes`) must not depend on the settings.
         settings: settings that only this workload has.
         check: function that raises a ValueError for settings that contradict each other, before the network
             is made.

@@ -31,7 +31,8 @@ from curvebench.workloads.workload import (
 SPLITS = ("train", "test")
 MAX_EIGENVALUE, MIN_EIGENVALUE = 1.0, 1e-5  # range of the eigenvalues of the inputs' covariance (004 Sec. 4)
 
-# Functions that return the activation function of a library: NumPy, or the array functions `ops`.
+# For each activation, a function from a library of array functions (NumPy or `ops`) to the activation
+# function of this library.
 ACTIVATIONS: Mapping[str, Callable[[Any], Callable[[Array], Array]]] = {
     "linear": lambda functions: lambda x: x,
     "tanh": lambda functions: functions.tanh,
@@ -44,8 +45,9 @@ def spectrum(inputs: int) -> np.ndarray:
 
 
 def sample_features(eigenvectors: np.ndarray, examples: int, generator: np.random.Generator) -> np.ndarray:
-    """Draw normal inputs (examples, inputs) with mean 0 and the covariance `spectrum` along
-    `eigenvectors`.
+    """Draw normal inputs (examples, inputs) with mean 0.
+
+    Their covariance has the eigenvalues `spectrum`, and the columns of `eigenvectors` as its eigenvectors.
     """
     inputs = len(eigenvectors)
     return (generator.normal(size=(examples, inputs)) * np.sqrt(spectrum(inputs))) @ eigenvectors.T
@@ -80,7 +82,10 @@ def answers(
 
 
 def _problem(settings: Settings, random: Random, activation: str) -> Problem:
-    """Draw inputs, a teacher that gives the targets, and a student, all three for each seed."""
+    """Draw inputs, a teacher network that computes their targets, and the initial parameters of a student.
+
+    Inputs, teacher and student are different for each seed.
+    """
     inputs = settings["widths"][0]
     data_generator, teacher = random("data"), sample_weights(settings, random("teacher"))
     eigenvectors = orthonormal(inputs, inputs, data_generator)
@@ -109,8 +114,9 @@ def _half_squared_error(ops: Ops, params: Arrays, split: Arrays, activation: str
 
 
 def _workload(activation: str, figure: str) -> Workload:
-    """Return the workload with an activation function. At the paper's sizes, each seed has 11.2 MB of
-    data.
+    """Return the workload for an activation function.
+
+    At the paper's sizes, the data of each seed take 11.2 MB.
     """
     error = partial(_half_squared_error, activation=activation)
     return Workload(

@@ -20,10 +20,9 @@ from curvebench.spec.errors import InputError
 from curvebench.spec.values import Option, Precision, Read, completed, whole
 from curvebench.workloads.arguments import Array, Arrays, Ops, Random, Settings
 
-# The executor computes these two metrics itself when a workload declares them.
-# GRADIENT_NORM is the Euclidean norm of the full-batch gradient.
-# MINIBATCH_LOSS is the mean minibatch loss of the steps since the last evaluation.
-# The value at step 0 is the loss of the first step's minibatch.
+# The executor computes these two metrics itself when a workload declares them. GRADIENT_NORM is the Euclidean
+# norm of the full-batch gradient. MINIBATCH_LOSS is the mean minibatch loss of the steps since the last
+# evaluation. At step 0, MINIBATCH_LOSS is the loss of the first step's minibatch.
 GRADIENT_NORM, MINIBATCH_LOSS = "gradient_norm", "minibatch_loss"
 
 
@@ -32,7 +31,7 @@ class DataMissing(InputError):
 
 
 class DataSource(Protocol):
-    """The examples of a split, each read from files or generated when it is needed.
+    """A split whose examples are read from files, or generated, when they are needed.
 
     Several threads call `fetch` at the same time.
     """
@@ -76,7 +75,8 @@ def placeholder_of(split: Split) -> Mapping[str, np.ndarray]:
 class Setting(Option):
     """A setting of a workload that a study may change: its default, description and `read`.
 
-    `read(value)` converts and checks the value that a study gives. The default accepts every value.
+    `read(value)` converts and checks the value that a study gives. Without `read`, every value is accepted
+    unchanged.
     """
 
     read: Read = lambda value: value
@@ -87,8 +87,8 @@ class Role:
     """Kind of a parameter in its model, and its layer (0 is the layer nearest to the input).
 
     An `embedding` maps patches, words or positions to tokens. A `head` is the weight matrix of the output
-    layer of a classifier that has several layers. Matrix methods such as Muon treat both differently from
-    hidden `weight` matrices. A `vector` is a parameter outside a layer.
+    layer of a classifier that has several layers. Matrix methods such as Muon treat embeddings and heads
+    differently from hidden `weight` matrices. A `vector` is a parameter that belongs to no layer.
     """
 
     kind: Literal["weight", "bias", "convolution", "norm", "embedding", "head", "vector"]
@@ -105,7 +105,11 @@ class Metric:
 
 
 def batch_size(default: int | None = None) -> Setting:
-    """Return the setting `batch_size`; `require_batch` compares its value with the number of examples."""
+    """Return the setting `batch_size`; `require_batch` compares its value with the number of examples.
+
+    Args:
+        default: default number of examples in a minibatch; None for the full batch.
+    """
     description = "full batch" if default is None else "examples in a minibatch; null: full batch"
     return Setting(default, description, whole(1, "full batch"))
 
@@ -114,7 +118,7 @@ def require_batch(settings: Settings, examples: int) -> None:
     """Check that `batch_size` is at most the number of training examples.
 
     Raises:
-        ValueError: if it is larger.
+        ValueError: if `batch_size` is larger.
     """
     if settings["batch_size"] is not None and settings["batch_size"] > examples:
         raise ValueError(
@@ -153,9 +157,11 @@ Family = Literal["categorical", "gaussian"]
 
 @dataclass(frozen=True)
 class Likelihood:
-    """Distribution of the targets given the model's outputs. The loss is its mean negative log-likelihood.
+    """Distribution of the targets given the model's outputs.
 
-    Rules that use a Fisher matrix, such as K-FAC, need it.
+    The loss is the mean negative log-likelihood, multiplied by `scale`.
+
+    Update rules that use a Fisher matrix, such as K-FAC, need the likelihood.
 
     Args:
         outputs: `outputs(ops, params, state, batch, noise) -> (examples, ..., C)`, where C is the number of
@@ -184,7 +190,7 @@ class Problem:
     Arrays of real numbers are float64.
 
     Args:
-        parameters: initial parameters by name. Flattening keeps their order.
+        parameters: initial parameters by name, in the order of the flat parameter vector.
         splits: `train` and, if the workload has them, `validation` and `test`. Each is a mapping of field
             names to arrays whose first axis counts examples, or a `DataSource`.
         state: model state, such as the running means of batch normalization; empty for most workloads.
@@ -201,59 +207,60 @@ class Problem:
 class Workload:
     """A family of optimization problems: model, loss and data as functions of settings and seed.
 
-    Every function receives `ops`, the array functions of the backend that calls it, and must use no others.
+    `loss` and `evaluate` receive `ops`, the array functions of a backend, and must use no other array
+    functions.
 
     Args:
         name: the name in studies and tables.
         description: one line for `curvebench list` and the report.
         source: source document and place in it, such as "000 C.6".
         metrics: the metrics of an evaluation by full name: the split, an underscore and the key that
-            `evaluate` returns, such as `train_loss` or `validation_accuracy`. Two more may be declared, which
-            the executor computes: `gradient_norm`, the Euclidean norm of the full-batch gradient, and
-            `minibatch_loss`, the mean loss of the steps since the last evaluation, which needs no pass over
-            the data.
+            `evaluate` returns, such as `train_loss` or `validation_accuracy`. Two further metrics may be
+            declared, which the executor computes: `gradient_norm`, the Euclidean norm of the full-batch
+            gradient, and `minibatch_loss`, the mean loss of the steps since the last evaluation, which needs
+            no pass over the data.
         settings: the settings that a study may change; `batch_size` is one of them (null: full batch).
-        dtype: the precision of runs for which a study gives none (docs/reference/precision.md).
-        shared_data: whether `splits` is the same for every seed. Lanes then share one copy.
+        dtype: the precision of runs for which a study gives no precision (docs/reference/precision.md).
+        shared_data: whether `splits` is the same for every seed. All lanes then share one copy of the splits.
         roles: `roles(settings) -> {parameter: Role}`.
         problem: `problem(settings, random) -> Problem`.
         sample_parameters: `sample_parameters(settings, generator) -> parameters`, one draw from the
             distribution of the initial parameters. EGOP estimates its basis from such draws.
-        shapes: `shapes(settings) -> {parameter: shape}`. Give it if `sample_parameters` takes seconds;
-            without it the shapes are read from one draw.
+        shapes: `shapes(settings) -> {parameter: shape}`. Set it if `sample_parameters` takes seconds; without
+            `shapes`, the shapes are read from one draw.
         loss: `loss(ops, params, state, batch, noise) -> (loss, state, metrics)` for one run.
         evaluate: `evaluate(ops, params, state, split) -> {key: scalar}` for one run and one split.
         likelihood: distribution of the targets given the outputs, for rules that need a Fisher matrix; None
-            if the targets have no distribution; then such rules are refused.
+            if the targets have no distribution; such rules then cannot run on the workload.
         noise: `noise(settings, generator, batch_size) -> arrays` draws, on the host, the random arrays of one
             step of one seed, such as dropout masks and shifts of augmentation; None for a loss without noise.
             When gradients are accumulated, arrays whose first axis counts examples are split like the
             minibatch.
         linear_input: name of a weight (outputs, inputs) and of a field (examples, inputs) of every split, if
-            both enter loss and evaluation only through the product field @ weight.T; None otherwise. A change
-            of basis of that weight can then be applied to the data once.
+            weight and field enter loss and evaluation only through the product field @ weight.T; None
+            otherwise. A change of basis of that weight can then be applied to the data once.
         mapped: whether lanes are computed in one batched program. Set it to False if lanes are faster one
             after another, as with convolutions on a CPU.
         evaluation_batch: number of examples per evaluation call; metrics are then means over examples. None
             evaluates all examples in one call. With a number, the splits stay in host memory.
         streamed: whether each minibatch is assembled on the host and sent to the device, because the training
-            data do not fit on it. A `DataSource` is always streamed.
-        separate_jobs: whether each run is a separate job. Set it for runs that take hours.
+            data do not fit on the device. A `DataSource` is always streamed.
+        separate_jobs: whether each run is a separate job. Set it to True for runs that take hours.
         files: `files(settings) -> paths` of the data files of the problem; their content is part of a job's
             hash. A very large data set names a single file, which lists the checksums of all other files.
-        data_hashes: `data_hashes(settings)` returns the SHA-256 of data that are no such files, by name;
-            it is part of a job's hash too.
+        data_hashes: `data_hashes(settings)` returns, by name, the SHA-256 of data that are not in `files`.
+            These hashes are part of a job's hash too.
         missing: `missing(settings)` returns which data is missing and how to get it, or None if no data are
             missing.
         check: `check(settings)` raises a ValueError if completed settings contradict each other; `complete`
             calls it.
         streams: original name of the workload, from which random streams are seeded; set if a study's label
             has replaced this name in `name`.
-        backend: the only backend on which the workload runs, `torch` or `jax`, because its loss calls this
-            library; None for a workload that is written in `ops`.
+        backend: the only backend on which the workload runs, `torch` or `jax`, because the workload's loss
+            calls this library; None for a workload that is written in `ops`.
         bind: `bind(settings) -> workload` returns the workload whose functions belong to given settings, if
-            metrics and loss depend on them, as for a model that is constructed from them; None if they do
-            not. Call it through `at`.
+            metrics and loss depend on them, as for a model that is constructed from settings; None if metrics
+            and loss do not depend on settings. Call `bind` through `at`.
 
     Example:
         The mean squared distance of a vector from random points:
@@ -313,7 +320,9 @@ class Workload:
     bind: Callable[[Settings], Workload] | None = None
 
     def at(self, settings: Settings) -> Workload:
-        """Return the workload whose metrics, loss and evaluation belong to a value for each setting."""
+        """Return the workload whose metrics, loss and evaluation belong to the values in `settings`, which
+        has all settings.
+        """
         return self if self.bind is None else self.bind(settings)
 
     def __post_init__(self) -> None:
@@ -334,7 +343,7 @@ class Workload:
     def evaluated_on(self, splits: Collection[str] | None) -> Workload:
         """Return the workload with the metrics of `splits` only; if `splits` is None, return it unchanged.
 
-        Metrics that training steps compute themselves stay.
+        Metrics that training steps compute themselves are kept.
         """
         if splits is None:
             return self
@@ -349,7 +358,7 @@ class Workload:
         return {name: value.shape for name, value in sample.items()}
 
     def complete(self, given: Settings) -> dict[str, Any]:
-        """Check the given settings, and return them together with the defaults of missing ones.
+        """Check the given settings, and return them together with the defaults of all other settings.
 
         Raises:
             ValueError: for an unknown setting, a wrong value, or settings that `check` refuses.

@@ -1,7 +1,8 @@
 """Figures across workloads that differ in one number, across bases, and across the ranks of bases.
 
 A basis is an orthogonal change of coordinates of the parameters in which an optimizer works; the identity
-basis keeps the original coordinates. The rank of an eigenbasis is the number of eigenvectors in it.
+basis keeps the original coordinates. The rank of an eigenbasis is the number of eigenvectors in it. The
+headline metric is the metric by which a study compares methods.
 """
 
 from __future__ import annotations
@@ -32,11 +33,12 @@ DASHED = (5.0, 2.0)
 
 
 def draw_across(cell: FigureCell) -> Iterator[drawing.Drawn]:
-    """Draw the figures across workloads, bases and ranks, if the study has several of these.
+    """Draw the figures across workloads, across bases and across ranks of bases, as far as a study has
+    several.
 
     Args:
-        cell: the problem for which to draw. The figures across workloads are drawn only if it is the study's
-            first workload.
+        cell: the problem for which to draw. The figures across workloads are drawn only if the workload of
+            the problem is the study's first workload.
     """
     if cell.workload is cell.study.workloads[0]:
         yield from _family(cell)
@@ -48,11 +50,11 @@ def draw_across(cell: FigureCell) -> Iterator[drawing.Drawn]:
 
 
 def varied(workloads: Sequence[WorkloadPlan]) -> tuple[str, dict[str, float]] | None:
-    """Return the name of the only setting in which workloads differ, and its number by workload.
+    """Return the name of the only setting in which workloads differ, and the setting's number by workload.
 
     The numbers are in increasing order. The result is None if the workloads have different sources, settings
-    or metrics, if they differ in several settings, or if the setting is not a number. It is also None for a
-    sweep, which has a figure of its own (`curvebench.reports.figures.sweeps`).
+    or metrics, if they differ in several settings, or if the setting is not a number. The result is also None
+    for a sweep, which has a figure of its own (`curvebench.reports.figures.sweeps`).
     """
     kinds = {(workload.source, *sorted(workload.settings), "", *workload.metrics) for workload in workloads}
     if len(workloads) < 2 or len(kinds) > 1 or workloads[0].sweep:
@@ -68,7 +70,11 @@ def varied(workloads: Sequence[WorkloadPlan]) -> tuple[str, dict[str, float]] | 
 
 
 def _family(cell: FigureCell) -> Iterator[drawing.Drawn]:
-    """Draw the headline metric along runs and at their end, for workloads that differ in one setting."""
+    """Draw two figures of the headline metric for workloads that differ in one setting.
+
+    The first figure shows the metric along the runs. The second figure shows the metric at the end of the
+    runs, against the setting.
+    """
     study, backend, tables = cell.study, cell.backend, cell.tables
     variation, final = varied(study.workloads), tables.runs.filter(backend=backend, stage="final")
     methods = list(cell.lines(final))
@@ -181,7 +187,7 @@ def best_rates(rates: pl.DataFrame, direction: str) -> list[tuple[str, float, fl
 
 
 def ranks(study: StudyPlan) -> tuple[bool, dict[str, float]] | None:
-    """Return whether the ranks of eigenbases are shares of the dimension, and the rank by label of the basis.
+    """Return whether a study's ranks of eigenbases are shares of the dimension, and the rank of each basis.
 
     The result is None if there are fewer than `LEAST_RANKS` different ranks, or if some ranks are shares of
     the dimension and others are numbers of eigenvectors.
@@ -196,7 +202,11 @@ def ranks(study: StudyPlan) -> tuple[bool, dict[str, float]] | None:
 
 
 def _ranks(cell: FigureCell) -> Iterator[drawing.Drawn]:
-    """Draw the headline metric, and the seconds to nearly the best accuracy, against the rank."""
+    """Draw two figures against the rank of the basis.
+
+    The first figure shows the headline metric. The second figure shows the seconds to nearly the best
+    accuracy, if the workload has an accuracy.
+    """
     study, final, rank_of = cell.study, cell.final, ranks(cell.study)
     if rank_of is None or not len(final):
         return
@@ -209,9 +219,9 @@ def _ranks(cell: FigureCell) -> Iterator[drawing.Drawn]:
 def _against_rank(
     cell: FigureCell, shares: bool, by_basis: Mapping[str, float], metric: str, values: pl.DataFrame
 ) -> Iterator[drawing.Drawn]:
-    """Draw a metric against the rank, with a panel per optimizer.
+    """Draw a metric against the rank of the basis, with a panel per optimizer.
 
-    The value of the optimizer in original coordinates is a horizontal line.
+    A horizontal line shows the value of the optimizer in the original coordinates.
 
     Args:
         shares: whether ranks are shares of the dimension.

@@ -1,4 +1,8 @@
-"""Drawing of all figures of a report or a study, and of the lists of figures for the site."""
+"""Drawing of all figures of a report or a study, and writing of the lists of figures for the site.
+
+A study joins another study if it adds methods to the other study. The headline metric is the metric by which
+a study compares methods.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +32,8 @@ MOST_DRAWN = 9  # Maximum number of optimizers in a study's figures.
 
 
 def draw_all(plan: ReportPlan, log: Callable[[str], None]) -> int:
-    """Draw the figures of a plan and of the published sets that it shows, into the folders that plans name.
+    """Draw the figures of a plan, and of the published sets that the plan shows, into the folders that plans
+    name.
 
     Args:
         log: function that is called with a description of each step before the step.
@@ -37,7 +42,7 @@ def draw_all(plan: ReportPlan, log: Callable[[str], None]) -> int:
         The number of figures.
 
     Raises:
-        InputError: when a table is missing or damaged, or has no measure for a claim.
+        InputError: when a table is missing or damaged, or a claim has no measured value.
     """
     count = 0
     for study in plan.studies:
@@ -89,8 +94,8 @@ def drawn_part(study: StudyPlan, tables: Tables) -> tuple[StudyPlan, Tables]:
     """Return the study and its tables with only the optimizers that its figures show.
 
     If a study has more than `MOST_DRAWN` optimizers, the figures show all optimizers that joining studies
-    add, and the best of the study's own optimizers: those with the best mean rank by the headline metric on
-    the first backend.
+    add, and some of the study's own optimizers. These are the optimizers with the best mean rank by the
+    headline metric on the first backend.
     """
     if len(study.optimizers) <= MOST_DRAWN:
         return study, tables
@@ -108,6 +113,8 @@ def drawn_part(study: StudyPlan, tables: Tables) -> tuple[StudyPlan, Tables]:
 
 
 def with_source_figures(study: StudyPlan, figure: Drawn) -> Drawn:
-    """Return the figure with a caption that names the corresponding figures of the source, if any."""
+    """Return the figure with a caption that names the corresponding figures of the source document, if there
+    are any.
+    """
     names = source_figures_at(study, figure.workload, figure.stem)
     return replace(figure, caption=f"As {by_name(', '.join(names))}. {figure.caption}") if names else figure

@@ -1,4 +1,4 @@
-"""Figures of a board: the share of targets reached by gradient evaluations, and profiles at one target.
+"""Figures of a board: the shares of targets that methods have reached, and profiles of methods at one target.
 
 A board compares methods that ran on the same problems. For each problem and seed (an instance), targets lie
 between the start value and the best value that any method reached. A profile shows for one target the share
@@ -25,19 +25,21 @@ from curvebench.reports.statistics.anytime import SHARES_LEFT, Bands, Floats
 from curvebench.reports.statistics.ranks import MIN_SEEDS
 from curvebench.spec.method import Method
 
-# Only COLOURED methods are drawn in colour, all other methods in grey.
-# The coloured methods are the HIGHEST methods by final share of targets reached, and the best by area.
+# Only COLOURED methods are drawn in colour, all other methods in grey. The methods in colour are the HIGHEST
+# methods with the largest final shares of targets, and further methods with the largest areas.
 COLOURED, HIGHEST = 6, 3
 # Index of the target of the profiles, at which 0.01 of the distance from start to best value remains.
 PROFILED = 19
-# Width and height of panels, inches; the first panel is higher if it has many methods.
+# Width and height, inches, of the panel with shares of targets, and of the panel of a profile. The panel with
+# shares is higher if there are many methods.
 WIDE, PROFILE = (5.4, 3.1), (2.45, 2.2)
 APART = 0.22  # Distance between panels of profiles, as a share of a panel's width.
 MARKS = 0.15  # Distance between two markers of a line, as a share of the line's length.
 LABELS = 2.1  # Width of the names beside a panel, inches.
 LINE = 0.16  # Height of a name, inches.
 ABOVE = 0.1  # Margin above a panel without a legend, inches.
-# The axis of ratios to the fastest method ends at the highest ratio, but within these limits.
+# The horizontal axis of a performance profile ends at its largest ratio, but not below the first and not
+# above the second of these ratios.
 RATIOS = (4.0, 64.0)
 DATA, PERFORMANCE, LOG_RATIO = "data profile", "performance profile", "log-ratio profile (log₂)"
 ALONG = {  # Label of the horizontal axis of each profile.
@@ -49,7 +51,7 @@ ALONG = {  # Label of the horizontal axis of each profile.
 
 @dataclass(frozen=True)
 class Shown:
-    """Times to the targets of a board, and which of its methods are drawn in colour.
+    """Times to the targets of a board, and the methods that are drawn in colour.
 
     Args:
         times: times of all methods.
@@ -64,7 +66,7 @@ class Shown:
     looks: Mapping[str, Look]
 
     def draw(self, panel: Axes, at: Floats, low: Floats, middle: Floats, high: Floats) -> None:
-        """Draw each method's line: in colour with its band, or in grey without a band.
+        """Draw the line of each method: in colour and with a band, or in grey and without a band.
 
         Args:
             at: horizontal positions, shape (points,).
@@ -97,10 +99,10 @@ class Anytime:
 def anytime_of(boards: Sequence[Board], studies: Studies, out: Path) -> list[Anytime | None]:
     """Draw the figures of boards into a folder.
 
-    A board has no figures if no method reaches a target, if it has a single problem (the page of its study
-    then has the figures), or if its backend is not the first of its study (other backends repeat the same
-    instances). These figures are drawn while a site is rendered, because only then it is known which versions
-    of which studies share a board.
+    A board has no figures if no method reaches a target, if the board has a single problem (the page of the
+    problem's study then has the figures), or if its backend is not the first backend of its study (other
+    backends repeat the same instances). These figures are drawn while a site is rendered, because only then
+    it is known which versions of which studies share a board.
 
     Args:
         boards: the boards.
@@ -108,7 +110,7 @@ def anytime_of(boards: Sequence[Board], studies: Studies, out: Path) -> list[Any
         out: folder of the figures; it is created if necessary.
 
     Returns:
-        The figures of each board, or None if it has none.
+        The times and figures of each board; None for a board without figures.
 
     Raises:
         InputError: when a table of curves is missing or damaged.
@@ -126,8 +128,8 @@ def anytime_of(boards: Sequence[Board], studies: Studies, out: Path) -> list[Any
 def draw_board(times: Runtimes, backend: str, name: str, out: Path) -> list[Drawn]:
     """Draw the figures of a board: the shares of targets that methods have reached, and profiles.
 
-    The profiles are about one of the targets. They are left out if there is a single method, or if no method
-    reaches this target.
+    The profiles are about the target with the index `PROFILED`. They are left out if there is a single
+    method, or if no method reaches this target.
 
     Args:
         times: times to the targets.
@@ -165,7 +167,10 @@ def _reached(board: Shown, out: Path, words: Mapping[str, str]) -> Drawn:
 
 
 def _name_lines(figure: Figure, panel: Axes, board: Shown) -> None:
-    """Write each method's name and final share beside the end of its line, without overlap."""
+    """Write the name of each method, and its final share of targets, beside the end of its line.
+
+    The texts do not overlap.
+    """
     width, height = figure.get_size_inches()
     figure.set_size_inches(width + LABELS, height)
     share, top = width / (width + LABELS), 1 - ABOVE / height
@@ -184,7 +189,8 @@ def _name_lines(figure: Figure, panel: Axes, board: Shown) -> None:
 
 
 def spaced(heights: Floats, distance: float) -> Floats:
-    """Move heights of names apart, so that neighbours are at least `distance` apart and none is above 1.
+    """Move the heights of names apart, so that neighbours are at least `distance` apart and no height exceeds
+    1.
 
     Args:
         heights: heights in increasing order, at most 1, shape (names,).
@@ -198,8 +204,9 @@ def spaced(heights: Floats, distance: float) -> Floats:
 def _profiles(board: Shown, out: Path, words: Mapping[str, str]) -> Sequence[Drawn]:
     """Draw data and performance profiles at one target, and the log-ratio profile of two methods.
 
-    The log-ratio profile compares the method with the largest area and the method with the highest final
-    share. If these are the same method, it compares the two methods with the largest areas.
+    The log-ratio profile compares the method with the largest area and the method with the largest final
+    share of targets. If both are the same method, the profile compares the two methods with the largest
+    areas.
     """
     times, work = board.times, board.times.times[:, :, PROFILED]
     if len(work) < 2 or not np.isfinite(work).any():
@@ -228,10 +235,11 @@ def _profiles(board: Shown, out: Path, words: Mapping[str, str]) -> Sequence[Dra
 
 
 def _steps(panel: Axes, board: Shown, costs: Floats, low: float = 0.0, high: float = np.inf) -> None:
-    """Draw for each method the share of instances that it has solved within each cost.
+    """Draw for each method the share of instances that the method has solved, against the cost.
 
     Args:
-        costs: cost of each method on each instance, infinite if it did not solve the instance.
+        costs: cost of each method on each instance, shape (methods, instances); infinite if the method did
+            not solve the instance.
         low, high: smallest and largest cost at which the horizontal axis may end.
     """
     finite = costs[np.isfinite(costs)]

@@ -1,4 +1,8 @@
-"""Figures of the costs of runs: the share of runs at a target by cost, and the final metric against cost."""
+"""Figures of the costs of runs: the share of runs at a target by cost, and the final metric against cost.
+
+The headline metric is the metric by which a study compares methods. Final runs use the setting that tuning
+chose for their method.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +30,7 @@ LABEL = "gradient evaluations, basis included"
 
 
 def draw_targets(cell: FigureCell) -> Iterator[Drawn]:
-    """Draw for each target the share of runs that have reached it against gradient evaluations.
+    """Draw for each target the share of runs that have reached the target, against gradient evaluations.
 
     A target that no run reached has no figure.
     """
@@ -37,7 +41,9 @@ def draw_targets(cell: FigureCell) -> Iterator[Drawn]:
 
 
 def target_times(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
-    """Return the gradient evaluations, including the basis, until each run reached a target or ended.
+    """Return how many gradient evaluations each run needed until it reached a target or ended.
+
+    The evaluations for the run's basis are included.
 
     A failed run never reaches the target, and its time is the time of the longest run. The time of a run that
     is at its target from the start is one evaluation instead of none, because times must be positive.
@@ -45,10 +51,11 @@ def target_times(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
     Args:
         runs: final runs of one workload on one backend, with the column `step_evaluations` (gradient
             evaluations that a step costs).
+        metric: metric of the target.
 
     Returns:
-        The rows of `runs` that are not missing and whose study has a target for the metric, with the columns
-        time and reached (whether the target was reached).
+        The runs that are not missing and whose study has a target for the metric. The additional columns are
+        time (gradient evaluations) and reached (whether the run reached the target).
     """
     evaluations = measures.evaluations_to_target(runs, metric)
     longest = pl.col("steps").max()
@@ -69,7 +76,8 @@ def _reached(cell: FigureCell, metric: str, threshold: float, times: pl.DataFram
     """
     budgets = (times["time"] - times["basis_gradient_evaluations"].fill_null(0)).max()
     end = drawing.as_float(times["time"].max())
-    # If estimating a basis costs several times as much as the steps, a linear axis would compress all curves.
+    # If estimating a basis costs several times as much as the steps of a run, a linear axis would compress
+    # all curves.
     log = "x" if end > 4 * drawing.as_float(budgets) else ""
     start, edge = (drawing.as_float(times["time"].min()) / 1.3, 1.1) if log else (0.0, 1.02)
     band = {"share": "median", "low": "lower_quartile", "high": "upper_quartile"}
@@ -96,7 +104,13 @@ def _reached(cell: FigureCell, metric: str, threshold: float, times: pl.DataFram
 
 
 def _from_start(shares: pl.DataFrame, start: float, end: float) -> pl.DataFrame:
-    """Extend the share of a method back to the start, and to the end if all runs reached the target."""
+    """Extend a method's line of shares to the left end of the axis; also to the right end if all runs reached
+    the target.
+
+    Args:
+        shares: share of runs at the target, with its band, by time.
+        start, end: ends of the axis.
+    """
     shares = shares.drop("method")
     first = pl.DataFrame({"time": [start]} | {name: [0.0] for name in shares.columns[1:]})
     last = shares.tail(1).filter(pl.col("median") == 1).with_columns(time=pl.lit(end))
@@ -119,8 +133,8 @@ class CostResult:
         value: median of the headline metric over seeds.
         cost: median cost over seeds, in gradient evaluations or in seconds. Seconds are steps times the timed
             seconds of a step, plus the seconds for the basis.
-        on_front: whether the method is on the Pareto front: no other method is better in metric or cost
-            without being worse in the other one.
+        on_front: whether the method is on the Pareto front: no other method is better in one of metric and
+            cost without being worse in the other.
     """
 
     method: str
@@ -133,8 +147,8 @@ def cost_results(problem: measures.StudyProblem) -> dict[str, list[CostResult]]:
     """Return the result of every method by each cost.
 
     The cost in seconds is left out if a method was not timed. A failed run has the worst value and the cost
-    of the steps that it made. Missing runs (`curvebench.results.outcomes`), and seeds that some method did
-    not run, are left out.
+    of the steps that it made. Missing runs (`curvebench.results.outcomes`), and seeds that not all methods
+    ran, are left out.
 
     Returns:
         The results of the methods, by "evaluations" or "seconds".

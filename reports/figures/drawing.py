@@ -31,10 +31,10 @@ BETWEEN = (0.2, 0.5)  # Horizontal and vertical distance between panels, inches.
 LEFT, RIGHT, TOP, BOTTOM = 0.85, 0.15, 0.62, 0.55  # Margins around all panels, inches.
 OPEN = 1e30  # Finite height, beyond every axis, at which a band with an infinite upper end is drawn.
 ROUNDING = 1e-12  # Tolerance for rounding, relative to the largest value or to 1, whichever is larger.
-NARROW = 5.0  # If the ends of a logarithmic axis have at most this ratio, it gets the ticks of a linear axis.
+NARROW = 5.0  # A logarithmic axis whose end is at most this many times its start gets linear ticks.
 TITLE = 0.22  # Height of a panel's title, inches.
 LEAST_WIDTH = 5.5  # Minimum width of a figure, inches, so that its legend fits.
-# Width of a line in the legend, width of a letter in it, and height of its rows, inches.
+# Sizes in a legend, inches: width of a line, width of a letter, and height of a row.
 KEY_HANDLE, KEY_LETTER, KEY_ROW = 0.7, 0.08, 0.2
 Axes = Any  # Matplotlib's classes have no annotations.
 Figure = Any
@@ -58,18 +58,18 @@ class Drawn:
     Args:
         name: file name without its extension.
         kind: curve, wall_clock, target, sensitivity, front, across, sweep, claim, series or anytime.
-        workload: label of the workload. For the kind sweep it is the name of the sweep, for the kinds claim
-            and series the id of the claim, and for anytime the name of the board.
+        workload: label of the workload. For the kind sweep: name of the sweep. For the kinds claim and
+            series: id of the claim. For the kind anytime: name of the board.
         backend: backend of the runs.
         metric: metric that the figure shows.
         title: heading on the page.
-        width, height: size of the figure on the page.
+        width, height: size of the figure on the page, in CSS pixels.
         caption: text below the figure.
         alt: alternative text for readers who do not see the figure.
         stem: name without workload and backend, with which study files refer to the figure.
         axis: horizontal axis of a figure of the kind curve; empty for other kinds.
         empty: whether there was no finite value to draw. Such a figure has no file, no caption and no
-            alternative text, and pages say so in its place.
+            alternative text, and pages say in its place that there is nothing to draw.
     """
 
     name: str
@@ -116,15 +116,16 @@ class Grid:
     def limit_heights(
         self, bands: pl.DataFrame, start: str, direction: str, marks: pl.Series | None = None
     ) -> None:
-        """Limit the shared value axis to the values of the bands.
+        """Limit the vertical axis, which the panels share, to the values of the bands.
 
-        For a minimized metric, the largest value at the start limits the axis further. A logarithmic axis
-        ends at ten times this value at the latest, a linear axis at 0.2 times the range above this value.
-        Otherwise runs that exploded would compress all other curves.
+        For a minimized metric, the axis must not extend far above the largest median at the start, because
+        runs that exploded would otherwise compress all other curves. A logarithmic axis ends at most at ten
+        times this median. A linear axis ends at most at this median plus 0.2 times the distance between this
+        median and the smallest value of the bands.
 
         Args:
             bands: columns lower_quartile, median, upper_quartile and `start`.
-            start: column whose lowest value marks an untrained model: the step, or the learning rate.
+            start: column whose smallest value belongs to the start: the step, or the learning rate.
             direction: whether less or more of the metric is better.
             marks: further values that must be visible.
         """
@@ -140,7 +141,7 @@ class Grid:
         low, high, begin = as_float(lows.min()), as_float(highs.max()), as_float(first.max())
         if direction == "minimize" and begin > low:
             high = min(high, begin * 10 if log else begin + 0.2 * (begin - low))
-        if not high > low:  # If no value is finite, the ends are NaN and this is true as well.
+        if not high > low:  # If no value is finite, `high` and `low` are NaN.
             return
         if log:
             room = (high / low) ** 0.05
@@ -163,7 +164,7 @@ class Grid:
     def label(self, x: str, y: str) -> None:
         """Label the axes once for the whole figure and set plain ticks.
 
-        It must be called last, when the limits of the axes are final.
+        Call this method last, when the limits of the axes are final.
         """
         box = self.figure.subplotpars
         width, height = self.figure.get_size_inches()
@@ -184,8 +185,8 @@ class Grid:
 def styled(size: tuple[float, float]) -> Iterator[Figure]:
     """Create a figure of a given size in inches in the house style.
 
-    The style applies inside of the context, so that panels must be added there. Outside of it, the style of
-    Matplotlib does not change.
+    Add panels inside of the `with` block, because the style applies only there. Outside of the block, the
+    style of Matplotlib does not change.
     """
     import matplotlib as mpl
     import seaborn
@@ -240,7 +241,7 @@ def plain_ticks(panel: Axes, decades: float) -> None:
     """Set ticks whose labels need no mathematical markup.
 
     Args:
-        decades: a logarithmic axis with fewer decades than this also has ticks between powers of ten.
+        decades: a logarithmic axis with fewer than `decades` decades also has ticks between powers of ten.
     """
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
@@ -411,15 +412,15 @@ def _portable(svg: str) -> str:
 
 
 def _finite(values: pl.Series) -> pl.Series:
-    """Return the finite values."""
+    """Return a series without its infinite values, NaN and null."""
     return values.filter(values.is_finite())
 
 
 def log_axes(direction: str, values: pl.Series, x: bool = False) -> str:
     """Return which axes are logarithmic: "", "x", "y" or "xy".
 
-    The y axis is logarithmic for a minimized metric if no value is negative and some are not 0. A value that
-    is below 0 only by rounding, such as a difference from an optimum, does not count as negative.
+    The y axis is logarithmic for a minimized metric if no value is negative and some values are not 0. A
+    value that is below 0 only by rounding, such as a difference from an optimum, does not count as negative.
 
     Args:
         direction: whether less or more of the metric is better.
@@ -436,7 +437,7 @@ def on_axis(panel: Axes, values: Iterable[float]) -> Any:
     """Return the heights at which a panel shows values.
 
     On a logarithmic axis, values at or below 0 are shown at the lowest positive value. If no value is
-    positive, they are shown at the lower end of the axis.
+    positive, all values are shown at the lower end of the axis.
     """
     heights = np.fromiter(values, np.float64)
     if panel.get_yscale() == "log":

@@ -54,8 +54,8 @@ class Panel(NamedTuple):
 def draw_forests(study: StudyPlan, tables: Tables, out: Path) -> list[Drawn]:
     """Draw a figure for every claim of a study that has pairs of runs on the study's first backend.
 
-    The figures depend on the runs of this study only. Therefore they show no corrected p-values and findings,
-    which depend on the whole report, because a family of claims may span several studies.
+    The figures depend on the runs of this study only. Therefore the figures show no corrected p-values and
+    findings, which depend on the whole report, because a family of claims may span several studies.
 
     Args:
         out: folder of the figures; it is created if necessary.
@@ -70,7 +70,9 @@ def draw_forests(study: StudyPlan, tables: Tables, out: Path) -> list[Drawn]:
 
 
 def _panels(compared: Sequence[ClaimComparison]) -> list[Panel]:
-    """Divide comparisons into panels and put headings above them."""
+    """Divide comparisons into panels, with a heading above comparisons of the same metric, workload and
+    claimed range.
+    """
     panels: dict[tuple[str, str], Panel] = {}
     for row in compared:
         metric = f"{say('reading', row.condition)} {metric_name(row.condition.metric)}"
@@ -143,7 +145,7 @@ def _panel(axes: Axes, panel: Panel, looks: Mapping[str, Look]) -> None:
 
 
 def _label(row: ClaimComparison) -> str:
-    """Return the label of a comparison: its two methods, or its method and the two workloads."""
+    """Return the label of a comparison: both methods, or the method and the workload of the control."""
     sign = "/" if row.effect == "ratio" else "−"
     control = row.control if row.key.control != row.key.treated else f"on {row.key.control_workload}"
     return f"{row.key.treated} {sign} {control}"
@@ -158,7 +160,7 @@ def _row(
 
     Args:
         row: the comparison.
-        y: height of its line.
+        y: vertical position of the comparison's line.
         low, high: limits of the axis.
     """
     optimizer, basis = Method.of(row.key.treated)
@@ -186,7 +188,7 @@ def _row(
 def _limits(panel: Panel) -> tuple[float, float]:
     """Return the limits of a panel's axis.
 
-    They include the position of no effect, the accepted ranges, and all finite ends of intervals.
+    The limits include the position of no effect, the accepted ranges, and all finite ends of intervals.
     """
     values = [1.0 if panel.logarithmic else 0.0]
     for row in panel.rows:
@@ -202,7 +204,7 @@ def _limits(panel: Panel) -> tuple[float, float]:
 
 
 def _beyond(row: ClaimComparison) -> bool:
-    """Whether the confidence interval of a comparison is wider than any axis."""
+    """Return whether the confidence interval of a comparison exceeds the largest possible axis."""
     effect = row.bounds
     if row.effect == "ratio":
         return effect.low < LEAST or effect.high > MOST

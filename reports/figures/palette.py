@@ -28,8 +28,8 @@ GRID = Ink("#e3e6ea", "#30363e")
 GHOST = Ink("#c9ced5", "#48505a")  # Grey of the lines that a panel shows only for comparison.
 PAPER = Ink("#fdfdfc", "#14171b")  # Background of the page; figures themselves are transparent.
 
-# Hues of Okabe and Ito (jfly.uni-koeln.de/color).
-# Their lightness differs enough that people with any kind of colour vision can distinguish them.
+# Hues of Okabe and Ito (jfly.uni-koeln.de/color). The lightness of the colours differs enough that people
+# with any kind of colour vision can distinguish the colours.
 BLUE = Ink("#05309c", "#3d7bff")
 VERMILLION = Ink("#e8500a", "#ee8a5c")
 GREEN = Ink("#0da28b", "#9ff5dd")
@@ -41,7 +41,8 @@ INKS = (BLUE, VERMILLION, GREEN, PURPLE, GOLD, SKY)
 BROWN = Ink("#8c5a3c", "#c99b7c")
 SLATE = Ink("#6b6f9c", "#a9adde")
 
-# Markers by Matplotlib's names. Each marker belongs to the optimizers in the same row of `OPTIMIZERS`.
+# Markers by Matplotlib's names. Each marker belongs to the optimizers in the same row of `OPTIMIZERS`, and
+# each colour of `INKS` to the optimizers in the same column.
 MARKS = ("o", "s", "D", "^", "v", "d")
 MARKS_OF_OTHERS = ("P", "X", "p", "h", "<", ">")
 OPTIMIZERS = (
@@ -64,7 +65,7 @@ DASHES: tuple[Dashes, ...] = (
 
 @dataclass(frozen=True)
 class Look:
-    """Colour and marker of an optimizer; no two known optimizers share both."""
+    """Colour and marker of an optimizer; no two optimizers in `OPTIMIZERS` share both."""
 
     ink: Ink
     mark: str
@@ -80,7 +81,8 @@ LOOKS: Mapping[str, Look] = {
 def look_of(optimizer: str) -> Look:
     """Return the colour and marker of an optimizer.
 
-    Known optimizers have a fixed look. The look of another optimizer is derived from a checksum of its name.
+    Optimizers in `OPTIMIZERS` have a fixed look. The look of another optimizer follows from a checksum of its
+    name.
     """
     checksum = crc32(optimizer.encode())
     derived = Look(INKS[checksum % len(INKS)], MARKS_OF_OTHERS[checksum // len(INKS) % len(MARKS_OF_OTHERS)])
@@ -90,9 +92,10 @@ def look_of(optimizer: str) -> Look:
 def looks_of(methods: Sequence[str]) -> dict[str, Look]:
     """Return the colours and markers of a study's optimizers, by optimizer.
 
-    The colours are different if there are enough. Each optimizer has its usual colour (`look_of`) if no other
-    optimizer of the study has it. Of optimizers with the same usual colour, the first in `OPTIMIZERS` keeps
-    it, or the first by name, whatever the order of `methods`.
+    The colours are different if there are enough colours. An optimizer has its usual colour (`look_of`),
+    unless another optimizer of the study has the same usual colour. Of several optimizers with the same usual
+    colour, the first in `OPTIMIZERS` keeps the colour; if none is in `OPTIMIZERS`, the first by name keeps
+    the colour. The order of `methods` does not matter.
     """
     order, optimizers = list(LOOKS), dict.fromkeys(Method.of(method).optimizer for method in methods)
     ranked = sorted(optimizers, key=lambda name: (order.index(name) if name in LOOKS else len(order), name))
@@ -116,7 +119,7 @@ def dark_style(svg: str) -> str:
     """Return the CSS that gives an SVG figure dark colours on a dark page.
 
     The elements of the figure have light colours themselves. Programs that ignore style sheets, such as
-    presentation software, show these.
+    presentation software, show the light colours.
     """
     rules = [
         f'[style*="{attribute}: {ink.light}"] {{{attribute}: {ink.dark} !important}}'

@@ -47,7 +47,8 @@ def series_rows(plan: ChecksPlan) -> pl.DataFrame:
 
 
 def draw_series(plan: ChecksPlan, out: Path) -> list[Drawn]:
-    """Draw each figure of a source for which a claim has recorded series, and list them for the site.
+    """Draw each figure of a source for which a claim has recorded series, and write the list of figures for
+    the site.
 
     Args:
         out: folder of the figures; it is created if necessary.
@@ -95,10 +96,10 @@ def _draw(claim: str, series: pl.DataFrame, out: Path) -> Drawn:
 
 
 def _lines(series: pl.DataFrame) -> list[pl.DataFrame]:
-    """Return one frame per line, with its median and quartiles over instances at each x.
+    """Return one frame per line, with the median and quartiles of y over instances at each x.
 
-    Level sets and paths have no meaningful median. They are taken from the first instance, with their points
-    in the recorded order.
+    Level sets and paths have no meaningful median. For level sets and paths, the points of the first instance
+    are taken in the recorded order.
 
     Returns:
         Frames with columns panel, label, kind, x, median, lower_quartile, upper_quartile and count.
@@ -119,7 +120,7 @@ def _lines(series: pl.DataFrame) -> list[pl.DataFrame]:
 def _looks(lines: Sequence[pl.DataFrame]) -> dict[str, dict[str, Any]]:
     """Return the properties of Matplotlib's line (such as its colour) for each label of `lines`.
 
-    All level sets share one style. Lines with different labels differ in colour or dashes otherwise.
+    All level sets share one style. All other lines differ in colour or dashes if their labels differ.
     """
     looks: dict[str, dict[str, Any]] = {}
     measured, laws = product(DASHED, INKS), iter(LAWS * len(lines))
@@ -157,7 +158,7 @@ def _line(panel: Axes, line: pl.DataFrame, looks: Mapping[str, Mapping[str, Any]
 
 
 def _above_rounding(line: pl.DataFrame) -> pl.DataFrame:
-    """Return the points of a line that a logarithmic axis shows, without rounding errors.
+    """Return the points of a line that a logarithmic axis shows, without points that are rounding errors.
 
     A point is left out if its median is below the share `ROUNDING` of the line's largest median.
     """

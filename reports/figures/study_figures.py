@@ -1,8 +1,9 @@
 """Figures of a study's workloads: metrics along runs against each cost, and against learning rates.
 
-A cost is the quantity on a horizontal axis, such as steps, gradient evaluations or seconds. It may include
-the cost of estimating a method's basis (an orthogonal change of coordinates of the parameters). Figures have
-a panel for each optimizer, and in it a line for each of its bases.
+A cost is the quantity on a horizontal axis, such as steps, gradient evaluations or seconds. A cost may
+include the cost of estimating a method's basis (an orthogonal change of coordinates of the parameters).
+Figures have a panel for each optimizer, with a line for each basis of the optimizer. The headline metric is
+the metric by which a study compares methods. Final runs use the setting that tuning chose.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ CLOCKS = {
     "compiled_seconds": "seconds, compiling included",
 }
 CLOCK_PANEL = (2.6, 2.2)  # Width and height of a panel that compares costs, inches.
-SPARSE = 0.12  # Distance between two markers of a curve, as a share of its length.
+SPARSE = 0.12  # Distance between two markers of a curve, as a share of the curve's length.
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class FigureCell(measures.StudyProblem):
         return looks_of(self.study.methods)
 
     def lines(self, frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
-        """Divide a frame into one frame per method, in the study's order, omitting methods without rows."""
+        """Divide a frame into one frame per method, in the study's order; omit methods without rows."""
         lines = {method: frame.filter(method=method) for method in self.study.methods}
         return {method: line for method, line in lines.items() if len(line)}
 
@@ -96,7 +97,7 @@ class FigureCell(measures.StudyProblem):
         Args:
             stem: name of the figure without workload and backend.
             facts: values that the macros of the texts need.
-            words: prefix of the names of these macros; by default the kind of figure.
+            words: prefix of the names of the macros; by default the kind of figure.
         """
         common = {"workload": self.workload.name, "backend": self.backend, "metric": metric, "kind": kind}
         common |= {"stem": stem, "axis": facts.get("axis", "")}
@@ -166,7 +167,7 @@ def draw_curves(cell: FigureCell) -> Iterator[Drawn]:
     """Draw figures of metrics along the final runs.
 
     The headline metric has a figure for each cost. The other metrics, which `shown_metrics` or
-    `judged_metrics` returns, have a figure against gradient evaluations, including those for the basis.
+    `judged_metrics` returns, have a figure against gradient evaluations, including evaluations for the basis.
     Figures that correspond to a figure of the source document are drawn too.
     """
     study, final = cell.study, cell.final
@@ -185,7 +186,7 @@ def draw_curves(cell: FigureCell) -> Iterator[Drawn]:
             clocks = [axis for axis in ("charged_seconds", "compiled_seconds") if not bands[axis].has_nulls()]
             for axis in (*axes, *clocks[:1]):
                 of_source = source_figures_at(study, cell.workload.name, f"{metric}.{axis}")
-                # If no basis costs anything, only the axis that includes its cost is drawn.
+                # If no basis costs anything, both axes of gradient evaluations are equal; draw one.
                 headline = metric == study.metric and axis not in redundant
                 if headline or axis == "charged_evaluations" or of_source:
                     yield _curve(cell, metric, axis, bands, timed)
@@ -238,15 +239,16 @@ def _curve(cell: FigureCell, metric: str, axis: str, bands: pl.DataFrame, timed:
 
 
 def _is_wide(bands: pl.DataFrame, axis: str) -> bool:
-    """Whether a run with its basis (and compilation, on that axis) costs several times as much as its steps.
+    """Return whether the largest value of an axis is more than 4 times the cost of the steps alone.
 
-    A linear axis would then compress all curves.
+    This happens if the axis includes a costly basis or compilation. A linear axis would then compress all
+    curves.
     """
     return as_float(bands[axis].max()) > 4 * as_float(bands[UNCHARGED.get(axis, axis)].max())
 
 
 def draw_sensitivities(cell: FigureCell) -> Iterator[Drawn]:
-    """Draw the metrics that the study or its claims compare against the learning rate."""
+    """Draw against the learning rate each metric that the study or its claims compare."""
     for metric, which in judged_metrics(cell.study, cell.workload):
         rates = measures.sensitivity(measures.study_values(cell.study, cell.runs, metric, which))
         if rates["learning_rate"].n_unique() > 1:

@@ -1,4 +1,7 @@
-"""Figures of sweeps: cost to the target, final value and learning rate of all methods against a setting."""
+"""Figures of sweeps: cost to the target, final value and learning rate of all methods against a setting.
+
+A sweep consists of workloads that differ in one setting, such as the batch size.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,11 @@ from curvebench.spec.plan import StudyPlan
 
 COLUMNS = 2  # Number of panels side by side
 DECADES = 2.0  # A vertical axis with fewer decades has ticks between powers of ten
-BETWEEN = 0.35  # Distance between panels, as a share of a panel's width; their vertical axes differ
+BETWEEN = 0.35  # Distance between panels, as a share of a panel's width, with room for labels
 
 
 def titles_of(study: StudyPlan) -> dict[str, str]:
-    """Return the names of the quantities of sweeps in words."""
+    """Return the title of the panel for each quantity of a sweep."""
     value = metric_name(study.metric, study.which)
     return {STEPS: "steps to target", EXAMPLES: "examples to target", VALUE: value, RATE: "learning rate"}
 

@@ -45,10 +45,11 @@ from curvebench.reports.wall_clock import peak_memory, timed_final
 from curvebench.results.intervals import MedianInterval
 from curvebench.spec.plan import StudyPlan
 
-# Maximum number of pairs of methods on the page, so that it stays below 2 MB (a pair has about 100 bytes).
+# Maximum number of pairs of methods on the page, so that the page stays below 2 MB (a pair has about 100
+# bytes).
 MOST_PAIRS = 15_000
 MOST_COMPARED = 12  # maximum number of methods to choose from on the page of a study
-MISSED = ("both missed", "the target")  # texts where nothing is known of the effect on a cost
+MISSED = ("both missed", "the target")  # texts in place of an effect on a cost of which nothing is known
 
 
 @dataclass(frozen=True)
@@ -72,15 +73,16 @@ class Matchups:
     """All comparisons of methods by one quantity, on one workload and backend.
 
     Args:
-        study, workload: names.
+        study, workload: names of the study and of the workload.
         quantity: name of the quantity in words.
         direction: whether less or more of the quantity is better.
         unit: "gradients" if the quantity is a count of gradients, which is shown without decimals, "seconds"
-            if it is a duration, and otherwise empty.
+            if the quantity is a duration, and otherwise empty.
         stop: threshold of the quantity at which runs stop; None if there is no threshold.
         unknown_words: texts shown in place of the median and of the interval if nothing is known of the
             effect.
-        values: final runs with columns method, seed, value, and the bounds least and most of the value.
+        values: final runs with columns method, seed, value, least and most (lower and upper bound of the
+            value).
         methods: the methods that have values.
     """
 
@@ -128,10 +130,11 @@ class Matchups:
 
 
 def matchups_of(studies: Sequence[tuple[StudyPlan, Tables]]) -> list[Matchups]:
-    """Return the matchups of all studies that have at least two methods.
+    """Return the matchups of all studies, except matchups with fewer than two methods.
 
-    Each workload has one matchup for the headline metric (the metric by which the study compares methods) and
-    one matchup for each target, on the study's first backend.
+    A matchup consists of all comparisons of methods by one quantity. Each workload has one matchup for the
+    headline metric (the metric by which the study compares methods) and one matchup for each target, on the
+    study's first backend.
     """
     return [
         matchups
@@ -170,8 +173,9 @@ def _methods(methods: Iterable[str], values: pl.DataFrame) -> tuple[str, ...]:
 def _cost_matchups(problem: StudyProblem, methods: Sequence[str]) -> Iterator[Matchups]:
     """Yield the matchups of one problem by further costs.
 
-    With targets, these are the seconds to each target. Without, they are the gradients and the seconds of
-    each pair of methods to the worse of their two medians of the headline metric.
+    If the problem has targets, the costs are the seconds to each target. Without targets, two methods are
+    compared by the gradients and by the seconds that each method needs to reach the worse of the two methods'
+    medians of the headline metric.
 
     Args:
         methods: methods to compare, if they have values.
@@ -199,7 +203,11 @@ def _cost_matchups(problem: StudyProblem, methods: Sequence[str]) -> Iterator[Ma
 
 
 def _memory_texts(problem: StudyProblem, methods: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield the texts of all pairs of methods by their memory, as `_texts` does; memory is measured once."""
+    """Yield, for each kind of memory, texts that compare all pairs of methods, in the form that `_texts`
+    returns.
+
+    The texts contain no intervals, because memory is measured only once.
+    """
     columns = ["method", "host", "device"]
     sizes = problem.final.group_by("method").agg(pl.col("state_bytes").max())
     sizes = sizes.join(peak_memory(problem.of(problem.tables.memory)).select(columns), "method", "left")
@@ -223,15 +231,16 @@ def _memory_texts(problem: StudyProblem, methods: Sequence[str]) -> Iterator[dic
 
 
 def head_to_head(study: StudyPlan, tables: Tables, preferred: Sequence[str]) -> dict[str, Any]:
-    """Return the section of a study's page in which readers choose two of its methods.
+    """Return the section of a study's page in which readers choose two of the study's methods.
 
     Args:
         preferred: methods in the order of preference; the page first shows the first two of them. If the
-            study has more than `MOST_COMPARED` methods, only the first of them can be chosen.
+            study has more than `MOST_COMPARED` methods, only the first `MOST_COMPARED` methods in this order
+            can be chosen.
 
     Returns:
-        The values that `comparison_page` returns, without `left_out`, and `to_targets`: whether costs
-        count to the study's targets.
+        The values that `comparison_page` returns, without `left_out`, and `to_targets`: whether costs are
+        costs to the study's targets.
     """
     methods = list(dict.fromkeys([*preferred, *study.methods]))[:MOST_COMPARED]
     matchups, contests = list[Matchups](), list[dict[str, Any]]()
@@ -254,7 +263,7 @@ def comparison_page(studies: Sequence[tuple[StudyPlan, Tables]], preferred: Sequ
         preferred: methods in the order of preference; the page first shows the first two of them.
 
     Returns:
-        data: methods that readers can choose, the two shown first, and the texts of all matchups.
+        data: methods that readers can choose, the two methods shown first, and the texts of all matchups.
         left_out: names of the matchups that are left out.
         comparisons: all effects on the page.
         bounded: whether only bounds of some effects are known, because of censoring.
@@ -276,7 +285,7 @@ def _context(
     """Return the context of the template `pair.jinja`, as `comparison_page` describes it.
 
     Args:
-        texts: what the page shows of each matchup, as `_texts` returns it.
+        texts: texts of each matchup, as `_texts` returns them.
     """
     comparisons = [pairing.effect for matchup in matchups for pairing in matchup.pairings.values()]
     return {
@@ -288,6 +297,8 @@ def _context(
 
 def _texts(matchup: Matchups, methods: Sequence[str]) -> dict[str, Any]:
     """Return the texts that readers see of a matchup, for the script of the page.
+
+    A matchup consists of all comparisons of methods by one quantity.
 
     To keep the page small, methods are given by their index in `methods`. The value of `pairs` maps the first
     method, and then the second method, to the texts of their comparison (`cells`).
@@ -309,7 +320,8 @@ def _texts(matchup: Matchups, methods: Sequence[str]) -> dict[str, Any]:
 def median_texts(matchup: Matchups, value: MedianInterval) -> list[str]:
     """Return the texts of a method's median and of its interval.
 
-    If the median is the threshold at which runs stop, the text says that the method's runs stopped there.
+    If the median is the threshold at which runs stop, the text says that the method's runs stopped at this
+    threshold.
     """
     if matchup.unit:
         ends = value.median, value.low, value.high
@@ -323,8 +335,9 @@ def median_texts(matchup: Matchups, value: MedianInterval) -> list[str]:
 def cells(pairing: Pairing) -> list[str]:
     """Return the texts of a comparison of two methods, in the order of the page's columns.
 
-    They are the effect and its interval, the number of pairs that the first method wins and the numbers of
-    other outcomes, the probability that the first method is better and its interval, and the p-value.
+    The texts are: the effect; the interval of the effect; the number of pairs that the first method wins; the
+    numbers of other outcomes; the probability that the first method is better; the interval of this
+    probability; the p-value.
     """
     effect, lower, upper = pairing.effect, pairing.lower, pairing.upper
     other_outcomes = [(effect.losses, "worse"), (effect.ties, "equal"), (effect.open, "open")]

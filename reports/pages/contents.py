@@ -1,8 +1,9 @@
 """Contents of a site: the best version of each study, from local runs and from published sets.
 
 A version is either the local runs, which were computed on this machine, or a published set. A study or claim
-may be in several versions. The site shows the best version of each, which then leads. A board is a ranking of
-methods that ran on the same problems. An answer is the recommendation of a method for one workload.
+may be in several versions. The site shows the best version of each study and claim. A study is leading in its
+best version. A board is a ranking of methods that ran on the same problems. An answer is the recommendation
+of a method for one workload.
 """
 
 from __future__ import annotations
@@ -56,13 +57,13 @@ class ShownStudy:
 
 @dataclass(frozen=True)
 class Version:
-    """Local runs or a published set, with everything read from disk.
+    """Local runs or a published set, with tables, verdicts and lists of figures that were read from disk.
 
     Args:
         plan: plan of the local runs or of the set.
         studies: all studies of the plan, in the order of the plan.
         check_figures: figures that the property checks draw.
-        check_folder: folder for these figures, relative to the site.
+        check_folder: folder for the figures of the property checks, relative to the site.
         claims: verdicts on the claims, with their figures.
         measures: rows of the property checks; None if the plan has no checks.
     """
@@ -182,18 +183,20 @@ class SiteContents:
 
     @property
     def own(self) -> Version:
-        """Version of the local runs."""
+        """Version that consists of the local runs."""
         return self.versions[-1]
 
     @cached_property
     def _best(self) -> list[tuple[list[ShownStudy], list[ClaimVerdict]]]:
-        """For each version, the studies and claims for which it is the best version."""
+        """For each version, the studies and claims for which this version is the best version."""
         narrowed = zip(self.versions, shown_plans(self.plan), strict=True)
         return [version.best(plan) for version, plan in narrowed]
 
     @cached_property
     def leading(self) -> list[ShownStudy]:
-        """Best version of each study: the plan's studies in its order, then the other studies by name."""
+        """Best version of each study: the plan's studies in the order of the plan, then all other studies by
+        name.
+        """
         position_of = {study.name: position for position, study in enumerate(self.plan.studies)}
         return sorted(
             (entry for best, _ in self._best for entry in best),
@@ -231,7 +234,7 @@ class SiteContents:
         """Return the context of the overview: the heat map, and the answers.
 
         The first board decides the order of the map's columns. The answers on the map come first, in the
-        order of its rows.
+        order of the map's rows.
         """
         main, folded_away = folded(self.answers)
         heat = heat_map(main, self._boards[0])
@@ -242,7 +245,8 @@ class SiteContents:
     def answers_of(self, entry: ShownStudy) -> list[Answer]:
         """Return the answers for the workloads of a study.
 
-        For a leading study these are the answers of the overview; for another study they are computed.
+        For a leading study, the answers are taken from the overview. For another study, they are computed in
+        this call.
         """
         leading_answers = [answer for answer in self.answers if answer.study is entry.study]
         return leading_answers or answers([(entry.study, entry.tables)])

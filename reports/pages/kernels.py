@@ -1,8 +1,9 @@
 """Page of kernel speed: measurements over commits, and steps compared with other libraries.
 
-Nothing is measured here. `python -m benchmarks.kernels.history` measures the kernels and lets asv store one
-file per commit. `python -m benchmarks.kernels.ratios --out` measures steps against other libraries; its table
-is part of the repository, so that the page shows it on every machine.
+This module measures nothing. `python -m benchmarks.kernels.history` measures the kernels and lets asv
+(airspeed velocity, a tool that benchmarks commits) store one file per commit. `python -m
+benchmarks.kernels.ratios --out` measures steps against other libraries. The table of these measurements is
+part of the repository, so that the page shows it on every machine.
 """
 
 from __future__ import annotations
@@ -67,8 +68,8 @@ def read_stored(folder: Path) -> Stored:
     """Read a folder of asv's results. For a damaged file, the result has a note instead of values.
 
     Args:
-        folder: folder with a subfolder for each machine, which contains `machine.json` and one file per
-            commit and environment.
+        folder: folder with a subfolder for each machine. A subfolder contains `machine.json` and one file for
+            each commit and environment.
     """
     frames: list[pl.DataFrame] = []
     machines: dict[str, Mapping[str, Any]] = {}
@@ -128,7 +129,7 @@ def _rows(content: Mapping[str, Any], machine: str) -> list[dict[str, Any]]:
 
 
 def steps_of(seconds: pl.DataFrame) -> list[dict[str, Any]]:
-    """Return the sudden changes of time of every case on every backend, the latest first.
+    """Return the sudden changes in the seconds of every case on every backend, the latest first.
 
     Args:
         seconds: rows of one machine and environment, with measure `seconds`, in the order of commits.
@@ -147,7 +148,7 @@ def steps_of(seconds: pl.DataFrame) -> list[dict[str, Any]]:
 
 
 def machine_parts(stored: Stored) -> list[dict[str, Any]]:
-    """Return the contexts of the page's sections, one per machine and environment."""
+    """Return the context of each section of the page: a section for each machine and environment."""
     multiple = pl.col("environment").n_unique().over("machine") > 1
     both = pl.format("{}, {}", "machine", "environment")
     named = stored.frame.sort(*ORDER).with_columns(name=pl.when(multiple).then(both).otherwise("machine"))
@@ -178,7 +179,7 @@ def machine_parts(stored: Stored) -> list[dict[str, Any]]:
 
 
 def all_commits(frame: pl.DataFrame) -> list[dict[str, Any]]:
-    """Return every measured commit, the newest first, with the machines that measured it."""
+    """Return every measured commit, the newest first, with the machines that measured the commit."""
     machines = pl.col("machine").unique().sort()
     grouped = frame.sort(*ORDER).group_by("commit", "day", maintain_order=True).agg(machines)
     return grouped.reverse().to_dicts()
@@ -230,13 +231,13 @@ def read_ratios(path: Path = MEASURED) -> pl.DataFrame:
 def ratio_tables(stored: pl.DataFrame) -> list[dict[str, Any]]:
     """Return one table per backend, with a row per update rule and a column per set of parameter shapes.
 
-    An entry of the table compares our step with that of the fastest library.
+    A cell of the table compares our step with the same step of the fastest library.
 
     Returns:
-        Dictionaries with `backend`, `shapes` (in the order stored), `rows` (each with `rule`, and `cells` by
-        shapes), `worst` (the row of `stored` with the highest ratio) and `mean` (geometric mean of the
-        ratios). The mean leaves out comparisons in which the peer computes something different; the name of
-        such a step says so after its shapes ("beside bfloat16").
+        Dictionaries with `backend`, `shapes` (in the order stored), `rows` (each with `rule`, and `cells` in
+        the order of `shapes`), `worst` (the row of `stored` with the highest ratio) and `mean` (geometric
+        mean of the ratios). The mean leaves out comparisons in which the peer computes something different;
+        the name of such a step says this after the shapes ("beside bfloat16").
     """
     comparison = ["step", "backend", "precision"]
     of_fastest = stored.filter(pl.col("ratio") == pl.col("ratio").max().over(comparison))

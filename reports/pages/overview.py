@@ -3,8 +3,8 @@
 For each workload, the overview names the method that reaches the target first and the method that ends best,
 which has the best headline metric after equal steps. A cell of the map says how many times worse than the
 best method a method is. A method is an optimizer in a basis (an orthogonal change of coordinates of the
-parameters). A study joins another study if it adds methods to it. A board is a ranking of methods that ran on
-the same problems.
+parameters). A study joins another study if it adds methods to the other study. A board is a ranking of
+methods that ran on the same problems. The headline metric is the metric by which a study compares methods.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from curvebench.spec.plan import StudyPlan, WorkloadPlan
 # Upper bounds of the ratios that cells of the map show in the colours 0 to 3.
 # Higher ratios have colour 4, and a method that misses the target has colour 5.
 STEPS = (1.1, 1.5, 3.0, 10.0)
-LEAST_PROBLEMS = 2  # Minimum number of problems that a method with a column must have run.
+LEAST_PROBLEMS = 2  # Minimum number of problems that a method must have run to get a column of the map.
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class BestMethods:
     """Methods that may be the best by one criterion.
 
     Args:
-        methods: labels of these methods; the first one has the best median.
+        methods: labels of the methods that may be the best; the first one has the best median.
         beaten: number of other methods, which are significantly worse than some method.
         smallest_p: smallest corrected p-value that is possible with the seeds that the methods share.
     """
@@ -64,17 +64,17 @@ class BestMethods:
 
 @dataclass(frozen=True)
 class Winner:
-    """Result of the best method on a workload. Costs include the gradients sampled for its basis.
+    """Result of the best method on a workload. Costs include the gradients sampled for the method's basis.
 
     Args:
         measure: criterion by which the method is the best: "target" for the cost to the target, "end" for the
             headline metric after equal steps.
         best: the method, and the other methods that may be the best.
         value: headline metric of the method.
-        effect: effect on the headline metric compared to the baseline, seed by seed; None if the method is
-            the baseline.
-        evaluations, seconds: cost to the target. None if there is no target, or for seconds if steps were not
-            timed.
+        effect: effect of the method on the headline metric, seed by seed, compared to the baseline (the
+            study's first method); None if the method is the baseline.
+        evaluations, seconds: cost to the target, in gradient evaluations and in seconds. Both are None if
+            there is no target; `seconds` is also None if steps were not timed.
         basis: gradient evaluations for the basis before the first step; 0 if the basis needs none.
         reached: share of runs that reached the target; None if there is no target.
     """
@@ -97,11 +97,11 @@ class Answer:
         backend: the study's first backend.
         baseline: the study's first method, with which the headline metric of other methods is compared.
         target: metric and threshold of the target; None if the workload has no target.
-        use: the recommended method. It is the method that reaches the target first, including the cost of its
-            basis. If there is no target, or if every method misses it in half of its runs, it is the method
-            that ends best.
-        ends: the method that ends best after equal steps.
-        medians: median of each method by the criterion that chose the recommended method.
+        use: the recommended method. If there is a target, the recommended method is the method that reaches
+            the target first, including the cost of its basis. If there is no target, or if every method
+            misses the target in half of its runs, the recommended method is the method that ends best.
+        ends: the method that ends best, that is, with the best headline metric after equal steps.
+        medians: median of each method, in the quantity by which the recommended method was chosen.
         shared: whether other studies have the same workload.
     """
 
@@ -124,7 +124,7 @@ class Answer:
     def winners(self) -> tuple[Winner, ...]:
         """The recommended method, and the method that ends best if it is another method.
 
-        Empty if there are too few seeds to find one method better than another.
+        The result is empty if there are too few seeds to find one method better than another.
         """
         if len(self.medians) > 1 and not self.use.best.can_reject:
             return ()
@@ -190,7 +190,8 @@ def best_methods_of(values: pl.DataFrame, direction: Direction, order: Sequence[
         order: labels of the methods. Of methods whose medians tie, the first in this order comes first.
     """
     chosen = best_set(values, direction, ALPHA, NEGLIGIBLE)
-    # If methods beat each other in a circle, every method is excluded; then all may be the best.
+    # If methods beat each other in a circle, `best_set` excludes every method; then all methods may be the
+    # best.
     candidates = set(chosen.filter("kept")["method"]) or set(chosen["method"])
     # A method without a finite value is never the best.
     finished = set(values.filter(pl.col("value").is_finite())["method"])
@@ -211,8 +212,8 @@ class HeatCell:
     """Cell of the map: one method on one problem.
 
     Args:
-        ratio: how many times worse than the best median the method's median is, at least 1. It is infinite
-            if half of the runs missed the target.
+        ratio: the method's median divided by the best median, or its inverse for a metric that is maximized;
+            at least 1. The ratio is infinite if half of the runs missed the target.
         level: number of the colour, from 0 for the best method to 5 for a method that missed the target.
         best: whether the method reached the target and is not significantly worse than any method.
     """
@@ -224,7 +225,7 @@ class HeatCell:
 
 @dataclass(frozen=True)
 class HeatRow:
-    """Row of the map: a problem with one cell per method, which is None if the method did not run on it."""
+    """Row of the map: a problem with one cell per method; the cell of a method that did not run is None."""
 
     answer: Answer
     cells: tuple[HeatCell | None, ...]
@@ -234,13 +235,15 @@ class HeatRow:
 class HeatMap:
     """Map of methods and problems, with a column per method and a row per problem.
 
+    The first board is the board with the most results.
+
     Args:
         methods: first the methods that joining studies add, then the methods of the first board by rank, then
             the other methods by their number of problems.
         rows: problems.
         joined: number of methods that joining studies add.
-        ranked: number of methods that the first board ranks, which come next. If there is no board, all
-            remaining methods count.
+        ranked: number of methods that the first board ranks and that no joining study adds. If there is no
+            board, the number of all methods that no joining study adds.
     """
 
     methods: tuple[str, ...]
@@ -250,9 +253,10 @@ class HeatMap:
 
     @property
     def leading(self) -> HeatMap:
-        """Part of the map that fits on a page: methods that join a study, and the best of the first board.
+        """Part of the map that fits on a page: methods of joining studies, and the best methods of the first
+        board.
 
-        Problems that fewer than half of these methods ran are left out.
+        Problems that fewer than half of the shown methods ran are left out.
         """
         columns = self.joined + min(self.ranked, max(MOST_DRAWN - self.joined, 1))
         rows = (replace(row, cells=row.cells[:columns]) for row in self.rows)
@@ -263,8 +267,8 @@ class HeatMap:
 def folded(answers: Sequence[Answer]) -> tuple[list[Answer], list[Answer]]:
     """Divide answers into one answer for each problem and the remaining answers.
 
-    Of several answers for a problem, the one with the most methods that also ran on other problems is chosen.
-    Answers of studies that only repeat claims of other studies are never chosen.
+    Of several answers for a problem, the answer with the most methods that also ran on other problems is
+    chosen. Answers of studies that only repeat claims of other studies are never chosen.
     """
     original = [answer for answer in answers if not answer.study.only_repeats]
     method_problems = {(method, answer.workload.name) for answer in original for method in answer.medians}
@@ -312,9 +316,9 @@ def heat_map(answers: Sequence[Answer], board: Board | None = None) -> HeatMap:
 def _costs(answer: Answer) -> dict[str, float]:
     """Return for each method the quantity, to be minimized, by which the map compares methods.
 
-    It is the number of gradient evaluations to the target if these chose the recommended method. Otherwise it
-    is the headline metric at the end, or its inverse if the metric is maximized. The result is empty if a
-    value is not positive, because ratios then have no meaning.
+    If the recommended method was chosen by gradient evaluations to the target, the quantity is this number of
+    evaluations. Otherwise the quantity is the headline metric at the end of runs, or the inverse of a metric
+    that is maximized. The result is empty if a value is not positive, because ratios then have no meaning.
     """
     maximized = answer.use.measure == "end" and answer.study.direction == "maximize"
     costs = {method: 1 / value if maximized and value else value for method, value in answer.medians.items()}

@@ -1,6 +1,7 @@
-"""Page of parity: for each comparison of backends, a table of optimizers by problems.
+"""Page of parity: a table with optimizers and problems for each comparison of two backends or precisions.
 
-Parity jobs run an optimizer on a problem on two backends and record how much the results differ.
+Parity jobs run an optimizer on a problem on two backends, or in two precisions on one backend, and record how
+much the results differ.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def parity_rows(plan: ParityPlan) -> pl.DataFrame:
 
 
 def parity_page(plan: ParityPlan, rows: pl.DataFrame) -> dict[str, Any]:
-    """Return the context of the page: a table for each comparison of backends, and the failed comparisons.
+    """Return the context of the page: a table for each of `COMPARISONS`, and the rows above tolerance.
 
     Args:
         plan: the problems and optimizers that were compared.
@@ -44,7 +45,7 @@ def parity_page(plan: ParityPlan, rows: pl.DataFrame) -> dict[str, Any]:
 
 
 def matrix(plan: ParityPlan, rows: pl.DataFrame, comparison: str) -> dict[str, Any]:
-    """Return the table of one comparison of backends.
+    """Return the table of one comparison of two backends or precisions.
 
     Returns:
         A dictionary with the comparison, whether its differences are in ulps (units in the last place of a

@@ -34,12 +34,14 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 STATIC = Path(__file__).parent.parent / "static"
-# Copy of the plan that the site shows. Snakemake renders the site again if the plan differs from this copy.
+# File name, in the folder of the site, of a copy of the plan that the site shows. Snakemake renders the site
+# again if the plan differs from this copy.
 SHOWN = "plan.json"
 # Rendered documentation (`make docs`), relative to the default folder of the site.
 # A site in another folder has no link to the documentation.
 DOCUMENTATION = "../../docs/site/docs/index.html"
-# List of the files that the last rendering wrote. The next rendering keeps all other files in the folder.
+# File name, in the folder of the site, of a list of the files that the last rendering wrote. The next
+# rendering keeps all other files in the folder.
 WRITTEN = "files.json"
 
 
@@ -136,9 +138,10 @@ def _environment(contents: SiteContents) -> Environment:
 
 
 def _figures(contents: SiteContents) -> list[tuple[str, Path, Rows]]:
-    """Return a triple for the figures of each study, and for those of each version's property checks.
+    """Return a triple for each study with a page, and a triple for the property checks of each version.
 
-    It consists of a folder relative to the site, the folder with the drawn files, and the list of figures.
+    A version is the local runs or a published set. A triple consists of the folder for figures relative to
+    the site, the folder that contains the drawn files, and the list of the figures.
     """
     return [
         *((figure_folder(page.study.name), page.study.figures, page.figures) for page in contents.with_pages),
@@ -151,7 +154,7 @@ def _figures(contents: SiteContents) -> list[tuple[str, Path, Rows]]:
 
 
 def _scales(plans: Iterable[ReportPlan]) -> list[str]:
-    """Return the different scales of the plans, in words."""
+    """Return the scales of the plans in words, each scale once."""
     return list(dict.fromkeys(formatting.words(plan.scale) for plan in plans))
 
 

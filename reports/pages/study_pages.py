@@ -1,7 +1,8 @@
 """Contexts of the pages about studies and runs: the values that the templates show.
 
 A method is an optimizer in a basis (an orthogonal change of coordinates of the parameters). Final runs use
-the setting that tuning chose. A study joins another study if it adds methods to it.
+the setting that tuning chose. A study joins another study if it adds methods to the other study. The headline
+metric is the metric by which a study compares methods.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ def study_page(
     Args:
         figures: list of the study's figures.
         answers: recommendation of a method for each workload.
-        board: the board that ranks the study's methods, or None. The page of a study with several problems
-            and no claim has a heat map, whose methods are in the order of this board.
+        board: the board that ranks the study's methods; None if no board ranks them. The page of a study with
+            several problems and no claim has a heat map, whose methods are in the order of this board.
     """
     parts, outcome_of = [], outcome_lookup(study, tables)
     drawn = {figure["workload"]: figure for figure in figures if figure["kind"] == "sweep"}
@@ -150,7 +151,8 @@ def results_rows(problem: StudyProblem) -> Rows:
 
 
 def settings_rows(problem: StudyProblem, outcome_of: OutcomeLookup) -> Rows:
-    """Return a row with the setting of each method: the chosen learning rate, the rates tried, and ties.
+    """Return a row for each method with its setting: the chosen learning rate, the learning rates that were
+    tried, and the learning rates that tie with the chosen one.
 
     Args:
         outcome_of: function that looks up the tuning outcome of a method, which
@@ -183,7 +185,9 @@ def options_of(study: StudyPlan, method: str) -> dict[str, Any]:
 
 
 def pair_rows(problem: StudyProblem) -> Rows:
-    """Return the comparison of each method in a basis with the same optimizer in the identity basis."""
+    """Return a row for each method in a basis, with its effect compared to the same optimizer in the identity
+    basis.
+    """
     rows: Rows = []
     for method in problem.study.methods:
         optimizer, basis = Method.of(method)
@@ -193,7 +197,9 @@ def pair_rows(problem: StudyProblem) -> Rows:
 
 
 def cost_rows(problem: StudyProblem) -> Rows:
-    """Return the cost of a run of each method, in gradient evaluations and seconds, and of its basis."""
+    """Return a row for each method with its costs: gradient evaluations, seconds and memory of a run and of
+    the basis.
+    """
     final, timings = problem.final, problem.of(problem.tables.timings)
     of_steps = {
         "step": wall_clock.step_seconds(timings),
@@ -229,8 +235,8 @@ def cost_rows(problem: StudyProblem) -> Rows:
 def _basis_seconds(seconds: pl.Series) -> MedianInterval | float | None:
     """Return the median over seeds, with its interval, of the seconds for estimating a basis.
 
-    If all seeds have the same value because it was measured once, the result is this number. If there was
-    nothing to estimate, it is None.
+    If all seeds have the same value, because one estimate served all seeds, the result is this number. If
+    there was nothing to estimate, the result is None.
     """
     distinct = seconds.unique().to_list()
     if distinct in ([], [0.0]):
@@ -239,7 +245,7 @@ def _basis_seconds(seconds: pl.Series) -> MedianInterval | float | None:
 
 
 def job_seconds(jobs: pl.DataFrame) -> Rows:
-    """Return the seconds of all jobs: a row for each kind of job and a last row for all, by cause."""
+    """Return the seconds of jobs by cause: a row for each kind of job, and a last row for all jobs."""
     kinds = {row["stage"]: row for row in seconds_by_cause(jobs, "stage").to_dicts()}
     rows = [kinds[kind] for kind in KINDS if kind in kinds]
     return [*rows, {"stage": "all", **seconds_by_cause(jobs).row(0, named=True)}] if rows else []

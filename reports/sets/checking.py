@@ -44,8 +44,8 @@ class Provenance(BaseModel):
     """The part of `provenance.json` that the code reads.
 
     Args:
-        commit: commit of the code that computed the verdicts; None if it is not known.
-        dirty: whether files differed from this commit; None if this is not known.
+        commit: commit of the code that computed the verdicts; None if the commit is not known.
+        dirty: whether files differed from the commit; None if that is not known.
         rule_version: version of the rules by which verdicts follow from runs.
         published: time of publication in ISO 8601.
     """
@@ -59,12 +59,12 @@ class Provenance(BaseModel):
 
 
 def check(folder: Path) -> list[str]:
-    """Return all reasons to refuse a set, each naming its file; an empty list when the set is accepted.
+    """Return all reasons to refuse a set, each with the name of a file; an empty list if the set is accepted.
 
-    Files must match the checksums, and tables must have their schema. The tables must have exactly the cells
-    of the plan. Verdicts and leaderboard must equal those computed from the tables. Nothing from the folder
-    is executed. The rows of the tables are trusted: `curvebench.commands.rerun` checks on a sample whether
-    the runs give these results and whether tuning chose the settings.
+    Files must match the checksums, and tables must have their schema. The tables must have exactly the runs
+    and the random instances that the plan counts. The stored verdicts and leaderboard must equal the verdicts
+    and leaderboard computed from the tables. Nothing from the folder is executed. The rows of the table
+    `runs` are trusted. To check them, `curvebench.commands.rerun` computes a random sample of the runs again.
     """
     reasons = flaws(folder) or disagreements(folder)
     return [CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", reason) for reason in reasons]
@@ -147,7 +147,9 @@ def read_provenance(folder: Path) -> Provenance:
 
 
 def _layout(folder: Path, plan: ReportPlan) -> Iterator[str]:
-    """Yield a sentence for each missing or superfluous file, and if the plan has tables outside the set."""
+    """Yield a sentence for each missing or superfluous file, and for each folder in the plan that is outside
+    the set.
+    """
     if plan.verdicts != folder:
         yield f"{PLAN}: verdicts should be the folder of the set"
     tables = {name: part.tables for name in SPECIAL if (part := getattr(plan, name)) is not None}
@@ -165,7 +167,11 @@ def _layout(folder: Path, plan: ReportPlan) -> Iterator[str]:
 
 
 def _cells(plan: ReportPlan, tables: SetTables) -> Iterator[str]:
-    """Yield a sentence for each table whose cells differ from the cells of the plan."""
+    """Yield a sentence for each table whose cells differ from the cells of the plan.
+
+    A cell is a combination of stage, backend, workload, method and seed, or a subclaim of property checks.
+    The runs or instances of each cell are counted.
+    """
     for study in plan.studies:
         present = _runs_there(with_method(tables[study.name]["runs"]))
         yield from _unplanned(f"{study.name}/runs.parquet", "runs", _runs_planned(study), present)
@@ -179,13 +185,13 @@ def _cells(plan: ReportPlan, tables: SetTables) -> Iterator[str]:
 
 
 def _unplanned(file: str, unit: str, planned: Counts, present: Counts) -> Iterator[str]:
-    """Yield a sentence if the cells in a table differ from the cells of the plan.
+    """Yield a sentence if the number of runs or instances of a cell in a table differs from the plan.
 
     Args:
         file: name of the table's file.
-        unit: "runs" or "instances": what is counted in each cell.
-        planned: number of runs or instances in each cell of the plan.
-        present: number of runs or instances in each cell of the table.
+        unit: "runs" or "instances", the things that are counted.
+        planned: number of runs or instances by cell, in the plan.
+        present: number of runs or instances by cell, in the table.
     """
     wrong = sorted(cell for cell in {*planned, *present} if planned.get(cell, 0) != present.get(cell, 0))
     if wrong:
@@ -195,7 +201,10 @@ def _unplanned(file: str, unit: str, planned: Counts, present: Counts) -> Iterat
 
 
 def _runs_planned(study: StudyPlan) -> Counts:
-    """Count the final runs and the runs of all tuning rounds in a study's plan, by cell."""
+    """Count the runs in a study's plan by stage, backend, workload, method and seed.
+
+    The stage is `tuning`, for the runs of all tuning rounds together, or `final`.
+    """
     planned = {}
     workloads = [workload.name for workload in study.workloads]
     for backend, workload, method in product(study.backends, workloads, study.methods):
@@ -213,17 +222,17 @@ def _runs_planned(study: StudyPlan) -> Counts:
 
 
 def _runs_there(runs: pl.DataFrame) -> Counts:
-    """Count the final and tuning runs of a table by cell."""
+    """Count the tuning and final runs of a table by stage, backend, workload, method and seed."""
     planned = runs.filter(pl.col("stage") != "alternative")
     counted = planned.group_by("stage", "backend", "workload", "method", "seed").len()
     return {tuple(cell): count for *cell, count in counted.rows()}
 
 
 def _instances_planned(plan: ChecksPlan) -> Counts:
-    """Count the instances of each subclaim in a plan of property checks.
+    """Count the instances in a plan of property checks by claim, subclaim and variant.
 
-    A subclaim with a bound (an upper limit) has one instance more, because a search for the worst case adds
-    at least one.
+    A subclaim with a bound (an upper limit) gets one instance more than planned, because a search for the
+    worst case adds at least one instance.
     """
     return {
         (claim.id, part.part, part.variant): part.instances + part.bound
@@ -255,7 +264,7 @@ def _wrongly_held(plan: ChecksPlan, checks: pl.DataFrame) -> Iterator[str]:
 
 
 def _rule_hashes(plan: ReportPlan) -> Iterator[str]:
-    """Yield a sentence for each claim whose hash in the plan is not the current hash of its decision rule."""
+    """Yield a sentence for each claim whose hash in the plan is not the current hash of the claim's rule."""
     for study in (*plan.studies, *plan.skipped):
         for claim, computed in rules(study).items():
             if (recorded := study.rules.get(claim)) != computed:
@@ -280,10 +289,10 @@ def _not_waived(
 
 
 def disagreements(folder: Path) -> list[str]:
-    """Return where the tables claims, findings and leaderboard of a set differ from the recomputed ones.
+    """Compare the tables claims, findings and leaderboard of a set with tables computed from its runs.
 
     Returns:
-        A sentence for each table that differs from the table computed from the set's runs.
+        A sentence for each table that differs from the computed table.
 
     Raises:
         InputError: when the set cannot be read.
@@ -318,7 +327,7 @@ def _first_difference(file: str, stored: list[dict[str, Any]], computed: list[di
 
 
 def nearly_equal(first: Any, second: Any) -> bool:
-    """Whether two values of a table are equal except for rounding; two NaN count as equal."""
+    """Return whether two values of a table are equal except for rounding; two NaN count as equal."""
     if isinstance(first, float) and isinstance(second, float):
         both_nan = math.isnan(first) and math.isnan(second)
         return both_nan or math.isclose(first, second, rel_tol=ROUNDING)

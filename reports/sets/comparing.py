@@ -37,8 +37,8 @@ from curvebench.spec.errors import InputError
 RowAnswer = Literal["differs", "inconclusive", "agrees", "only in one"]
 ANSWERS: tuple[RowAnswer, ...] = get_args(RowAnswer)  # pages list answers in this order
 RowKind = Literal["verdicts", "comparisons of claims", "runs"]
-# Two values count as different only if their intervals have at least this coverage.
-# An interval of a median over 5 pairs of runs has this coverage.
+# Two values count as different only if their intervals have at least this coverage. The interval of a median
+# over 5 pairs of runs has the coverage 0.94.
 MIN_LEVEL = 0.9
 UNDECIDED = ("underpowered", "not run")
 SIDES = ("value", "value_right")  # columns with the values of the earlier and the later side after a join
@@ -49,11 +49,11 @@ class ComparedRow:
     """One comparison between two sides: of a verdict, an effect or the runs of a method.
 
     Args:
-        kind: what is compared.
+        kind: kind of the compared values.
         subject: description of the verdict, the effect or the method.
         values: value on the earlier and on the later side, as text; empty for a side without the value.
         answer: result of the comparison.
-        note: explanation of how the values differ, or why this is not known.
+        note: explanation of how the values differ, or why the answer is inconclusive.
     """
 
     kind: RowKind
@@ -68,8 +68,8 @@ def compare(earlier: Side, later: Side, claim: str | None = None) -> list[Compar
 
     Verdicts agree if they are equal. Median effects are compared by their intervals (`overlap`). The runs of
     each method are paired by seed, and their median change is compared with a tolerance. If whole sets are
-    compared, this is done for the headline metric (the metric by which a study compares methods), with a
-    tolerance of 0.1 %. Seconds are not compared, since two sessions differ in more than the code;
+    compared, the metric is the headline metric (the metric by which a study compares methods), and the
+    tolerance is 0.1 %. Seconds are not compared, since two sessions differ in more than the code;
     `curvebench.benchmarks.gate` times two commits alternately.
 
     Args:
@@ -140,7 +140,8 @@ def _shown(estimate: MedianInterval) -> str:
 def _comparisons(earlier: Side, later: Side, claim: str | None) -> Iterator[ComparedRow]:
     """Compare the median effects of the comparisons that claims require.
 
-    If runs are censored, only bounds of a median are known, and both bounds are compared.
+    If runs are censored (stopped before their value was known), only bounds of a median are known. Then both
+    bounds are compared.
     """
     both = [side.verdicts.comparisons for side in (earlier, later)]
     both = [tuple(item for item in items if claim in (None, item.key.claim)) for items in both]
@@ -172,9 +173,9 @@ def _subject(comparison: ClaimComparison) -> str:
 
 
 def _key(comparison: ClaimComparison) -> tuple[object, ...]:
-    """Return a key by which the same comparison is found on both sides.
+    """Return a key that is equal for the same comparison on both sides.
 
-    It has the contents of the comparison's condition instead of the condition's index, because the order of
+    The key contains the comparison's condition itself instead of the condition's index, because the order of
     a claim's conditions may differ between the sides.
     """
     condition = comparison.condition
@@ -192,12 +193,12 @@ def _effect(comparison: ClaimComparison | None) -> str:
 def overlap(earlier: MedianInterval, later: MedianInterval, near: float = 0.0) -> RowAnswer:
     """Compare two estimates of the same quantity by their intervals.
 
-    The estimates agree if each is in the interval of the other, or if they are nearly equal. They differ if
-    the intervals are disjoint and both have a coverage of at least `MIN_LEVEL`. Otherwise the result is
-    inconclusive.
+    The estimates agree if each is in the interval of the other, or if the estimates are nearly equal. The
+    estimates differ if the intervals are disjoint, and both intervals have a coverage of at least
+    `MIN_LEVEL`. Otherwise the result is inconclusive.
 
     Args:
-        near: largest absolute logarithm of the ratio of two estimates that are nearly equal.
+        near: the estimates are nearly equal if the absolute logarithm of their ratio is at most this number.
     """
     first, second = earlier.median, later.median
     inside = later.low <= first <= later.high and earlier.low <= second <= earlier.high
@@ -212,7 +213,7 @@ def overlap(earlier: MedianInterval, later: MedianInterval, near: float = 0.0) -
 
 
 class JudgedMetric(NamedTuple):
-    """A metric of a study's runs by which they are compared.
+    """A metric by which the runs of a study on one side are compared with its runs on the other side.
 
     Args:
         study: name of the study.
@@ -226,10 +227,10 @@ class JudgedMetric(NamedTuple):
 
 
 class Tolerance(NamedTuple):
-    """Largest change between the sides that does not matter.
+    """Largest change from the earlier to the later side that does not matter.
 
     Args:
-        change: largest change, as a difference, or as a logarithm if values are compared by ratio.
+        change: largest change: a difference, or the logarithm of a ratio if values are compared by ratio.
         effect: whether values are compared by ratio or by difference; None to decide by the values
             (`effect_for`).
         limit: value at which values are clipped, such as the threshold at which runs stop; None for no limit.
@@ -244,7 +245,7 @@ Cells = dict[tuple[str, str, str], Tolerance]  # tolerance by workload, backend 
 
 
 def _runs(earlier: Side, later: Side, claim: str | None) -> Iterator[ComparedRow]:
-    """Compare the values of each method, paired by seed. A study that one side lacks gets a single row."""
+    """Compare the runs of each method, paired by seed; yield a single row for a study that one side lacks."""
     for name in sorted(earlier.tables.keys() ^ later.tables.keys()):
         values = name if name in earlier.tables else "", name if name in later.tables else ""
         yield ComparedRow("runs", f"study {name}", values, "only in one")
@@ -252,7 +253,7 @@ def _runs(earlier: Side, later: Side, claim: str | None) -> Iterator[ComparedRow
     for side in (earlier, later):
         for judged, cells in (_of_claim(side, claim) if claim else _headlines(side)).items():
             if judged.study in earlier.tables.keys() & later.tables.keys():
-                # If both sides have a cell, the tolerance of the later side counts.
+                # If both sides have a tolerance for a cell, the tolerance of the later side counts.
                 cells_of[judged] = cells_of.get(judged, {}) | cells
     for judged, cells in cells_of.items():
         old, new = (_values(side, judged) for side in (earlier, later))
@@ -268,7 +269,10 @@ def _runs(earlier: Side, later: Side, claim: str | None) -> Iterator[ComparedRow
 
 
 def _headlines(side: Side) -> dict[JudgedMetric, Cells]:
-    """Return, for the headline metric of every study, the tolerance of each workload, backend and method."""
+    """Return, for each study's headline metric, a tolerance for each workload, backend and method.
+
+    The headline metric is the metric by which a study compares methods.
+    """
     cells_of = {}
     for study in side.plan.studies:
         workloads = [workload.name for workload in study.workloads]
@@ -279,13 +283,14 @@ def _headlines(side: Side) -> dict[JudgedMetric, Cells]:
 
 
 def _of_claim(side: Side, claim: str) -> dict[JudgedMetric, Cells]:
-    """Return, for each metric that a claim compares, the tolerance of each workload, backend and method.
+    """Return, for each metric that a claim compares, a tolerance for each workload, backend and method.
 
     The tolerance is the smallest effect that matters to the claim.
     """
     cells_of: dict[JudgedMetric, Cells] = {}
     compared = [comparison for comparison in side.verdicts.comparisons if comparison.key.claim == claim]
-    # Entries replace earlier entries of the same cell, so that its smallest margin remains.
+    # Entries replace earlier entries of the same workload, backend and method, so that the smallest margin
+    # remains.
     for comparison in sorted(compared, key=lambda item: -item.margin):
         condition = comparison.condition
         if isinstance(condition, Value):
@@ -314,9 +319,9 @@ def _values(side: Side, judged: JudgedMetric) -> pl.DataFrame:
 def paired_row(subject: str, runs: pl.DataFrame, tolerance: Tolerance, direction: Direction) -> ComparedRow:
     """Compare the runs of one method by the median change over seeds and its confidence interval.
 
-    The runs agree if the whole interval is within the tolerance. They differ if the whole interval is outside
-    of the tolerance and has a coverage of at least `MIN_LEVEL`. Otherwise the row is inconclusive. Values
-    beyond the tolerance's limit are clipped.
+    The runs agree if the whole interval is within the tolerance. The runs differ if the whole interval is
+    outside of the tolerance and has a coverage of at least `MIN_LEVEL`. Otherwise the row is inconclusive.
+    Values that are better than the tolerance's limit are clipped at the limit.
 
     Args:
         subject: text that names the compared runs.
@@ -361,7 +366,9 @@ def paired_row(subject: str, runs: pl.DataFrame, tolerance: Tolerance, direction
 
 
 def render(earlier: Side, later: Side) -> str:
-    """Return the HTML page of a comparison, with its style sheet included, so that it needs no other file."""
+    """Return the HTML page of a comparison, with the style sheet included, so that the page needs no other
+    file.
+    """
     rows = sorted(compare(earlier, later), key=lambda row: ANSWERS.index(row.answer))
     sides = [{**vars(side), **provenance_of(side.jobs, 0)} for side in (earlier, later)]
     page = templates().get_template("comparison.html.jinja")

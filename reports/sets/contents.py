@@ -38,7 +38,7 @@ class Contents:
     """Contents of a published set.
 
     Args:
-        frames: tables by name, by the folder of the set that contains them.
+        frames: tables by their folder in the set, then by their name.
         thinned: names of the studies whose curves have only some of the recorded steps.
         whole: names of the thinned studies in which curves that decide claims keep all recorded steps.
     """
@@ -49,7 +49,7 @@ class Contents:
 
     @property
     def jobs(self) -> pl.DataFrame:
-        """Jobs of all studies, parity checks and property checks."""
+        """Rows of the table `jobs` for all studies, parity checks and property checks."""
         return pl.concat(tables["jobs"] for tables in self.frames.values()).unique(maintain_order=True)
 
     @property
@@ -59,9 +59,10 @@ class Contents:
 
 
 def gather(plan: ReportPlan) -> Contents:
-    """Return the tables that a report shows. If it is a published set, its tables are returned unchanged.
+    """Return the tables that a report shows, for a published set.
 
-    Curves are kept for final runs, and for alternative runs if the curves decide claims.
+    If the report shows a published set, the tables of that set are returned unchanged. Otherwise curves are
+    kept for final runs, and for alternative runs if their curves decide claims. The curves may be thinned.
 
     Raises:
         InputError: when a table is missing or damaged.
@@ -100,7 +101,7 @@ def gather(plan: ReportPlan) -> Contents:
 
 
 def _curves(study: StudyPlan, runs: pl.DataFrame) -> tuple[pl.DataFrame, bool]:
-    """Return the curves of a study that a set keeps, and whether they were thinned.
+    """Return the curves of a study that a set keeps, and whether these curves were thinned.
 
     Args:
         runs: the table `runs` of the study.
@@ -123,7 +124,9 @@ def _curves(study: StudyPlan, runs: pl.DataFrame) -> tuple[pl.DataFrame, bool]:
 
 
 def _conditions(study: StudyPlan) -> Iterator[tuple[Condition, str]]:
-    """Yield each condition of a study's claims together with each workload whose runs it compares."""
+    """Yield each condition of a study's claims, together with each workload whose runs the condition
+    compares.
+    """
     for claim in (*study.claims, *study.repeated):
         for condition, workload in product(claim.conditions, study.workloads):
             applies = condition.is_about(workload.name, workload.metrics)
@@ -132,13 +135,13 @@ def _conditions(study: StudyPlan) -> Iterator[tuple[Condition, str]]:
 
 
 def curves_of_claims(study: StudyPlan, runs: pl.DataFrame) -> pl.DataFrame:
-    """Return the runs and metrics of a study whose whole curves decide claims.
+    """Return the run and the metric of each curve that decides claims with all its steps.
 
     Args:
         runs: runs with columns optimizer and basis.
 
     Returns:
-        Columns run and metric.
+        Frame with the columns run and metric.
     """
     named = with_method(runs).select("run", "workload", "method")
     selections = [
@@ -154,11 +157,11 @@ def curves_of_claims(study: StudyPlan, runs: pl.DataFrame) -> pl.DataFrame:
 def steps_of_claims(study: StudyPlan, tables: Tables) -> pl.DataFrame:
     """Return the single steps of a study's curves that decide claims.
 
-    A condition at equal cost compares two runs at the last evaluation that the cost of the cheaper run pays
-    for.
+    A condition at equal cost compares two runs at the last evaluations whose cost does not exceed the total
+    cost of the cheaper run.
 
     Returns:
-        Columns run, metric and step.
+        Frame with the columns run, metric and step.
     """
     judged = tables.runs.filter(pl.col("stage").is_in(["final", "alternative"]))
     selections = [
@@ -196,8 +199,9 @@ def thinned(
     recorded step.
 
     Args:
-        whole: frames of rows that are kept in addition. A frame with columns run and metric keeps all
-            recorded steps of these curves; a frame with columns run, metric and step keeps these steps.
+        whole: frames that say which rows are kept in addition. A frame with the columns run and metric keeps
+            all rows of the curves in it; a frame with the columns run, metric and step keeps the single steps
+            in it.
         most: number of rows up to which curves are returned unchanged.
         points: number of steps to keep for each run and metric.
     """

@@ -1,4 +1,4 @@
-"""Files of a published set that are computed from its tables: verdicts, leaderboard, README and JSON."""
+"""Files that are computed from the tables of a published set: verdicts, leaderboard, README and JSON."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def derived(plan: ReportPlan) -> dict[str, pl.DataFrame]:
 
 
 def leaderboard_texts(board: pl.DataFrame) -> dict[str, str]:
-    """Return the text files of a set with the contents of its table `leaderboard`, by file name."""
+    """Return the texts of the CSV and JSON files of a set's leaderboard, by file name."""
     flat = [column for column, dtype in board.schema.items() if not dtype.is_nested()]
     return {
         "leaderboard.csv": board.select(flat).write_csv(),
@@ -87,7 +87,7 @@ def json_schema(table: str) -> dict[str, Any]:
 
 
 def _object(fields: Any) -> dict[str, Any]:
-    """Return the JSON Schema of an object with these fields, all of them required.
+    """Return the JSON Schema of an object, in which all fields are required.
 
     Args:
         fields: pairs of a name and a data type of Polars.
@@ -142,8 +142,8 @@ def _cell(text: str) -> str:
 def board_table(boards: Sequence[leaderboard.Board], scale: str) -> pl.DataFrame:
     """Return the table `leaderboard`: a row for each method of each board, the best method of a board first.
 
-    A number is null if the board does not have it, for example because a study has no target, too few seeds
-    for an interval, no tuning or no timings. The column `workloads` is nested, all others are flat.
+    A number that the board does not have is null, for example because a study has no target, too few seeds
+    for an interval, no tuning or no timings. The column `workloads` is nested, all other columns are flat.
 
     Args:
         boards: boards in the order of the table. A board compares methods that ran on the same problems.
@@ -157,7 +157,7 @@ def _row(scale: str, board: leaderboard.Board, number: int, row: leaderboard.Met
     """Return the row of the table `leaderboard` for a method.
 
     Args:
-        number: number of the board.
+        number: place of the method on the board, from 1.
         row: row of the method on the board.
     """
     return {
@@ -204,7 +204,7 @@ def _workload(column: leaderboard.Column, entry: leaderboard.BoardEntry) -> dict
 
 
 def _outcomes(of: leaderboard.MethodRow | leaderboard.BoardEntry) -> dict[str, Any]:
-    """Return the columns that a method has both on each workload and in total over workloads."""
+    """Return the columns that a method has on each workload, and once more in total over all workloads."""
     tuning: leaderboard.TuningBudget | None = of.tuning
     return {
         **_counts(of.wins, "wins", "instances"),
@@ -218,7 +218,7 @@ def _outcomes(of: leaderboard.MethodRow | leaderboard.BoardEntry) -> dict[str, A
 
 
 def _interval(value: MedianInterval | leaderboard.Overall | None, name: str) -> dict[str, Any]:
-    """Return the columns of an estimate and of the ends of its interval.
+    """Return three columns: an estimate, and the lower and upper end of its confidence interval.
 
     Args:
         value: the estimate; if it is None, all columns are null.
@@ -229,7 +229,7 @@ def _interval(value: MedianInterval | leaderboard.Overall | None, name: str) -> 
 
 
 def _counts(count: Share | None, successes: str, total: str) -> dict[str, Any]:
-    """Return the columns of a number of successes and of the total number; both are null if `count` is None.
+    """Return two columns: the number of successes, and the total number. Both are null if `count` is None.
 
     Args:
         successes, total: names of the columns.

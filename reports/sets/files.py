@@ -63,12 +63,12 @@ def write_text(path: Path, text: str) -> None:
 
 
 def as_json(content: Any) -> str:
-    """Return the text of a JSON file with this content."""
+    """Return `content` as the text of a JSON file."""
     return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def files_of(folder: Path) -> list[str]:
-    """Return the sorted names of all files and links in a set, except for the checksums."""
+    """Return the sorted names, relative to the folder, of all files and links in a set, except SHA256SUMS."""
     names = (
         path.relative_to(folder).as_posix()
         for path in folder.rglob("*")

@@ -1,6 +1,7 @@
 """Objections to publishing a set: uncommitted code, failures, mixed hardware, unequal tuning, changed rules.
 
-An objection has a kind. Whoever publishes a set can waive objections by their kind, and the set lists these.
+An objection has a kind. Whoever publishes a set can waive objections by their kind, and the set then lists
+the waived objections.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import polars as pl
 from curvebench.results.merging import several_machines
 from curvebench.spec.plan import Objection, ReportPlan
 
-# A commit, and whether files differ from it; each is None if it is not known.
+# A commit, and whether files differ from the commit. Each of the two values is None if it is not known.
 Revision = tuple[str | None, bool | None]
 
 
@@ -22,9 +23,9 @@ def all_objections(
     """Return all objections to publishing a report.
 
     Args:
-        code: commit of the code that computes verdicts, and whether files differ from it.
+        code: commit of the code that computes verdicts, and whether files differ from the commit.
         plan: plan of the report.
-        tables: tables by folder and name.
+        tables: tables by their folder in the set, then by their name.
         claims: the table `claims`.
     """
     tuned_bases = {study.name: study.tuning.tuned_bases for study in plan.studies}
@@ -64,8 +65,8 @@ def uncommitted_code(code: Revision) -> list[Objection]:
     """Return an objection unless the code that computes verdicts is known to equal a commit.
 
     Args:
-        code: commit of the code and whether files differ from it, as `curvebench.results.provenance.commit`
-            returns them.
+        code: commit of the code, and whether files differ from the commit, as
+            `curvebench.results.provenance.commit` returns them.
     """
     revision, dirty = code
     if revision is not None and dirty is False:

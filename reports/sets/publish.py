@@ -1,7 +1,7 @@
 """Publishing a report's tables as a set (`curvebench sets publish`), and recomputing a set's verdicts.
 
-A set is a folder with tables, their plan, and the verdicts, leaderboard and texts computed from them. An
-objection is a reason against publishing, such as a failed job; it can be waived.
+A set is a folder with tables, their plan, and the verdicts, leaderboard and texts that are computed from the
+tables. An objection is a reason against publishing, such as a failed job; objections can be waived.
 """
 
 from __future__ import annotations
@@ -42,15 +42,16 @@ def publish(
         name: name of the set; the folder of this name below `folder` must not exist.
         folder: folder of the published sets.
         waive: kinds of objections that do not prevent publication; the set lists them.
-        readme: Markdown page whose leaderboard is replaced by that of the set; None to change no page.
-        code: commit of the code that computes verdicts and leaderboard, and whether files differ from it;
-            None to read both from git.
+        readme: Markdown page whose leaderboard is replaced by the leaderboard of the set; None to change no
+            page.
+        code: commit of the code that computes verdicts and leaderboard, and whether files differ from the
+            commit; None to read both values from git.
 
     Returns:
         The folder of the new set.
 
     Raises:
-        InputError: for an unsuitable name, waiver, page or seeds.
+        InputError: when the name, a waiver, the page or the seeds are not suitable.
         InputError: when an objection is not waived, or a table is missing or damaged.
     """
     name, waive = sets.check_name(name, folder), sets.check_waivers(waive)
@@ -71,11 +72,12 @@ def publish(
 def renew(folder: Path, code: Revision) -> None:
     """Recompute verdicts, leaderboard and texts of a published set, for example after a change of statistics.
 
-    The runs, the name, the time of publication and the waived objections of the set stay.
+    The runs, the name, the time of publication and the waived objections of the set stay the same.
 
     Args:
         folder: folder of the set.
-        code: commit of the code that computes verdicts and leaderboard, and whether files differ from it.
+        code: commit of the code that computes verdicts and leaderboard, and whether files differ from the
+            commit.
 
     Raises:
         InputError: when the folder contains no set, there is a new objection, or a table is damaged.
@@ -95,8 +97,8 @@ def _write(
         name: name of the set.
         plan: plan of the report or set to publish.
         waive: kinds of objections that do not prevent publication.
-        code: commit of the code that computes verdicts and leaderboard, and whether files differ from it;
-            None to read both from git.
+        code: commit of the code that computes verdicts and leaderboard, and whether files differ from the
+            commit; None to read both values from git.
         published: time of publication in ISO 8601.
 
     Raises:
@@ -150,7 +152,9 @@ def _refusal(name: str, refused: Sequence[Objection]) -> Iterator[str]:
 
 
 def _moved(plan: ReportPlan, name: str) -> ReportPlan:
-    """Return the plan with the folders of the new set, and with the current hash of each decision rule."""
+    """Return the plan of the new set, with paths inside of the set and the current hash of each decision
+    rule.
+    """
     studies = (
         without_submissions(study).model_copy(
             update={"tables": Path(study.name), "figures": Path("figures", study.name), "rules": rules(study)}

@@ -67,7 +67,7 @@ def side_of_claim(claim: str, plan: ReportPlan, name: str) -> Side:
     """Return one side of a comparison: the part of a plan that decides a claim, with its tables and verdicts.
 
     Args:
-        name: name of the side for readers.
+        name: name of the side that readers see.
 
     Raises:
         InputError: when the plan does not decide the claim, or a table is missing or damaged.
@@ -81,7 +81,8 @@ def side_of_claim(claim: str, plan: ReportPlan, name: str) -> Side:
 def command(claim: str, plan: ReportPlan, cores: str) -> list[str]:
     """Return the arguments of Snakemake's command that runs a claim as it was run for a set.
 
-    Scale, backends and seeds are those of the set. The results are written to a folder of their own.
+    The command uses the scale, backends and seeds of the set, and writes the results to a folder for this
+    claim below `.cache/reproduced`.
 
     Args:
         plan: plan of the set.
@@ -101,21 +102,21 @@ def command(claim: str, plan: ReportPlan, cores: str) -> list[str]:
 
 
 def run_snakemake(called: Sequence[str], output: TextIO | None = None) -> int:
-    """Run Snakemake in this Python's environment, and return its exit status.
+    """Run Snakemake in the environment of this Python interpreter, and return Snakemake's exit status.
 
     Args:
         called: `snakemake` and its arguments.
         output: file to which Snakemake's standard output is written; None for this process' standard output.
     """
-    # Jobs call `python` by name, so that this environment must come first in PATH.
-    # The path of the executable is not resolved, because a link to Python would lead to another environment.
+    # Jobs call `python` by name. Therefore the folder of this Python interpreter must come first in PATH. The
+    # path of the executable is not resolved, because a link to Python would lead to another environment.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     command, variables = [sys.executable, "-m", *called], {**os.environ, "PATH": path}
     return subprocess.run(command, check=False, stdout=output, env=variables).returncode
 
 
 def run(called: Sequence[str]) -> ReportPlan:
-    """Run a claim, and return the plan of its results without published submissions.
+    """Run Snakemake for a claim, and return the plan of the results, without published submissions.
 
     Args:
         called: `snakemake` and its arguments, as `command` returns them.
@@ -131,7 +132,7 @@ def run(called: Sequence[str]) -> ReportPlan:
 
 
 def as_text(claim: str, published: Side, rows: Sequence[ComparedRow]) -> str:
-    """Format the comparison for people: the overall answer, the rows that do not agree, and the other rows.
+    """Format the comparison of new runs with a set: the overall answer, rows that do not agree, other rows.
 
     Args:
         claim: id of the claim.

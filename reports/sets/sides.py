@@ -1,4 +1,4 @@
-"""The two sides of a comparison: published sets or reports, with their tables and verdicts."""
+"""Sides of a comparison: the two published sets or reports that are compared, with tables and verdicts."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Side:
     """One of two results to compare: a set or a report, with the tables of its studies and its verdicts.
 
     Args:
-        name: name of the side for readers.
+        name: name that readers see.
         plan: plan of the set or report.
         tables: tables of each study, by the name of the study.
-        verdicts: verdicts on its claims.
+        verdicts: verdicts on the claims of the plan.
     """
 
     name: str
@@ -37,15 +37,16 @@ class Side:
 
     @property
     def jobs(self) -> pl.DataFrame:
-        """Jobs of all studies."""
+        """Rows of the table `jobs` for all studies."""
         return pl.concat([tables.jobs for tables in self.tables.values()]).unique(maintain_order=True)
 
 
 def side_of(plan: ReportPlan, name: str) -> Side:
-    """Read the tables of a plan, compute its verdicts, and return them as a side of a comparison.
+    """Read the tables of a plan, compute the verdicts on its claims, and return both as a side of a
+    comparison.
 
     Args:
-        name: name of the side for readers.
+        name: name of the side that readers see.
 
     Raises:
         InputError: when a table is missing or damaged.
@@ -76,7 +77,10 @@ def read_side(folder: Path) -> Side:
 
 
 def narrowed_to_claim(claim: str, plan: ReportPlan) -> ReportPlan:
-    """Return the part of a plan that decides a claim: its study, even if it is skipped, or its checks."""
+    """Return a plan with only the study that decides a claim, even if this study is skipped.
+
+    The property checks of the plan are kept only if one of them decides the claim.
+    """
     part: dict[str, Any] = {
         kind: tuple(study for study in getattr(plan, kind) if claim in {item.id for item in study.claims})
         for kind in ("studies", "skipped")

@@ -40,7 +40,8 @@ class Augmentation:
         mixup: alpha of the Beta distribution of MixUp's proportions (Zhang et al. 2018, Alg. 1); 0 for no
             MixUp.
         cutmix: alpha of the Beta distribution of CutMix's proportions (Yun et al. 2019, Alg. 1); 0 for no
-            CutMix. With MixUp and CutMix, each minibatch has either of them with probability 1/2.
+            CutMix. If `mixup` and `cutmix` are both positive, each minibatch has MixUp or CutMix, each with
+            probability 1/2.
         shift: largest number of pixels by which images are shifted along rows and columns; None for no
             shifts.
     """
@@ -87,7 +88,7 @@ class Augmentation:
         }
 
     def apply(self, ops: Ops, images: Array, noise: Arrays) -> Array:
-        """Mirror, shift and mix normalized images (examples, 3, side, side) by a step's random numbers."""
+        """Mirror, shift and mix normalized images (examples, 3, side, side); `noise` is from `draw`."""
         images = ops.where(noise["flipped"][:, None, None, None], ops.flip(images, -1), images)
         if self.shift is not None:
             images = shifted(ops, images, noise)
@@ -124,6 +125,8 @@ def shifted(ops: Ops, images: Array, noise: Arrays) -> Array:
 def partners(ops: Ops, values: Array) -> Array:
     """Return values (examples, ...) after exchanging the two examples of each pair.
 
+    The first and second example are a pair, the third and fourth, and so on.
+
     Raises:
         InputError: for an odd number of examples.
     """
@@ -137,8 +140,15 @@ def partners(ops: Ops, values: Array) -> Array:
 
 
 def _box(generator: np.random.Generator, share: float, side: int) -> tuple[int, int, int, int]:
-    """Draw a random box with 1 - share of the area: first row, end row, first and end column, cut at the
-    edges.
+    """Draw a box with the share `1 - share` of an image's area, and cut the box at the edges of the image.
+
+    Args:
+        generator: random generator.
+        share: share of the area that is outside of the box.
+        side: height and width of the image in pixels.
+
+    Returns:
+        First row, end row, first column and end column. The ends are outside of the box.
     """
     half = int(side * np.sqrt(1 - share)) // 2
     row, column = generator.integers(side, size=2)

@@ -19,7 +19,7 @@ IMAGES = 10_000  # images in each file; the classes are equally large in the tra
 CIFAR = DataFiles(
     "CIFAR-10",
     (*TRAIN, *TEST),
-    "cifar-10-batches-bin",  # folder in the archive
+    "cifar-10-batches-bin",  # folder inside the archive that users download
     f"download cifar-10-binary.tar.gz from https://www.cs.toronto.edu/~kriz/cifar.html, unpack it and set "
     f"{FOLDER_VARIABLE} to the folder that holds its folder",
 )
@@ -34,7 +34,8 @@ def read_cifar(names: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
 
     Raises:
         DataMissing: if a file does not exist.
-        DataDamaged: if a file has another length, or the classes are not equally large.
+        DataDamaged: if a file has another length than CIFAR-10's files, or the classes have different numbers
+            of images.
     """
     files = CIFAR.required()
     records = np.concatenate([_read(files[name]) for name in names])
@@ -46,7 +47,7 @@ def read_cifar(names: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _read(path: Path) -> np.ndarray:
-    """Return the records (images, 1 + pixels) of a file; the first byte of each is the label."""
+    """Return the records (images, 1 + pixels) of a file; the first byte of each record is the label."""
     content = np.frombuffer(read_content(path), np.uint8)
     if len(content) != IMAGES * (1 + PIXELS):
         expected = IMAGES * (1 + PIXELS)

@@ -26,14 +26,14 @@ def decoded_file(folder: Path) -> Path:
 
 
 class DecodedImages:
-    """The images of an index, uint8 in RGB, in a memory-mapped cache file.
+    """Decoded images, uint8 in RGB, of the files in an index. The images are in a memory-mapped cache file.
 
     Args:
         path: path of the cache file.
         lines: all lines of the index.
 
     Raises:
-        DataDamaged: if the file has another size than the index says.
+        DataDamaged: if the size of the cache file is not the sum of the images' sizes in the index.
     """
 
     def __init__(self, path: Path, lines: Iterable[IndexedImage]) -> None:
@@ -48,7 +48,7 @@ class DecodedImages:
             raise DataDamaged(f"{path}: has {len(self._pixels)} bytes where the index has {end}; delete it")
 
     def image(self, path: str) -> Image:
-        """Return the image of a file, whose path is relative to the folder."""
+        """Return the image of the file that has the path `path` in the index."""
         from PIL import Image
 
         start, height, width = self._places[path]

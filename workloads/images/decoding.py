@@ -1,4 +1,4 @@
-"""Decoding of images, and the crops of them that training and evaluation use.
+"""Decoding of images, and the crops of images that training and evaluation use.
 
 In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
 Reparameterization" (docs/sources.md).
@@ -48,9 +48,9 @@ class Box(NamedTuple):
 def random_box(height: int, width: int, generator: np.random.Generator, min_area: float = MIN_AREA) -> Box:
     """Draw the box of a random resized crop by the rule of torchvision (`RandomResizedCrop.get_params`).
 
-    The share of the area is uniform from `min_area` to 1, and the logarithm of the ratio of width to height
-    is uniform in the range of ASPECTS. If none of ATTEMPTS such boxes fits into the image, return the largest
-    box at the centre with an allowed ratio.
+    The box's share of the image's area is uniform from `min_area` to 1, and the logarithm of the ratio of
+    width to height is uniform in the range of ASPECTS. If none of ATTEMPTS such boxes fits into the image,
+    return the largest box at the centre with an allowed ratio.
     """
     low, high = map(math.log, ASPECTS)
     for _ in range(ATTEMPTS):
@@ -70,8 +70,8 @@ def random_box(height: int, width: int, generator: np.random.Generator, min_area
 def resized_crop(image: Image, box: Box, side: int) -> np.ndarray:
     """Return a box of an image, resized to side x side pixels, (side, side, 3) uint8.
 
-    Interpolation is bilinear with antialiasing. It uses pixels in the box only, because the box is cut out
-    first, as in torchvision.
+    Interpolation is bilinear with antialiasing. The interpolation uses only pixels in the box, because the
+    box is cut out first, as in torchvision.
     """
     from PIL.Image import Resampling
 
@@ -82,9 +82,9 @@ def resized_crop(image: Image, box: Box, side: int) -> np.ndarray:
 def five_crops(image: Image, shorter: int, side: int) -> np.ndarray:
     """Resize an image, and return crops at its corners and centre, (5, side, side, 3) uint8.
 
-    The order is top left, top right, bottom left, bottom right, centre, as in torchvision's `five_crop`. With
-    their mirror images these are the ten crops of 000 C.1. For an odd difference of widths, torchvision's
-    mirrored centre crop is one pixel off.
+    The order is top left, top right, bottom left, bottom right, centre, as in torchvision's `five_crop`. The
+    five crops and their mirror images are the ten crops of 000 C.1. If the widths of image and crop differ by
+    an odd number, torchvision's mirrored centre crop is one pixel off.
 
     Args:
         image: image of any size.
@@ -110,8 +110,9 @@ def _centre(pixels: np.ndarray, side: int) -> tuple[int, int]:
 
 
 def _with_shorter_side(image: Image, shorter: int) -> Image:
-    """Resize an image to a shorter side of this length; the longer side is rounded down, as in
-    torchvision.
+    """Resize an image so that its shorter side has `shorter` pixels.
+
+    The length of the longer side is rounded down, as in torchvision.
     """
     from PIL.Image import Resampling
 

@@ -29,7 +29,7 @@ SUFFIXES = (".jpeg", ".jpg", ".png")
 KAGGLE = "LOC_val_solution.csv"
 # File with the labels of the validation images in ImageNet's development kit: one class number per image.
 TRUTH = "ILSVRC2012_validation_ground_truth.txt"
-META = "meta.mat"  # file in the same folder with the class of each number
+META = "meta.mat"  # file next to TRUTH, with the class that each number means
 
 
 class IndexedImage(NamedTuple):
@@ -37,23 +37,27 @@ class IndexedImage(NamedTuple):
 
     split: str
     category: str  # name of the class
-    path: str  # path relative to the folder
+    path: str  # path of the file relative to the indexed folder
     size: int  # size of the file in bytes
     checksum: str  # first 16 digits of the SHA-256 of the file
     height: int
     width: int
-    damage: str  # reason why the image cannot be decoded; empty if it can be decoded
+    damage: str  # reason why the image cannot be decoded; empty if the image can be decoded
 
 
 def images_folder(name: str) -> Path | None:
-    """Return the folder of this name in the folder of data (`CURVEBENCH_DATA`), or None."""
+    """Return the folder of this name in the folder of data (`CURVEBENCH_DATA`); None if there is no such
+    folder.
+    """
     root = os.environ.get(FOLDER_VARIABLE)
     folder = None if not root else Path(root).expanduser() / name
     return folder if folder is not None and folder.is_dir() else None
 
 
 def index_file(folder: Path) -> Path:
-    """Return the path of a folder's index. It is next to the folder, which therefore may be read-only."""
+    """Return the path of a folder's index. The index is next to the folder, so that the folder may be
+    read-only.
+    """
     return folder.with_name(f"{folder.name}.index.csv")
 
 
@@ -110,7 +114,14 @@ def listed(folder: Path) -> list[tuple[str, str, str]]:
 
 
 def _images(folder: Path, split: str, labels: Callable[[], Mapping[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yield class and path of each image of a split."""
+    """Yield class and path of each image of a split.
+
+    Args:
+        folder: folder that contains a folder for each split.
+        split: name of the split.
+        labels: function that returns the class by file name without suffix, for images that are not in the
+            folder of a class. It is called only if there are such images.
+    """
     split_folder = next((folder / name for name in PARTS[split] if (folder / name).is_dir()), None)
     entries = [] if split_folder is None else sorted(os.scandir(split_folder), key=lambda entry: entry.name)
     for entry in entries:
@@ -134,8 +145,8 @@ def _is_image(path: Path) -> bool:
 
 
 def _validation_labels(folder: Path) -> dict[str, str]:
-    """Return the class of each validation image of ImageNet-1k by file name without suffix; {} without
-    labels.
+    """Return the class of each validation image of ImageNet-1k by file name without suffix; {} if the folder
+    contains no labels.
     """
     kaggle = next(folder.rglob(KAGGLE), None)
     if kaggle is not None:
@@ -168,7 +179,7 @@ def examined(
     threads: int = 1,
     progress: Callable[[], None] = lambda: None,
 ) -> list[IndexedImage]:
-    """Read and decode the images from `listed`, and return the index; call `progress` after each."""
+    """Read and decode the images from `listed`, and return the index; call `progress` after each image."""
     lines = []
     with ThreadPoolExecutor(threads) as pool:
         for line in pool.map(partial(_examined, folder), images):
@@ -215,7 +226,7 @@ def read_index(path: Path) -> list[IndexedImage]:
 
     Raises:
         DataMissing: if the file does not exist.
-        DataDamaged: if it is not an index.
+        DataDamaged: if the file is not an index.
     """
     folder = path.with_name(path.name.removesuffix(".index.csv"))
     if not path.is_file():
@@ -243,7 +254,7 @@ def drawn_classes(names: Sequence[str], count: int, generator: np.random.Generat
     """Draw `count` class names at random; `names` and the result are sorted.
 
     Raises:
-        DataDamaged: if there are fewer names.
+        DataDamaged: if there are fewer names than `count`.
     """
     if count > len(names):
         raise DataDamaged(f"{count} classes are asked for, and there are {len(names)}")

@@ -1,4 +1,4 @@
-"""Images of an index as a data source: they are read, decoded and cropped when they are needed."""
+"""Images of an index as a data source: images are read, decoded and cropped when they are needed."""
 
 from __future__ import annotations
 
@@ -26,19 +26,20 @@ class ImageSource:
     """The images of a split: random resized crops for training, fixed crops of the whole image for
     evaluation.
 
-    The fields are `images`, uint8 with channels last, (side, side, 3), or (5, side, side, 3) if evaluation
-    uses five crops; and `labels`, the index of the class in `classes`.
+    The fields of an example are `images`, uint8 with channels last, (side, side, 3), or (5, side, side, 3) if
+    evaluation uses five crops; and `labels`, the index of the class in `classes`.
 
     Args:
         folder: folder of the images.
-        lines: lines of the index; they must belong to one split.
+        lines: lines of the index, all of the same split.
         classes: classes to use, sorted; images of all other classes are left out.
         side: height and width of the crops in pixels.
         shorter: length in pixels to which evaluation resizes an image's shorter side.
         crops: crops that evaluation uses: the centre only, or centre and corners.
         min_area: smallest area of a random crop as a share of the image's area.
-        damaged_share: share of the images that may be damaged or missing. If there are more, the run ends.
-        decoded: cache of decoded images, or None.
+        damaged_share: share of the images that may be damaged or missing. If more images are damaged, the run
+            ends with an error.
+        decoded: cache of decoded images; None to read and decode the files.
         drawn: note about the classes if they were drawn at random, otherwise empty.
     """
 
@@ -68,7 +69,7 @@ class ImageSource:
         self._require_few()
 
     def __len__(self) -> int:
-        """Number of images that were not damaged when they were indexed."""
+        """Return the number of images that were not damaged when they were indexed."""
         return len(self._paths)
 
     def placeholder(self, is_training: bool) -> dict[str, np.ndarray]:
@@ -81,10 +82,11 @@ class ImageSource:
         }
 
     def fetch(self, number: int, generator: np.random.Generator | None) -> dict[str, np.ndarray]:
-        """Return an image and its label. If it can no longer be read, note it and return the next image.
+        """Return an image and its label. If the image can no longer be read, note this and return the next
+        image.
 
         Args:
-            number: number of the image.
+            number: index of the image, from 0.
             generator: random generator for a training crop; None for the crops of evaluation.
 
         Raises:
@@ -151,7 +153,7 @@ class ImageSource:
 def image_sources(
     folder: Path, choose: Callable[[Sequence[str]], Sequence[str]] = list, **options: Any
 ) -> dict[str, ImageSource]:
-    """Return the splits of an indexed folder. They use the cache of decoded images if it exists.
+    """Return the splits of an indexed folder. The splits use the cache of decoded images if it exists.
 
     Args:
         folder: folder of the images.

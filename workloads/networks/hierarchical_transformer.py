@@ -1,4 +1,4 @@
-"""HieraViT: a vision transformer in stages, each with fewer and wider tokens than the one before.
+"""HieraViT: a vision transformer in stages, each with fewer and wider tokens than the stage before.
 
 In the first stages, attention is restricted to small parts of the image. Source: Ryali et al. 2023, "Hiera: A
 hierarchical vision transformer without the bells-and-whistles".
@@ -92,8 +92,9 @@ class HieraViT(Transformer):
 
     @property
     def blocks(self) -> tuple[tuple[int, int], ...]:
-        """Numbers of units of a token before and after each block; they differ at the beginning of a
-        stage.
+        """Numbers of units of a token before and after each block.
+
+        The two numbers differ for the first block of each stage except the first stage.
         """
         widths = [self.width * 2**stage for stage, count in enumerate(self.stages) for _ in range(count)]
         return tuple(pairwise((self.width, *widths)))
@@ -119,10 +120,11 @@ def by_mask_units(ops: Ops, tokens: Array, mask_unit: int, halvings: int) -> Arr
     """Reorder tokens (examples, grid * grid, units), so that consecutive tokens are in different mask units.
 
     A mask unit is a square of neighbouring tokens, to which attention is restricted. Initially tokens are in
-    the order of the image's rows. Afterwards the tokens at one position of all mask units are adjacent, with
-    the mask units row by row. Positions are sorted by the last bits of row and column, then by the bits
-    before. As a result, the four quarters of all tokens contain one token each of every 2 x 2 tokens, and the
-    same is true again after these are pooled to one.
+    the order of the image's rows. Afterwards, tokens with the same position within their mask units are
+    adjacent, in the order of the mask units, row by row. The positions are sorted by the last bits of their
+    row and column, then by the bits before the last bits. As a result, each quarter of the sequence contains
+    one token of every 2 x 2 neighbouring tokens. Such four tokens can be pooled to one by the maximum over
+    the quarters, and the same is true again for the pooled tokens.
 
     Args:
         ops: array functions.
@@ -139,7 +141,7 @@ def by_mask_units(ops: Ops, tokens: Array, mask_unit: int, halvings: int) -> Arr
 
 
 def hiera_logits(ops: Ops, params: Arrays, images: Array, attention: MaskUnitAttention) -> Array:
-    """Return the outputs (examples, classes).
+    """Return the outputs (examples, classes) of HieraViT.
 
     Args:
         ops: array functions.

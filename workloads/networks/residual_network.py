@@ -57,10 +57,11 @@ class ResidualNetwork(SizedNetwork):
 
     @property
     def convolutions(self) -> dict[str, tuple[Convolution, int]]:
-        """Shape and layer number of each convolution, from input to output. Batch norm follows each of them.
+        """Shape and layer number of each convolution, from input to output. Batch norm follows each
+        convolution.
 
-        A projection is the shortcut of a block whose shape changes. It has the layer number of the block's
-        first convolution.
+        A projection is the shortcut of a block whose shape changes. A projection has the layer number of the
+        block's first convolution.
         """
         table: dict[str, tuple[Convolution, int]] = {
             "stem": ((self.width, self.channels, self.stem, self.stem), 0)
@@ -83,7 +84,9 @@ class ResidualNetwork(SizedNetwork):
 
     @property
     def parameters(self) -> dict[str, Parameter]:
-        """Kaiming normal convolutions, scales of 1, shifts of 0, and PyTorch's default head."""
+        """Parameters, with initial values: Kaiming normal convolutions, scales 1, shifts 0, PyTorch's default
+        head.
+        """
         table: dict[str, Parameter] = {}
         for name, (shape, layer) in self.convolutions.items():
             table |= {
@@ -118,7 +121,7 @@ def residual_outputs(
 def residual_logits(
     ops: Ops, params: Arrays, state: Arrays, images: Array, training: bool
 ) -> tuple[Array, Arrays]:
-    """Return the outputs (examples, classes) and the new state.
+    """Return the outputs (examples, classes) of a residual network, and its new state.
 
     In training, batch norm uses the mean and variance of the batch. The running statistics are updated with
     this mean and with the unbiased variance of the batch. Otherwise batch norm uses the running statistics,

@@ -31,7 +31,7 @@ class Transformer(SizedNetwork):
 
     Args:
         classes: number of outputs.
-        mlp_ratio: ratio of an MLP's hidden units to its outputs.
+        mlp_ratio: number of an MLP's hidden units, divided by the number of its outputs.
         qkv_matrices: number of weight matrices for query, key and value of a block: 3, or 1 joint matrix.
     """
 
@@ -49,7 +49,7 @@ class Transformer(SizedNetwork):
     def blocks(self) -> tuple[tuple[int, int], ...]:
         """Numbers of units of a token before and after each block.
 
-        If they differ, the shortcut is a projection.
+        If the two numbers of a block differ, its shortcut is a projection.
         """
 
     @property
@@ -69,7 +69,10 @@ class Transformer(SizedNetwork):
 
     @property
     def norms(self) -> dict[str, tuple[int, Role]]:
-        """Units and role of each norm's scale and shift: before attention, before the MLP, and the last."""
+        """Number of units and role of each layer norm.
+
+        Each block has a norm before attention and a norm before the MLP. The `last` norm precedes the head.
+        """
         norms: dict[str, tuple[int, Role]] = {}
         for number, (inputs, width) in enumerate(self.blocks, start=1):
             norms |= {
@@ -85,11 +88,11 @@ class Transformer(SizedNetwork):
 
     @property
     def parameters(self) -> dict[str, Parameter]:
-        """Xavier normal weights, scales of 1, biases and shifts of 0.
+        """Parameters, with initial values: Xavier normal weights, scales of 1, biases and shifts of 0.
 
         The weight of the patches has the role of an embedding. The head is random, too: if it were 0, as in
         the original programs, all other parameters would have a gradient of 0 at the first step. A joint
-        matrix of query, key and value has the same distribution as three separate ones.
+        matrix of query, key and value has the same distribution as three separate matrices.
         """
         table: dict[str, Parameter] = {}
         for name, (shape, role) in self.linear.items():
@@ -103,7 +106,7 @@ class Transformer(SizedNetwork):
 
 
 def _xavier_normal(shape: tuple[int, ...], parts: int, generator: np.random.Generator) -> np.ndarray:
-    """Draw a weight, outputs first, that consists of `parts` matrices, one below the other."""
+    """Draw a weight, outputs first, that consists of `parts` Xavier normal matrices, one below the other."""
     matrices = [xavier_normal(shape[0] // parts, math.prod(shape[1:]), generator) for _ in range(parts)]
     return np.concatenate(matrices).reshape(shape)
 
@@ -123,24 +126,24 @@ class TransformerLayers:
     head_width: int
 
     def linear(self, x: Array, name: str) -> Array:
-        """Apply the linear layer with this name."""
+        """Apply the linear layer with the name `name`."""
         return self.ops.linear(x, self.params[f"{name}_weight"], self.params[f"{name}_bias"])
 
     def norm(self, x: Array, name: str) -> Array:
-        """Apply the layer norm with this name."""
+        """Apply the layer norm with the name `name`."""
         scale, shift = self.params[f"{name}_scale"], self.params[f"{name}_shift"]
         return self.ops.layer_norm(x, scale, shift, EPSILON)
 
     def block(self, x: Array, number: int, windows: int = 1, pooled: int = 1) -> Array:
-        """Apply attention and MLP, each with a norm before it and a shortcut around it.
+        """Apply a block: attention and MLP, each with a norm before it and a shortcut around it.
 
         Args:
             x: tokens. Consecutive tokens belong to different windows: token i is in window i modulo
                 `windows`.
             number: number of the block, from 1.
             windows: number of windows. A token attends only to tokens of its own window.
-            pooled: number of tokens whose maximum in each unit becomes one token of queries and shortcut. The
-                tokens that are pooled are as far apart as the number of tokens that remain.
+            pooled: number of tokens that are pooled to one, by the maximum in each unit, in the queries and
+                in the shortcut. If n tokens remain, the tokens i, i + n, i + 2 n, ... are pooled to token i.
         """
         ops, name = self.ops, f"block{number}"
 

@@ -14,7 +14,7 @@ import numpy as np
 from curvebench.workloads.arguments import Array, Arrays, Ops
 from curvebench.workloads.networks.transformer import Transformer, TransformerLayers
 
-# Ratio of the longest wavelength of the position embeddings to the shortest, which is 2 pi patches.
+# Longest wavelength of the position embeddings divided by the shortest wavelength, which is 2 pi patches.
 WAVE_RATIO = 10_000.0
 
 
@@ -24,7 +24,8 @@ class PlainViT(Transformer):
 
     Args:
         inputs: numbers in a patch, side * side * channels.
-        width: units of a token; a multiple of 4 above 4, and of the units of a head.
+        width: units of a token: a multiple of 4 that is larger than 4, and a multiple of the units of an
+            attention head.
         depth: number of blocks of attention and MLP.
     """
 
@@ -47,7 +48,7 @@ def patches_of(images: np.ndarray, side: int) -> np.ndarray:
     """Divide images into square patches (examples, tokens, side * side * channels), row by row.
 
     Args:
-        images: images (examples, rows, columns, channels); the side divides rows and columns.
+        images: images (examples, rows, columns, channels); `side` divides rows and columns.
         side: height and width of a patch in pixels.
     """
     count, rows, columns, channels = images.shape
@@ -73,14 +74,14 @@ def fixed_positions(tokens: int, width: int) -> dict[str, np.ndarray]:
 
 
 def vit_logits(ops: Ops, params: Arrays, state: Arrays, patches: Array, head_width: int) -> Array:
-    """Return the outputs (examples, classes).
+    """Return the outputs (examples, classes) of PlainViT.
 
     Args:
         ops: array functions.
         params: parameters by the names of `PlainViT.shapes`.
         state: model state from `fixed_positions`.
         patches: patches (examples, tokens, inputs) from `patches_of`.
-        head_width: units of an attention head, which divide the width.
+        head_width: units of an attention head; a divisor of the units of a token.
     """
     layers = TransformerLayers(ops, params, head_width)
     x = layers.linear(patches, "patch") + ops.asarray(state["positions"])
