@@ -1,4 +1,4 @@
-"""A random orthogonal basis, as a control: a uniformly random rotation, or some columns of such a rotation."""
+"""A random orthogonal basis, as a control: a uniformly random rotation or some columns of a rotation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Haar:
         """Ignore the gradients."""
 
     def result(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return V (n, r) with orthonormal columns, and NaN for all eigenvalues (r,), since there is no EGOP."""
+        """Return V (n, r) with orthonormal columns, and NaN for its r eigenvalues, since there is no EGOP."""
         orthonormal, upper = np.linalg.qr(self.random.standard_normal((self.size, self.columns)))
         return orthonormal * np.sign(np.diag(upper)), np.full(self.columns, np.nan)
 

@@ -1,8 +1,8 @@
 """Alternative steps of a learned curvature: default update, inverse-free Cholesky, projection, retraction.
 
 S is the learned curvature, a symmetric positive definite matrix whose inverse root preconditions gradients. H
-is the curvature measured at one step, such as g g^T for the gradient g. C is a Cholesky factor of the inverse,
-C C^T = S^-1. If S is a Kronecker product S_C x S_K, its factors have Cholesky factors C_C and C_K.
+is the curvature measured at one step, such as g g^T for the gradient g. C is a Cholesky factor of S^-1, C C^T
+= S^-1. If S is a Kronecker product S_C x S_K, C_C and C_K are Cholesky factors of S_C^-1 and S_K^-1.
 
 The default update learns S itself, and its roots have to be computed by eigendecomposition (`inverse_root`).
 

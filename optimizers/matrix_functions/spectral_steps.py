@@ -84,7 +84,7 @@ class SpectralMaps:
         normalized: whether the rotation of B has the size `rotation_rate` of the step, instead of a size that
             follows from the curvature (003 Sec. 3.4).
         tie_tolerance: two eigenvalues whose difference is at most this share of the larger count as equal,
-            and their eigenvectors are not rotated (003 App. E). With 0, only equal eigenvalues count as equal.
+            and their eigenvectors are not rotated (003 App. E). With 0, this holds for exact equality only.
     """
 
     exponential: str = "exact"
@@ -163,8 +163,8 @@ def kronecker_spectral_step(
     Args:
         spectrum: alpha, and B and d of each axis.
         inside: for each axis l, B_l^T M_l B_l, (..., n, n). M_l is the mean of the curvature over the
-            other axes, relative to S on these axes (W / (alpha k) in Fig. 1). For a matrix gradient G of m rows and n columns,
-            M_1 = G S_2^-1 G^T / (alpha n) and M_2 = G^T S_1^-1 G / (alpha m).
+            other axes, relative to S on these axes (W / (alpha k) in Fig. 1). For a matrix gradient G of m
+            rows and n columns, M_1 = G S_2^-1 G^T / (alpha n) and M_2 = G^T S_1^-1 G / (alpha m).
         rate, gamma, damping: beta_2, gamma (1 if S decays, 0 if it is a sum) and lambda.
         maps: maps by which d and B change.
         rotation_rate: bar beta_2, the Frobenius norm of a normalized rotation's generator.
