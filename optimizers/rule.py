@@ -23,7 +23,7 @@ WIDEST = {"precision": "any", "state_precision": "parameters"}
 
 
 class HyperparameterError(ValueError):
-    """Raised for an unknown, missing or illegal hyperparameter; the message lists the legal names or values."""
+    """Raised for an unknown, missing or illegal hyperparameter; the message lists what is legal."""
 
 
 @dataclass(frozen=True)

@@ -136,7 +136,7 @@ class _Soap:
         return [matrix_of.get(axis) for axis in range(self.order)]
 
     def change_basis(self, ops: Ops, state: Rotated, bases: tuple[Array, ...]) -> Rotated:
-        """Express the state in the new bases: rotate the first moment, and do not change the second moment."""
+        """Express the state in the new bases: rotate the first moment, and keep the second moment."""
         first = state.moments.first
         entries = math.prod(first.shape[first.ndim - self.order :])
         outward: list[Array | None] = []

@@ -1,5 +1,6 @@
-"""Models of PyTorch whose steps as workloads are timed against plain loops; like a user's file, it imports
-nothing of curvebench.
+"""Models of PyTorch, for timing this project against plain loops of PyTorch.
+
+Like a user's file, this module imports nothing of curvebench.
 """
 
 from __future__ import annotations
