@@ -37,7 +37,7 @@ def part(
 def bounds(*checks: Check) -> tuple[Check, ...]:
     """Return the same checks with `bound` set, which says that the claimed statements are upper bounds.
 
-    For such checks, a search also tries to find a counterexample.
+    For checks of upper bounds, a search also tries to find a counterexample.
     """
     return tuple(replace(check, bound=True) for check in checks)
 
