@@ -1,5 +1,4 @@
-"""Majorization and smoothness: descent at eta <= 1 / L in several norms, and three definitions of
-smoothness.
+"""Majorization and smoothness: descent at eta <= 1 / L in several norms, and definitions of smoothness.
 
 In citations, 002 is Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md).
 
@@ -21,7 +20,8 @@ from curvebench.benchmarks.claims._measures import at_most, equals, vanishes
 from curvebench.benchmarks.claims._parts import Random, bounds, part
 from curvebench.property_checks.checks import Measure, PropertyClaim
 
-# Tolerance of excesses of a loss, relative to its size; a loss is a sum of some dozen products.
+# Tolerance for the excess of a loss over its bound, relative to the size of the loss.
+# A loss is a sum of some dozen products.
 EXACT = 1e-13
 ROUNDING = 1e-10
 STEPS = 15
@@ -144,8 +144,9 @@ ORDERS: Mapping[str, tuple[float, float]] = {"l1": (1, np.inf), "l2": (2, 2), "l
 
 
 def operator_norm(hessian: np.ndarray, norm: str) -> tuple[float, np.ndarray]:
-    """Return the maximum of |H h|_* over |h| = 1, and an extreme point h of the ball at which it is attained
-    (002 eq. 135).
+    """Return the maximum of |H h|_* over |h| = 1 (002 eq. 135), and a point h that attains the maximum.
+
+    h is an extreme point of the ball |h| <= 1.
     """
     size = len(hessian)
     if norm == "l2":
@@ -158,8 +159,9 @@ def operator_norm(hessian: np.ndarray, norm: str) -> tuple[float, np.ndarray]:
 
 
 def _symmetric(random: Random, size: int) -> np.ndarray:
-    """Draw an indefinite symmetric matrix of any rank, with eigenvalues over 4 orders of magnitude or two
-    opposite ones.
+    """Draw an indefinite symmetric matrix of any rank.
+
+    Its eigenvalues span 4 orders of magnitude, or are two opposite numbers.
     """
     values = random.choice([-1.0, 1.0], size) * 10.0 ** random.uniform(-2, 2, size)
     values[random.random(size) < 0.2] = 0.0
