@@ -52,7 +52,7 @@ def _init(ops: Ops, param: Array) -> Sides:
 
 
 def _refresh(ops: Ops, grad: Array, state: Sides, hyper: Hyper) -> RefreshedIdealized:
-    """Compute sqrt(tr E[G G^T]) E[G G^T]^(-1/2) and E[G^T G]^(-1/2), pseudo-inverses if E is singular."""
+    """Compute sqrt(tr E[G G^T]) E[G G^T]^(-1/2) and E[G^T G]^(-1/2), with pseudo-inverses if necessary."""
     decay = hyper["beta2"]
     statistics = _accumulated(ops, grad, state, decay)
     means = [statistic / (1 - decay ** hyper["step"]) for statistic in statistics]

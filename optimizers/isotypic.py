@@ -45,13 +45,13 @@ GROUPS: tuple[str, ...] = get_args(Group)
 
 @dataclass(frozen=True)
 class Component:
-    """Component of one parameter in a block: its projection onto one irreducible representation.
+    """Projection of one parameter onto the irreducible representation of a block.
 
     Args:
         parameter: name of the parameter.
         shape: shape of the parameter.
-        hidden: for each axis of the parameter, the hidden layer whose units it counts, from 1; 0 for inputs
-            and outputs.
+        hidden: for each axis of the parameter, the number (from 1) of the hidden layer whose units the axis
+            counts; 0 for an axis that counts inputs or outputs.
         kept: hidden layers of the block; the parameter's axes of other hidden layers are summed.
         centred: whether the kept axes have sum 0.
     """

@@ -29,7 +29,7 @@ def draw_targets(
     """Draw the random numbers from which targets of a model are sampled, in the shape of its outputs.
 
     For a categorical distribution the numbers are Gumbel noise: the index of the largest sum of logit and
-    noise is a sample. For a Gaussian distribution they are standard normal.
+    noise is a sample. For a Gaussian distribution the numbers are standard normal.
     """
     if likelihood.family == "categorical":
         return generator.gumbel(size=shape)
@@ -107,7 +107,7 @@ def second_moment_of_rows(ops: Ops, rows: Array, with_one: bool = False) -> Arra
 
 
 def scale_of_mean_loss(fisher: str, examples: int) -> float:
-    """Return the factor by which G is a multiple of the sum of g g^T, for gradients g of the mean loss."""
+    """Return the number c for which G is c times the sum of g g^T, for gradients g of the mean loss."""
     return 1 / examples if fisher == "empirical_of_mean" else examples
 
 

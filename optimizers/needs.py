@@ -1,7 +1,7 @@
 """Needs: values that a rule uses besides the gradient, such as a Hessian, and how they are computed.
 
-A need's function computes its value for one run, without batch axes. The engine maps it over lanes, the runs
-of a batch, which are S seeds times K settings.
+The function of a need computes the need's value for one run, without batch axes. The engine maps the function
+over lanes, the runs of a batch, which are S seeds times K settings.
 """
 
 from __future__ import annotations

@@ -128,14 +128,16 @@ class Rule:
         update: `update(ops, grad, state, param, hyper) -> (param, state)`. `hyper` maps each hyperparameter
             to its array, and also has `step` (1 at the first update) and `schedule` (a multiplier, by which
             `learning_rate` is already multiplied).
-        scope: what an entry of the update depends on. `entry`: only on the same entry of its inputs; the rule
-            receives all parameters as one flat buffer. `leaf`: on its whole parameter; the rule receives the
-            parameters of one shape and role as a stack `(..., leaves, *shape)`. `model`: on all parameters;
-            the rule receives them as one vector `(..., d)`. `named`: on all parameters; the rule receives
-            them as a mapping of names to arrays `(..., *shape)`.
+        scope: what an entry of the update depends on, and in which form the rule receives parameters.
+            `entry`: only on the same entry of gradient, state and parameter. The rule receives all parameters
+            as one flat buffer.
+            `leaf`: on all entries of the same parameter. The rule receives the parameters of one shape and
+            role as a stack `(..., leaves, *shape)`.
+            `model`: on all parameters. The rule receives all parameters as one vector `(..., d)`.
+            `named`: on all parameters. The rule receives a mapping of names to arrays `(..., *shape)`.
         refresh: `refresh(ops, grad, state, hyper) -> state`, an expensive computation that only some steps do
-            before their update, such as eigendecompositions and matrix roots. Its result is passed to the
-            update of the same step, and may contain fields that the stored state lacks.
+            before their update, such as eigendecompositions and matrix roots. The resulting state is passed
+            to the update of the same step, and may contain fields that the stored state lacks.
         refresh_every: k, if `refresh` runs at steps 1, k + 1, 2 k + 1, ...; None, if only at the first step.
         observe: `observe(ops, grad, state, hyper) -> state`, which uses the values of amortized needs (needs
             computed at only some steps), or does a computation with another period than `refresh`. `observe`
@@ -147,19 +149,19 @@ class Rule:
         evaluated_at: `evaluated_at(ops, state, param) -> param`, the point at which metrics are computed,
             such as an average of the parameters over steps; None for the parameters themselves.
         backend: the only backend on which the rule runs; None for every backend.
-        dtypes: the precisions of parameters in which the rule runs. With bfloat16, its state may be bfloat16
-            too.
+        dtypes: the precisions of parameters in which the rule runs. If parameters are in bfloat16, the state
+            may be in bfloat16, too.
         needs: further values that `hyper` contains, computed at the point of the gradient, such as a Hessian
             (curvebench/optimizers/needs.py).
         for_model: `for_model(shapes, roles) -> Rule`, which builds the rule for the layers of one model
-            (curvebench/optimizers/layers.py). Its scope is then `named`, and it runs in the original
-            coordinates only. None for a rule that does not depend on the model's layers.
+            (curvebench/optimizers/layers.py). The scope of such a rule is `named`, and the rule runs in the
+            original coordinates only. None for a rule that does not depend on the model's layers.
         first_moments: the state fields that transform like a gradient under a change of coordinates. A run
             needs their names to keep its state when it changes its basis. None if the state cannot be
             transformed.
         part: `part(role, shape) -> Part`, the rule for parameters of this role and shape, for an optimizer
-            with different rules for different parameters; it must return the same object for all parameters
-            with the same rule. None for a rule that updates all parameters itself.
+            with different rules for different parameters. The function must return the same object for all
+            parameters with the same rule. None for a rule that updates all parameters itself.
         options: the rule's options, choices that are not numbers to tune, by name.
         chosen: the value of each option.
         build: `build(options) -> Rule` for completed options; None for a rule without options.

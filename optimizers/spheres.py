@@ -48,9 +48,9 @@ def _inner(ops: Ops, a: Array, b: Array) -> Array:
 
 
 def tangential(ops: Ops, grad: Array, point: Array) -> Array:
-    """Return the component of the gradient orthogonal to the point, both (..., n).
+    """Return the component of the gradient orthogonal to the point, (I - w w^T / r^2) g (002 eq. 71).
 
-    It is (I - w w^T / r^2) g (002 eq. 71).
+    Gradient and point are (..., n).
     """
     unit, _ = normalized(ops, point, -1)
     once = grad - unit * _inner(ops, unit, grad)
@@ -111,7 +111,7 @@ def steepest_linfinity(ops: Ops, tangent: Array, point: Array, rounding: Array) 
     reached = ops.cumsum(ops.take_along_axis(weight, order, -1), -1)
     is_past = reached >= ops.sum(weight, axis=-1, keepdims=True) / 2
     sorted_breakpoints = ops.take_along_axis(breakpoints, order, -1)
-    # The median is the smallest breakpoint past half of the weight; as a maximum it needs no index.
+    # The median is the smallest breakpoint past half of the weight. Computed as a maximum, it needs no index.
     multiplier = -ops.max(ops.where(is_past, -sorted_breakpoints, -math.inf), axis=-1, keepdims=True)
     lagrangian = tangent + multiplier * point
     is_tied = ops.abs(lagrangian) <= tie_tolerance(ops, tangent, point, multiplier, rounding)

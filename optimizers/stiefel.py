@@ -71,7 +71,7 @@ def clipped_by_svd(ops: Ops, matrix: Array) -> Array:
 def clipped_by(ops: Ops, polar: PolarFactor, matrix: Array) -> Array:
     """Return the nearest matrix with spectral norm at most 1, computed with polar factors only.
 
-    The matrix is M = U S V^T, and the result U min(S, 1) V^T. It uses min(S, 1) = (S + 1 - |S - 1|) / 2: Q =
+    The matrix is M = U S V^T, and the result U min(S, 1) V^T, where min(S, 1) = (S + 1 - |S - 1|) / 2. Q =
     U V^T gives R = M - Q = U (S - 1) V^T, whose polar factor P has P^T R = V |S - 1| V^T.
     """
     factor = polar(ops, matrix)

@@ -137,11 +137,11 @@ def symo(chosen: Options) -> Rule:
 
     The learning rate decays as alpha_0 beta^t (004 eq. 53, Table 2) by the study's schedule.
 
-    In float32, rounding errors of C are 1e-7 times its largest eigenvalue times its size. A step along an
-    eigenvector with a smaller eigenvalue is noise. For example, a linear network 20-12-6 whose inputs have a
-    covariance with eigenvalues from 1e-5 to 1 reaches a loss of 2e-5 in float32, and of 6e-18 in float64
-    (beta 0.97, 400 steps). With the cutoff of float32, float64 reaches 2e-5 too. If the eigenvalues are from
-    1e-2 to 1, or with tanh, both precisions reach the same loss.
+    In float32, rounding errors of C are 1e-7 times the size of C times its largest eigenvalue. A step along
+    an eigenvector whose eigenvalue is smaller than these errors is noise. For example, a linear network
+    20-12-6 whose inputs have a covariance with eigenvalues from 1e-5 to 1 reaches a loss of 2e-5 in float32,
+    and of 6e-18 in float64 (beta 0.97, 400 steps). With the cutoff of float32, float64 reaches 2e-5 too. If
+    the eigenvalues are from 1e-2 to 1, or with tanh, both precisions reach the same loss.
 
     The state has a matrix (copies, copies) for each block. For two layers and `signed`, with d_0 inputs and
     d_2 outputs, it has (d_0 + 1 + d_2)^2 + d_2^2 numbers.

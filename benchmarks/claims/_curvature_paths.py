@@ -16,7 +16,7 @@ from curvebench.benchmarks.claims._parts import Random
 from curvebench.optimizers import matrix_functions as mf
 from curvebench.optimizers.matrix_functions import KroneckerSpectrum, SpectralMaps, Spectrum
 
-# Condition number of an S_0 with distinct eigenvalues, which are a geometric sequence of product 1.
+# Condition number of S_0 if its eigenvalues are distinct. They are then a geometric sequence of product 1.
 SPREAD = 4.0
 
 
@@ -170,7 +170,7 @@ def likeliest_product(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the Kronecker factors of the maximum-likelihood matrix normal law for a sample covariance.
 
-    They are computed by the flip-flop algorithm (Dutilleul 1999), with `rounds` rounds.
+    The factors are computed by `rounds` rounds of the flip-flop algorithm (Dutilleul 1999).
     """
     blocks = covariance.reshape(*sizes, *sizes)
     one, other = np.eye(sizes[0]), np.eye(sizes[1])

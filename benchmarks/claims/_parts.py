@@ -59,8 +59,8 @@ def parts_for(
     Args:
         name: name of the checks, in which {} stands for the label of the value.
         source, measures, quick: as in `part`.
-        cases: one keyword argument. Its name is the argument of `measures`; it maps labels to values of that
-            argument.
+        cases: one keyword argument, whose name is the name of the argument of `measures`. Its value maps
+            labels to values of this argument.
     """
     ((argument, by_label),) = cases.items()
     return tuple(

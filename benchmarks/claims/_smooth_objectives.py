@@ -89,7 +89,7 @@ class Logistic:
     def hessian_lipschitz(self) -> float:
         """Lipschitz constant of the Hessian.
 
-        It follows from |s''(x) - s''(z)| <= |x - z| / (6 sqrt 3) for s(x) = log(1 + e^x).
+        The constant follows from |s''(x) - s''(z)| <= |x - z| / (6 sqrt 3) for s(x) = log(1 + e^x).
         """
         lengths = np.linalg.norm(self.features, axis=1)
         return float(STEEPEST_CURVATURE * np.linalg.norm((self.features.T * lengths) @ self.features, 2))
@@ -320,7 +320,10 @@ def draw_logistic(random: Random) -> Logistic:
 
 
 def _minimizer(objective: Logistic) -> np.ndarray | None:
-    """Return the minimizer by Newton's method with step halving; None if it does not converge in 50 steps."""
+    """Return the minimizer by Newton's method with step halving.
+
+    None is returned if the method does not converge in 50 steps.
+    """
     point = objective.minimizer
     for _ in range(50):
         gradient = objective.gradients(point[None])[0]

@@ -33,7 +33,7 @@ def eigenvalues(gradients: np.ndarray) -> np.ndarray:
 def stable_rank(values: np.ndarray) -> float:
     """Return the stable rank (000 eq. 3.1).
 
-    It is the sum of the square roots of the eigenvalues, divided by the largest of these roots.
+    The stable rank is the sum of the square roots of the eigenvalues, divided by the largest of these roots.
     """
     roots = np.sqrt(values)
     return float(np.sum(roots)) / float(np.max(roots))

@@ -68,7 +68,7 @@ def _in_general(random: Random) -> Iterator[Measure]:
     bound = float((first + second) * np.sqrt(leading + gamma) / (beta * leading - gamma))
     yield at_most("ratio of the sums over eq. A.5", ratio / bound, 1.0, SUMS)
     steepest = float(np.linalg.norm(ball.curvature, 2))
-    # This is 000 eq. A.1, solved for delta.
+    # 000 eq. A.1, solved for delta.
     raised = lipschitz * diameter**2 + diameter * steepest
     delta = float((raised**2 - (diameter * steepest) ** 2) / leading)
     root = np.sqrt(1 + delta)

@@ -57,7 +57,8 @@ def _drawn(random: Random) -> Ball:
 def sandwiched(ball: Ball) -> np.ndarray:
     """Return the matrix between the two bounds of 000 Lemma A.6, which are multiples of c^2 H^2.
 
-    It is H (c^2 I + (theta_c - theta*) (theta_c - theta*)^T) H, where H is the Hessian at the minimizer.
+    The matrix is H (c^2 I + (theta_c - theta*) (theta_c - theta*)^T) H, where H is the Hessian at the
+    minimizer.
     """
     away = ball.centre - ball.objective.minimizer
     inner = ball.scale**2 * np.eye(ball.dimension) + np.outer(away, away)
@@ -123,7 +124,7 @@ def _upper(random: Random) -> Iterator[Measure]:
     ball = _drawn(random)
     values, vectors = ball.spectrum
     there = ball.rotated(vectors)
-    # This is H D_2, an upper bound of the change of the Hessian in the ball.
+    # An upper bound of the change of the Hessian in the ball: the Lipschitz constant times the diameter D_2.
     change = ball.objective.hessian_lipschitz * 2 * ball.radius
     bound = ball.dimension * (np.sqrt(ball.gamma) / ball.scale + change) + np.sqrt(values).sum() / ball.scale
     yield at_most("least sum over Lemma A.4's bound", there.sums()[1] / float(bound), 1.0, SUMS)
@@ -255,7 +256,7 @@ def _form(random: Random) -> Iterator[Measure]:
 def lipschitz_constant(function: Factorization, radius: float) -> float:
     """Return the Lipschitz constant of the Hessian in a ball as 000 Lemma E.3 states it.
 
-    It is 12 B sum |A_i|_F^2, where B is the radius.
+    The constant is 12 B sum |A_i|_F^2, where B is the radius of the ball.
     """
     return 12 * radius * float(np.sum(function.maps**2))
 

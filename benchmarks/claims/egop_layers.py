@@ -27,7 +27,7 @@ from curvebench.property_checks.checks import Measure, PropertyClaim
 # Relative tolerance of products of a few orthogonal matrices.
 EXACT = 1e-12
 # Maximum relative distance of two paths of iterates that count as equal.
-# It is large because rounding errors change later gradients and grow along a path.
+# This tolerance is large because rounding errors change later gradients and grow along a path.
 FOLLOWED = 1e-9
 # Minimum relative distance of two paths that count as different; typical distances are above 0.1.
 APART = 1e-3
@@ -385,7 +385,7 @@ def _at_once(gradients: np.ndarray, matrix: np.ndarray) -> np.ndarray:
 
 
 def _by_filter(gradients: np.ndarray, basis: np.ndarray) -> np.ndarray:
-    """Return the same weights as `_at_once`, computed by the project's change of coordinates `SHARED`.
+    """Return the weights that `_at_once` returns, computed by the project's change of coordinates `SHARED`.
 
     `SHARED` uses one V, `basis`, for all filters.
     """

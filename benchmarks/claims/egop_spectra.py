@@ -59,7 +59,7 @@ def _draw_least_squares(random: Random) -> tuple[np.ndarray, np.ndarray, np.ndar
     matrix = with_singular_values(random, rows, count, values)
     if random.integers(3) == 0:
         # A^T y is parallel to the third singular vector.
-        # Its length makes lambda_3 equal to sigma_2^4, and does not change lambda_1.
+        # The length of A^T y makes lambda_3 equal to sigma_2^4, and does not change lambda_1.
         left, _, _ = np.linalg.svd(matrix, full_matrices=False)
         lift = random.uniform(values[1] ** 4, values[0] ** 4) - values[2] ** 4
         return matrix, left[:, 2] * np.sqrt(lift) / values[2], values

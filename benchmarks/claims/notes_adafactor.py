@@ -27,7 +27,7 @@ from curvebench.steps.layout import layout
 from curvebench.workloads.workload import Role
 
 # Number that stands for zero in a gradient.
-# Its square is lost to rounding in every sum, but the step that it causes still reveals V.
+# The square of this number is lost to rounding in every sum, but a step G / sqrt(V) still reveals V.
 NOTHING = 1e-75
 ROUNDING = 1e-12
 # Minimum relative difference of two quantities that 002 calls unequal without saying by how much.

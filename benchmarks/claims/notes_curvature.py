@@ -142,7 +142,7 @@ def _hessian(random: Random) -> Iterator[Measure]:
     error = relative_error(model.gauss_newton(0), model.hessian)
     yield vanishes("Gauss-Newton less Hessian, relative, logits linear in w", error, ROUNDING)
     model = _classifier(random, linear=False)
-    # This is E[p - e_y], where p are predicted probabilities and e_y is the label's unit vector.
+    # E[p - e_y], where p are predicted probabilities and e_y is the label's unit vector.
     slopes = model.predicted - model.labels
     rest = np.einsum("x,xk,xkde->de", model.inputs, slopes, model.logit_hessians)
     scale = float(np.linalg.norm(model.gauss_newton(0)) + np.linalg.norm(rest))

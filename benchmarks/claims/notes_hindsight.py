@@ -254,8 +254,8 @@ def _within(ratio: float) -> Iterator[Measure]:
 def _norm_factor(random: Random) -> Iterator[Measure]:
     """Compare the bound of norm AdaGrad with the bound of the best rate in hindsight (eq. 32).
 
-    The bound is D^2 / (2 eta_T) + sum_t eta_t |g_t|^2 / 2. It is computed with the rates eta_t of eq. 33, and
-    with these rates times sqrt(1/2).
+    The bound of norm AdaGrad is D^2 / (2 eta_T) + sum_t eta_t |g_t|^2 / 2. It is computed twice: with the
+    rates eta_t of eq. 33, and with these rates times sqrt(1/2).
     """
     gradients = _draw(random)
     steps = -moves("adagrad_norm", gradients, {"epsilon": 0.0})

@@ -153,7 +153,7 @@ def _nearest(random: Random) -> Iterator[Measure]:
         terms = orthonormal(random, m * d, min(m * d, n * length, 3))
         others = orthonormal(random, n * length, terms.shape[1])
         values = np.array([1.0, 1.0, 0.3])[: terms.shape[1]]
-        # Rearranging with exchanged sizes is the inverse.
+        # Rearranging with exchanged sizes n and d is the inverse of `rearrange`.
         matrix = rearrange((terms * values) @ others.T, m, d, n, length)
     u, values, vh = np.linalg.svd(rearrange(matrix, m, n, d, length), full_matrices=False)
     # The factors A and B are determined up to a scale: only the product of their norms, sigma_1, is fixed.

@@ -105,7 +105,7 @@ def _quadratic(random: Random, shape: tuple[int, int]) -> Smooth:
         constants={
             "frobenius": float(values[0][0] * values[1][0]),
             # For the Hessian H, the maximum of |H X|_1 over |X|_max <= 1 is attained at sign matrices.
-            # For a semi-definite H, it is the maximum of x^T H x over sign vectors x.
+            # For a semi-definite H, this maximum is the maximum of x^T H x over sign vectors x.
             "max": float(np.einsum("si,ij,sj->s", signs, np.kron(p, q), signs).max()),
             # By von Neumann's trace inequality, this is the maximum of |P X Q|_nuc over |X|_2 <= 1.
             "spectral": float(values[0][:count] @ values[1][:count]),

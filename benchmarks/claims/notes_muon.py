@@ -291,7 +291,7 @@ def _no_fixed_point(random: Random) -> Iterator[Measure]:
     left, right = orthonormal(random, m, size), orthonormal(random, n, size)
     values = random.uniform(0.1, 1, size)
     distances = [np.abs(_flattened(left, values, right, "jordan", steps) - 1) for steps in (20, 21, 22, 23)]
-    # If the singular values were within 0.1 of 1, the next step would move them out of this range.
+    # A step moves a singular value that is within 0.1 of 1 out of this range, since phi(1) is far from 1.
     least = float(np.max(distances, axis=0).min())
     quantity = "distance from 1, greatest of steps 20 to 23, least of all singular values"
     yield at_least(quantity, least, 0.1)

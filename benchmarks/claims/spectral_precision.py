@@ -93,7 +93,7 @@ def _interval(values: np.ndarray, intervals: int) -> tuple[np.ndarray, np.ndarra
 
 # --- half precision (003 Sec. 3.4, Sec. 4.4) ------------------------------------------------------
 
-# Number of checks per variant. The intervals of these checks have a simultaneous coverage.
+# Number of checks per variant. The intervals of these checks have a simultaneous coverage of 95 %.
 PARTS = 6
 
 

@@ -136,7 +136,7 @@ def without_noise(seen: np.ndarray, count: int) -> np.ndarray:
 
     A network's factor is the mean factor plus noise, and has the correlation rho with the mean factor. In the
     mean over only `count` networks some noise is left, which lowers the correlation to r = rho / sqrt(1 + (1
-    / rho^2 - 1) / count). This is solved as a quadratic equation for rho^2 (correction for attenuation,
+    / rho^2 - 1) / count). The function solves this quadratic equation for rho^2 (correction for attenuation,
     Spearman 1904).
 
     Args:

@@ -36,7 +36,7 @@ from curvebench.property_checks.checks import Measure, PropertyClaim
 EXACT = 1e-11
 CONDITION = 1e3
 # Maximum relative distance of two runs that count as equal.
-# It is large because rounding errors change later gradients and grow along a run.
+# This tolerance is large because rounding errors change later gradients and grow along a run.
 FOLLOWED = 1e-7
 # Minimum relative distance of two runs that count as different.
 APART = 1e-3
@@ -101,7 +101,7 @@ def second_moment(
 ) -> np.ndarray:
     """Return the dense second moment Sigma (p, p).
 
-    It is the bias-corrected running mean of g g^T over steps, averaged over the group.
+    Sigma is the bias-corrected running mean of g g^T over steps, averaged over the group.
     """
     total = np.zeros((len(gradients[0]),) * 2)
     for gradient in gradients:

@@ -1,7 +1,7 @@
 """Kernels of the matrix functions that update rules share.
 
-They are orthogonalization, inverse roots, orthogonal iteration, and steps of a spectral factorization. Each
-reference uses another algorithm than the function that is timed.
+The kernels are orthogonalization, inverse roots, orthogonal iteration, and steps of a spectral factorization.
+Each reference uses another algorithm than the function that is timed.
 """
 
 from __future__ import annotations

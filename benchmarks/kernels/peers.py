@@ -46,10 +46,10 @@ class TorchPeer:
     Args:
         make: `make(leaves, rule) -> optimizers`, with the options of the rule; `leaves` are the parameters by
             name.
-        shape_for: function that returns, for a parameter's shape, the shape in which the optimizer receives
-            it.
+        shape_for: function from the shape of a parameter to the shape in which the optimizer receives the
+            parameter.
         set_count: `set_count(number, every)` is the step count that is written into the parameter groups
-            before our step `number` (from 1), so that the peer does its infrequent computations in the same
+            before our step `number` (from 1), so that the peer does infrequent computations in the same
             steps as we do, once in `every` steps. None leaves the count unchanged.
         context: settings inside which steps are taken.
     """

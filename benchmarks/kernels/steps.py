@@ -106,7 +106,7 @@ def hyperparameters_of(rule: Rule) -> dict[str, float]:
 
 
 def initial(shapes: Shapes) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Return parameters and gradients in float64 by name. They are the same in every process."""
+    """Return random parameters and gradients in float64, by name; they are equal in every process."""
     generator = np.random.default_rng(0)
     params = {name: representable(generator, shape) for name, shape in shapes.items()}
     return params, {name: representable(generator, shape) for name, shape in shapes.items()}

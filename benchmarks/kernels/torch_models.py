@@ -18,7 +18,7 @@ def numbers(*shape: int) -> Any:
 
 
 class DenseNetwork(nn.Sequential):  # type: ignore[misc]  # torch has no types here
-    """A network of three dense layers, whose runs are computed together."""
+    """A network of three dense layers, which PyTorch can compute for several runs together."""
 
     def __init__(self) -> None:
         super().__init__(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))

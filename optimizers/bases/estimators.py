@@ -3,9 +3,9 @@
 `Whole` decomposes all gradients at once, `Randomized` projects them to a random subspace first, and
 `Streaming` reads each gradient only once and does not store it.
 
-EGOP is the expected gradient outer product, E[g g^T]. It is estimated from M gradients g, each of d entries
-(n entries for a group of the parameters). V has the eigenvectors of the EGOP in columns; with rank r, V has
-only the r leading eigenvectors.
+The EGOP is the expected gradient outer product, E[g g^T]. An EGOP is estimated from M gradients g, each of d
+entries (n entries for a group of the parameters). V has the eigenvectors of the EGOP in columns; with rank r,
+V has only the r leading eigenvectors.
 
 In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
 Reparameterization" (docs/sources.md).
@@ -138,7 +138,7 @@ def completed(
 def with_random_null_space(
     matrix: np.ndarray, eigenvalues: np.ndarray, random: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return another eigenbasis of the same matrix, in which the basis of the null space is uniformly random.
+    """Replace the eigenvectors in the EGOP's null space by a uniformly random orthonormal basis of the space.
 
     The null space consists of the columns whose eigenvalue is 0 up to rounding (at most n eps times the
     largest), and of columns from a random completion, whose eigenvalues are NaN.
@@ -211,8 +211,8 @@ class Randomized(Whole):
 class Streaming:
     """Estimator of the leading eigenvectors that reads each gradient once and does not store it.
 
-    It stores two matrices of 4 r + 10 columns, whatever M is: an orthonormal basis Omega of random vectors,
-    and the sketch Y = P Omega of the EGOP P. The eigenvectors are those of Nystroem's approximation
+    The estimator stores two matrices of 4 r + 10 columns, whatever M is: an orthonormal basis Omega of random
+    vectors, and the sketch Y = P Omega of the EGOP P. The eigenvectors are those of Nystroem's approximation
     Y (Omega^T Y)^-1 Y^T of P (Tropp, Yurtsever, Udell, Cevher 2017, Algorithm 3). Since the gradients are
     gone, no power iteration can improve the sketch. To compensate, the sketch is `WIDER` times as wide as the
     rank (docs/performance.md has the errors).

@@ -128,9 +128,9 @@ def kronecker_projection_step(
 def retraction_step(ops: Any, matrix: Any, curvature: Any, rate: Any) -> Any:
     """Return S + X + X S^-1 X / 2 with X = rate H, a step of Riemannian gradient descent.
 
-    The result is positive definite for every H. It is the second-order retraction of the affine-invariant
-    metric (Absil et al. 2009; Boumal et al. 2014; 003 Sec. 4.2). To first order in the rate, S takes the
-    default step with gamma 0.
+    The result is positive definite for every H. The step is the second-order retraction of the
+    affine-invariant metric (Absil et al. 2009; Boumal et al. 2014; 003 Sec. 4.2). To first order in the rate,
+    S takes the default step with gamma 0.
 
     Args:
         matrix: S, (..., n, n), symmetric and positive definite.

@@ -1,8 +1,9 @@
 """Steps of a spectral factorization S = B diag(d) B^T for any symmetric curvature, without decompositions.
 
-S is the learned curvature, whose inverse root preconditions gradients: B has its eigenvectors in columns and
-d its eigenvalues. H is the curvature measured at one step, such as g g^T for the gradient g. beta_2 is the
-step size of the curvature, gamma its decay (1 for a running mean, 0 for a sum), and lambda the damping.
+S is the learned curvature, whose inverse root preconditions gradients. B has the eigenvectors of S in
+columns, and d has the eigenvalues of S. H is the curvature measured at one step, such as g g^T for the
+gradient g. beta_2 is the step size of S, gamma the decay of S (1 for a running mean, 0 for a sum), and lambda
+the damping.
 
 In citations, 003 is Lin et al. (2025), "Spectral-factorized Positive-definite Curvature Learning for NN
 Training" (docs/sources.md).
