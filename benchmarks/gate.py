@@ -77,7 +77,8 @@ def answer(side: str, process: subprocess.Popen[str], request: dict[str, Any] | 
     """
     assert process.stdin
     assert process.stdout
-    with suppress(BrokenPipeError):  # if the process has ended, this is reported below, for want of an answer
+    # If the process has ended, the missing answer is reported below.
+    with suppress(BrokenPipeError):
         if request:
             print(json.dumps(request), file=process.stdin, flush=True)
     line = process.stdout.readline()

@@ -25,7 +25,8 @@ def main(checkout: str, pattern: str) -> None:
         RuntimeError: if the kernel cases were imported from another folder than the checkout.
     """
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
-    sys.stdout = sys.stderr  # libraries may print, but the gate expects nothing except answers
+    # Libraries may print to stdout, where the gate expects nothing but answers.
+    sys.stdout = sys.stderr
     from curvebench.benchmarks.kernels import cases
     from curvebench.timing.clocks import calls_for, one_thread, seconds_of
 

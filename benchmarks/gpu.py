@@ -40,7 +40,7 @@ STEPS_PER_CALL = 10
 # Calls of each plain loop, of which the shortest counts. The fastest plain loop becomes the peer, with which
 # this project's loop is compared.
 SELECTION_CALLS = 3
-# Rows of the square matrices by whose product the arithmetic rate of a precision is measured.
+# Number of rows of the square matrices whose product is timed, to measure the arithmetic rate of a precision.
 RATE_MATRIX_ROWS = {"gpu": 8192, "cpu": 1024}
 HALF_ITERATION = {"newton_schulz_precision": "bfloat16"}
 # By the name in the table: the rule, its options, and whether the parameters are in a changed basis.

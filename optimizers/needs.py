@@ -194,7 +194,8 @@ HESSIAN = Need(
     name="hessian",
     description="the Hessian",
     evaluate=lambda at: at.derivatives.hessian(at.loss)(at.point),
-    gradient_evaluations=lambda model: model.dimension,  # one per row of the Hessian
+    # Each row of the Hessian costs about as much as a gradient.
+    gradient_evaluations=lambda model: model.dimension,
     entries=lambda model: model.dimension**2,
     example=lambda model: np.eye(model.dimension),
     change_basis=_change_both_sides,

@@ -17,7 +17,7 @@ from curvebench.optimizers.needs import Need
 from curvebench.optimizers.options import Option, OptionError, Options, complete
 from curvebench.spec.values import Read, completed, interval, number
 
-PRECISIONS = ("float64", "float32", "bfloat16")  # precisions that parameters may have
+PRECISIONS = ("float64", "float32", "bfloat16")  # All precisions that parameters may have in a study.
 # For each option that restricts the precision of parameters, the value that allows every precision.
 WIDEST = {"precision": "any", "state_precision": "parameters"}
 

@@ -33,7 +33,7 @@ class ShampooFactors(NamedTuple):
     # For each axis, sum or running mean of G G^T for the gradient matricized along it, (..., n, n).
     statistics: tuple[Array, ...]
     roots: tuple[Array, ...]  # Inverse root for each axis, (..., n, n), by which the gradient is multiplied.
-    grafting: State  # state of the grafting rule, or Empty()
+    grafting: State  # State of the grafting rule, or Empty() without grafting.
 
 
 class RefreshedShampoo(NamedTuple):

@@ -155,7 +155,8 @@ def _terms(
             ones = np.ones((width, width)) / (1 if misprint in ("132", "141") else width)
             matrices[layer] = np.eye(width) if equal else ones
         term = _term(first, second, widths, matrices)
-        if misprint == "128":  # as printed, the term is omega_1 1^T / sqrt(d_L) + 1 omega_2^T / sqrt(d_0)
+        if misprint == "128":
+            # 004 eq. 128 prints the term as omega_1 1^T / sqrt(d_L) + 1 omega_2^T / sqrt(d_0).
             yield term.sum(1) / np.sqrt(widths[-1])
             yield term.sum(0) / np.sqrt(widths[0])
         else:
@@ -226,7 +227,8 @@ def count_invariants(structure: Structure, widths: Sequence[int]) -> dict[Pair, 
         for order, signs in zip(maps.indices, maps.signs, strict=True):
             moved = (order[rows] - rows.start)[:, None] * width + (order[columns] - columns.start)
             odd = (signs[rows][:, None] * signs[columns] < 0).ravel()
-            for copy in (0, 1):  # one node for each entry, and one for its negative
+            # The graph has two nodes for each entry: the entry, and the negative of the entry.
+            for copy in (0, 1):
                 target = moved.ravel() + size * np.where(odd, 1 - copy, copy)
                 edges.append(np.stack([entries + size * copy, target]))
         one, other = np.concatenate(edges, axis=1)

@@ -262,7 +262,7 @@ def least_sum(hessian: np.ndarray) -> tuple[float, float]:
             slope, curvature = 1 / mu - np.diag(inverse), inverse * inverse
             step = np.linalg.solve(curvature, slope)
             decrement = math.sqrt(max(float(slope @ step), 0.0))
-            # the damped step keeps diag(L) - hessian positive definite
+            # The damping of the step keeps diag(L) - hessian positive definite.
             constants = constants - step / (1 + decrement)
             if decrement < 1e-6:
                 break
@@ -322,7 +322,7 @@ def draw_logistic(random: Random) -> Logistic:
 def _minimizer(objective: Logistic) -> np.ndarray | None:
     """Return the minimizer by Newton's method with step halving.
 
-    None is returned if the method does not converge in 50 steps.
+    None is returned if the minimum is at infinity, or if the method does not converge in 50 steps.
     """
     point = objective.minimizer
     for _ in range(50):
@@ -336,7 +336,7 @@ def _minimizer(objective: Logistic) -> np.ndarray | None:
             if share < 1e-6:
                 return point if gradient @ step < 1e-24 else None
         point = point - share * step
-        if np.linalg.norm(point) > 30:  # the minimum is at infinity
+        if np.linalg.norm(point) > 30:  # The minimum is at infinity, because a plane separates the labels.
             return None
     return None
 

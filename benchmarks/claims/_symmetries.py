@@ -282,7 +282,7 @@ class Perceptron:
         """Return the inputs a_0 (d_0, P), the hidden activations a_l (N, d_l, P), and the outputs."""
         found = [np.ascontiguousarray(inputs.T)]
         for layer, weight in enumerate(self.weights(parameters), start=1):
-            if layer == 1:  # one product for all networks
+            if layer == 1:  # All networks have the same inputs, so that one matrix product suffices.
                 flat = np.ascontiguousarray(weight).reshape(-1, self.widths[0]) @ found[0]
                 inner = flat.reshape(len(parameters), self.widths[1], -1)
             else:
@@ -389,14 +389,14 @@ class Perceptron:
             ones = np.ones((count, 1, points))
             before_low = np.concatenate([before_low, ones], 1)
             before_high = np.concatenate([before_high, ones], 1)
-        # products of an input j of the lower layer and an input j' of the higher layer, (N, j, j', P)
+        # Products of an input j of the lower layer and an input j' of the higher layer, (N, j, j', P).
         products = before_low[:, :, None] * before_high[:, None]
-        # block of the two weights; outputs are i in the lower and i' in the higher layer, (N, i', i, j, j')
+        # Block of the two weights, (N, i', i, j, j'), for output i of the lower and i' of the higher layer.
         block = _sum_points(both, products)
         if reach is not None:
-            # products of the gradient of an output i' and an input j, (N, i', j, P)
+            # Products of the gradient of an output i' and an input j, (N, i', j, P).
             left = gradient[:, :, None] * before_low[:, None]
-            # sum over points of these products times the derivatives `reach`, (N, i', j, r, i)
+            # Sum over points of the products `left` times the derivatives `reach`, (N, i', j, r, i).
             more = _sum_points(left, reach)
             block[..., : more.shape[3]] += more.transpose(0, 1, 4, 2, 3)
         rows, columns = self._layer_places(low), self._layer_places(high)

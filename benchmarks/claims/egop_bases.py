@@ -25,10 +25,11 @@ from curvebench.property_checks.checks import Measure, PropertyClaim
 
 # Relative tolerance of products of a few orthogonal matrices.
 EXACT = 1e-12
-# Maximum relative distance of two paths of iterates that count as equal.
+# Two paths of iterates count as equal if their relative distance is at most this number.
 # This tolerance is large because rounding errors change later gradients and grow along a path.
 FOLLOWED = 1e-9
-# Minimum relative distance of two paths that count as different; typical distances are above 0.1.
+# Two paths count as different if their relative distance is at least this number. Typical distances are above
+# 0.1.
 APART = 1e-3
 
 

@@ -128,7 +128,8 @@ def _upper(random: Random) -> Iterator[Measure]:
     change = ball.objective.hessian_lipschitz * 2 * ball.radius
     bound = ball.dimension * (np.sqrt(ball.gamma) / ball.scale + change) + np.sqrt(values).sum() / ball.scale
     yield at_most("least sum over Lemma A.4's bound", there.sums()[1] / float(bound), 1.0, SUMS)
-    constants = np.sqrt(values + ball.gamma) / ball.scale + change  # smoothness constants as in 000 l. 1510
+    # Smoothness constants as in line 1510 of 000.
+    constants = np.sqrt(values + ball.gamma) / ball.scale + change
     greatest = there.objective.greatest_hessian(there.centre, there.radius)
     least = loewner_ratio(greatest, np.diag(constants))
     yield at_most("least r with the Hessians <= r diag(L) of the proof", least, 1.0, ROUNDING)
@@ -272,7 +273,8 @@ def _lipschitz(random: Random) -> Iterator[Measure]:
     ends[1, :20] = ends[0, :20] * (1 - 10.0 ** random.uniform(-4, 0, (20, 1)))
     ends[1, 20:30] = ends[0, 20:30] + 1e-3 * ends[1, 20:30]
     lengths = np.linalg.norm(ends, axis=2, keepdims=True)
-    ends *= radius / np.maximum(lengths[0], lengths[1])  # the longer end of each pair lies on the sphere
+    # Scale each pair of points so that the longer of the two vectors has the length `radius`.
+    ends *= radius / np.maximum(lengths[0], lengths[1])
     first, second = (function.hessians(points) for points in ends)
     changes = np.linalg.norm(first - second, 2, axis=(1, 2)) / np.linalg.norm(ends[0] - ends[1], axis=1)
     greatest = float(changes.max()) / lipschitz_constant(function, radius)

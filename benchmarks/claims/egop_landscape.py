@@ -36,7 +36,7 @@ ADAGRAD = {"learning_rate": RATE, "initial_accumulator": 0.1, "epsilon": 1e-7}
 UNALIGNED = 30.0
 # Distance of the start from the minimum, longer than one step at the learning rate.
 START = 45.0
-# Losses of the level sets above the minimum, divided by the loss of the start above the minimum.
+# For each level set, the excess of its loss over the minimum, divided by the excess at the start.
 LEVELS = (0.0025, 0.01, 0.04, 0.16)
 
 

@@ -26,10 +26,11 @@ from curvebench.property_checks.checks import Measure, PropertyClaim
 
 # Relative tolerance of products of a few orthogonal matrices.
 EXACT = 1e-12
-# Maximum relative distance of two paths of iterates that count as equal.
+# Two paths of iterates count as equal if their relative distance is at most this number.
 # This tolerance is large because rounding errors change later gradients and grow along a path.
 FOLLOWED = 1e-9
-# Minimum relative distance of two paths that count as different; typical distances are above 0.1.
+# Two paths count as different if their relative distance is at least this number. Typical distances are above
+# 0.1.
 APART = 1e-3
 
 
@@ -100,7 +101,7 @@ def _first_layer(random: Random, printed: bool) -> Iterator[Measure]:
     samples = network.gradients(random.standard_normal((4 * inputs * hidden, inputs, hidden)))
     if printed:
         basis = eigenbasis(samples.reshape(len(samples), -1))[0]
-    else:  # the columns of all gradients have the same basis of the inputs
+    else:  # All columns of the gradients share one basis of the inputs.
         basis = np.kron(eigenbasis(samples.swapaxes(1, 2).reshape(-1, inputs))[0], np.eye(hidden))
     rotation = nearest_rotation(basis, inputs, hidden)
     yield agrees("V less the nearest Q (x) I, relative", basis, np.kron(rotation, np.eye(hidden)), EXACT)
@@ -201,7 +202,8 @@ def _exact_for_every_rank(random: Random) -> Iterator[Measure]:
         found = in_parameters("auxiliary", leading, held)
         errors.append(relative_error(found, start))
         outputs.append(relative_error(layer.outputs(found), layer.outputs(start)))
-        held = random.standard_normal(len(held))  # the formula of 000 l. 1246 holds for any parameters
+        # The formula in line 1246 of 000 holds for any parameters.
+        held = random.standard_normal(len(held))
         first, rest = held[:rank], held[rank:]
         expected = leading @ first + rest - leading @ (leading.T @ rest)
         forward.append(relative_error(in_parameters("auxiliary", leading, held), expected))

@@ -45,7 +45,8 @@ EXPLAINED = 0.9
 # Number of leading eigenvectors whose density is measured (000 Fig. 12).
 LEADING = 100
 SEVERAL = 3
-# Minimum ratio of a density to 1 / d, the smallest possible density, that counts as "far above".
+# A density counts as "far above" the smallest possible density, 1 / d, if it is at least this multiple of
+# 1 / d.
 FAR_ABOVE = 10.0
 DENSITY_AXES = ("eigenvector index k", "density βₖ")
 

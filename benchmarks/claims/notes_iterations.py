@@ -158,7 +158,7 @@ def _column_rates(random: Random, printed: bool) -> Iterator[Measure]:
     ratios = _separated_ratios(random, size)
     vectors, bases = _iterated(random, ratios, size)
     errors = np.array([_errors(basis, vectors) for basis in bases])
-    for column in range(size - 1):  # the last column has no next eigenvalue
+    for column in range(size - 1):  # The last column is left out, because it has no next eigenvalue.
         neighbours = ratios[column : column + 1] if printed else ratios[max(column - 1, 0) : column + 1]
         ratio = logarithmic_rate(errors[:, column]) / np.log(neighbours.max())
         yield equals("log rate of a column's error over what is said", ratio, 1.0, RATE_TOLERANCE)
@@ -181,7 +181,8 @@ def _tracking(random: Random) -> Iterator[Measure]:
     ratios = random.uniform(0.3, 0.8, size - 1)
     values, drift = np.cumprod([1.0, *ratios]), float(10.0 ** random.uniform(-4, -2.3))
     turn = expm(drift * _generator_of_rotation(random, size))
-    exact = -orthonormal(random, size, size)  # the minus sign makes the signs differ from those of QR
+    # The minus sign makes the signs of the columns differ from the signs that QR chooses.
+    exact = -orthonormal(random, size, size)
     first = basis = plain = exact
     drifted, behind, flips, plain_flips = 0.0, 0.0, 0, 0
     angles = np.zeros(size - 1)

@@ -149,7 +149,8 @@ def _nearest(random: Random) -> Iterator[Measure]:
     m, n, d, length = _sizes(random, 4)
     if random.integers(2):
         matrix = random.standard_normal((m * n, d * length))
-    else:  # a sum of two orthogonal products with equal singular values and a third product
+    else:
+        # The matrix is a sum of up to three orthogonal Kronecker products; two have equal singular values.
         terms = orthonormal(random, m * d, min(m * d, n * length, 3))
         others = orthonormal(random, n * length, terms.shape[1])
         values = np.array([1.0, 1.0, 0.3])[: terms.shape[1]]

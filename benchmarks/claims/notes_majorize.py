@@ -124,7 +124,8 @@ def _descent(random: Random) -> Iterator[Measure]:
         for _ in range(STEPS):
             weight = online.params["w"]
             gradient = function.gradient(weight)
-            bounds.append(values[-1] - rate * dual(gradient) ** 2 / 2)  # minimum of the surrogate
+            # The loss after a step is bounded by the minimum of the majorizing surrogate.
+            bounds.append(values[-1] - rate * dual(gradient) ** 2 / 2)
             for _ in range(5):
                 away = random.standard_normal(shape) * 10.0 ** random.uniform(-1, 1)
                 error = function.value(weight + away) - values[-1] - float(np.sum(gradient * away))

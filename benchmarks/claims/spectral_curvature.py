@@ -46,14 +46,16 @@ from curvebench.results.verdicts import Variant
 # Times at which methods are compared, as numbers of steps times beta_2.
 # The remaining share of S_0 is exp(-time).
 TIMES = np.array([0.25, 0.5, 1.0, 2.0, 4.0])
-# Maximum ratio of the error to the error of a baseline, at every time, that counts as equally fast.
+# A method counts as equally fast if at every time its error, divided by the error of a baseline, is at most
+# this number.
 AS_FAST = 1.1
-# Maximum distance of S from the default update's S, divided by the same distance of the Cholesky step's S.
+# Maximum distance of S from the default update's S, divided by the distance of the Cholesky step's S from the
+# default update's S.
 AS_NEAR = 1.5
 # Maximum distance of S from the default update's S, divided by the distance of the default update's S from
 # the covariance of the gradients.
 CLOSE = 0.5
-# Maximum ratio of two losses, larger over smaller, that count as matching.
+# Two losses count as matching if the larger, divided by the smaller, is at most this number.
 MATCHES = 1.5
 # Maximum ratio of a baseline's last loss to its first loss.
 FALLS = 0.1

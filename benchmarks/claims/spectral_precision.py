@@ -214,7 +214,8 @@ def _double(ops: Any, array: Any) -> np.ndarray:
 def _drift(
     random: Random, precision: str, cayley: str, draws: int = DRAWS, steps: int = DRIFT_STEPS
 ) -> Iterator[Measure | Series]:
-    seed = int(random.integers(2**32))  # the same gradients for all forms
+    # One seed gives all forms the same gradients.
+    seed = int(random.integers(2**32))
     for form, function in FORMS[cayley].items():
         for corrects in (False, True):
             name = f"{form}, {'corrected' if corrects else 'as it drifts'}"

@@ -44,8 +44,9 @@ SUPPORT = 1 - 2 * 0.05
 # Level of the interval whose upper end decides whether a measure is refuted.
 # The error probability of all measures together is 5 %, since one refuted measure refutes the claim.
 REFUTATION = 1 - 2 * 0.05 / MEASURES
-MEAN_RATES = (0.25, 0.5, 1.0, 2.0, 4.0)  # beta_1
-CURVATURE_RATES = (0.05, 0.1, 0.2, 0.4, 0.8)  # beta_2
+# Values of beta_1 and of beta_2 among which the learning rates are tuned.
+MEAN_RATES = (0.25, 0.5, 1.0, 2.0, 4.0)
+CURVATURE_RATES = (0.05, 0.1, 0.2, 0.4, 0.8)
 RATES = np.array([(one, other) for one in MEAN_RATES for other in CURVATURE_RATES])
 
 
@@ -307,7 +308,7 @@ def best_setting(losses: np.ndarray) -> int:
         losses: (records, settings, seeds).
     """
     medians = np.median(losses[list(JUDGED.values())], -1)
-    # lexsort uses the last key as the first criterion.
+    # The function lexsort sorts by the last key first.
     return int(np.lexsort(medians)[0])
 
 

@@ -308,7 +308,8 @@ def _gap_bound(random: Random, form: str) -> Iterator[Measure]:
         logarithms(stepped(spectrum, gradient, rate, gamma, maps)) for maps in (EXACT_MAPS, TRUNCATED_MAPS)
     )
     bound = _between(growths, rate)
-    counts = bound > 1e-11  # smaller bounds would be dominated by rounding errors
+    # Rounding errors would dominate differences with smaller bounds.
+    counts = bound > 1e-11
     ratio = np.abs(exact - truncated)[counts] / bound[counts]
     yield at_most("gap of log S over its bound", ratio.max(initial=0.0), 1.0, 1e-3)
 

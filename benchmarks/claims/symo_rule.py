@@ -35,10 +35,10 @@ from curvebench.property_checks.checks import Measure, PropertyClaim
 # The largest eigenvalue of a matrix is at most CONDITION times the smallest nonzero eigenvalue.
 EXACT = 1e-11
 CONDITION = 1e3
-# Maximum relative distance of two runs that count as equal.
+# Two runs count as equal if their relative distance is at most this number.
 # This tolerance is large because rounding errors change later gradients and grow along a run.
 FOLLOWED = 1e-7
-# Minimum relative distance of two runs that count as different.
+# Two runs count as different if their relative distance is at least this number.
 APART = 1e-3
 
 Arrays = dict[str, np.ndarray]

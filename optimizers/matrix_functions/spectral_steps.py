@@ -20,15 +20,15 @@ from curvebench.optimizers.matrix_functions.symmetric import gram, symmetric_pro
 
 
 class Spectrum(NamedTuple):
-    basis: Any  # eigenvectors B in columns, (..., n, n), orthogonal
-    values: Any  # eigenvalues d, (..., n), above 0
+    basis: Any  # B, (..., n, n), orthogonal, with the eigenvectors of S in columns.
+    values: Any  # d, (..., n), the eigenvalues of S, above 0.
 
 
 class KroneckerSpectrum(NamedTuple):
     """Kronecker product S = alpha S_1 x S_2 x ... of a factor per axis, of determinant 1 (003 Claim 5)."""
 
-    scale: Any  # factor alpha of the product, (..., 1), above 0
-    factors: tuple[Spectrum, ...]  # one spectral factorization for each axis of a parameter
+    scale: Any  # alpha, (..., 1), above 0, by which the product of the factors is multiplied.
+    factors: tuple[Spectrum, ...]  # Spectral factorization of the factor of each axis of a parameter.
 
 
 # Functions that return the factor e^x, or its first order 1 + x, and functions that return its logarithm.
