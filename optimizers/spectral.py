@@ -1,12 +1,12 @@
-"""Spectral-factorized curvature: a preconditioner of which the eigenvectors and eigenvalues are learned.
+"""Spectral-factorized curvature: a preconditioner whose eigenvectors and eigenvalues are learned.
 
-No decomposition is needed, and any inverse root is cheap.
+No matrix has to be decomposed, and any inverse root is cheap.
 
 The update direction is S^(-1/p) g, where g is the gradient, p the root, and S = B diag(d) B^T the learned
-curvature. B has the eigenvectors of S in columns, and d has its eigenvalues. S may be a Kronecker product S_1
-x S_2 x ... of one factor per axis, times a number alpha. In formulas, w is the parameter, v the velocity, eta
-the learning rate, and mu the momentum. beta_2 is the step size of the curvature, gamma its decay (1 for a
-running mean, 0 for a sum), and lambda the damping (in `update`, the weight decay).
+curvature. B has the eigenvectors of S in columns, and d has the eigenvalues of S. S may be a Kronecker
+product S_1 x S_2 x ... of one factor per axis, times a number alpha. In formulas, w is the parameter, v the
+velocity, eta the learning rate, and mu the momentum. beta_2 is the step size of S, gamma the decay of S (1
+for a running mean, 0 for a sum), and lambda the damping (in `update`, the weight decay).
 
 In citations, 003 is Lin et al. (2025), "Spectral-factorized Positive-definite Curvature Learning for NN
 Training" (docs/sources.md).

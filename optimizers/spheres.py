@@ -84,7 +84,7 @@ def retracted(ops: Ops, moved: Array, radius: Array, old_point: Array) -> Array:
 # `rounding` is a bound on the rounding error of w^T g, (..., 1).
 # Each function returns the vector z, (..., n), that maximizes g^T z subject to |z| <= 1 and w^T z = 0.
 # Tied entries get equal shares, so that z does not depend on the order of entries.
-# Ties have a tolerance, because a compiler may round the same value differently in two places.
+# Entries within a tolerance count as tied, because a compiler may round a value differently in two places.
 
 
 def tie_tolerance(ops: Ops, tangent: Array, point: Array, multiplier: Array, rounding: Array) -> Array:

@@ -45,9 +45,9 @@ class KernelCase:
             `prepare`.
         tolerance: maximum `relative_error` by precision.
         calls: number of calls after which the result is compared with the reference.
-        prepare_few: like `prepare`, but for at most `calls` calls, for which compilation may take longer than
-            it saves and be skipped. None if `prepare` is used for few calls, too.
-        backends: backends on which the case runs; `numpy` means on the host.
+        prepare_few: like `prepare`, but for at most `calls` calls: compilation may be skipped, because it
+            would take longer than it saves. None if `prepare` is used for few calls, too.
+        backends: backends on which the case runs; `numpy` stands for NumPy on the host.
         dtypes: precisions in which the case runs; the first precision is timed.
         optimizer: for a step, the name of the rule, by which peers are chosen; otherwise empty.
     """

@@ -7,7 +7,7 @@ from typing import Any
 
 # Number of panels of columns. Each panel is computed from the diagonal down, in total 5/8 of the matrix.
 PANELS = 4
-# For fewer rows than this, joining the panels costs more time than the products that are saved.
+# Minimum number of rows for panels. For fewer rows, joining the panels takes longer than the saved products.
 WORTH_HALVING = 512
 
 
