@@ -43,9 +43,9 @@ def _spectral_factor(ball: Ball) -> float:
 
 
 def _greatest_ratio(ball: Ball) -> float:
-    """Return an upper bound of a ratio of smallest sums of smoothness constants.
+    """Return an upper bound of the smallest sum of smoothness constants in the EGOP basis, relative.
 
-    The sum in the EGOP basis is divided by the sum in the original coordinates.
+    The sum is divided by the smallest sum in the original coordinates.
     """
     return ball.rotated(ball.spectrum[1]).sums()[1] / ball.sums()[0]
 

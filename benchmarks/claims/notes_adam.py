@@ -46,7 +46,7 @@ def _counterexample(random: Random, amsgrad: bool | str) -> tuple[float, float, 
 
 
 def _adam_fails(random: Random) -> Iterator[Measure]:
-    """Check that Adam ends at 1 and that its regret grows by 2 (C - 2) in every cycle of three steps."""
+    """Check that Adam's weight ends at 1, and that its regret grows by 2 (C - 2) in each cycle of 3 steps."""
     height, rate, path, regrets = _counterexample(random, False)
     # The learning rate is eta / sqrt(t), and beta_1 = 0. Since v_t >= (1 - beta_2) g_t^2, a step is at most
     # eta / sqrt((1 - beta_2) t), where 1 / sqrt(1 - beta_2) = sqrt(1 + C^2) / C.
@@ -293,9 +293,9 @@ def _epsilon_breaks(random: Random) -> Iterator[Measure]:
 
 
 def _epsilon_harmless(random: Random) -> Iterator[Measure]:
-    """Check that gradients far above epsilon, multiplied by c, change an update little.
+    """Check that multiplying gradients by c changes an update little if they are far above epsilon.
 
-    The bound on the relative change is epsilon max(1, 1 / c) / min |g|.
+    The bound on the relative change of the update is epsilon max(1, 1 / c) / min |g|.
     """
     gradients = random.choice([-1.0, 1.0], (30, 10)) * 10 ** random.uniform(0, 2, (30, 10))
     epsilon, scale = float(10 ** random.uniform(-8, -3)), float(10 ** random.uniform(-2, 2))

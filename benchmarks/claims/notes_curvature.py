@@ -60,7 +60,7 @@ class PopulationDerivatives:
     def second_moment(self, labels: np.ndarray) -> np.ndarray:
         """Return E[g g^T] for given probabilities of the labels, (N, K).
 
-        With the probabilities that the model predicts, this is the Fisher matrix (eqs. 58-59).
+        For the probabilities that the model predicts, E[g g^T] is the Fisher matrix (eqs. 58-59).
         """
         return np.einsum("x,xk,xkd,xke->de", self.inputs, labels, self.gradients, self.gradients)
 
