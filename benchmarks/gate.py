@@ -1,10 +1,10 @@
 """Test for slowdowns between two commits: `python -m benchmarks.gate BASE HEAD`.
 
 Both commits are checked out. Each round starts one fresh process per commit and takes samples of every kernel
-case from the two processes in turn. The log ratio of a round is the median over pairs of adjacent samples, so
-that the load of the machine cancels. Two processes that run equal code differ systematically, so the rounds
-are the independent observations, and not the samples. Comparing a commit with itself (`HEAD HEAD`) shows the
-noise: every `slower` or `faster` is then a false alarm.
+case from the two processes in turn. The log ratio of a round is the median of log(head / base) over pairs of
+adjacent samples, so that the load of the machine cancels. Two processes that run equal code differ
+systematically. The rounds, and not the samples, are therefore the independent observations. Comparing a
+commit with itself (`HEAD HEAD`) shows the noise: every `slower` or `faster` is then a false alarm.
 """
 
 from __future__ import annotations
@@ -67,16 +67,18 @@ def answer(side: str, process: subprocess.Popen[str], request: dict[str, Any] | 
     """Send a request to a worker process and return its answer.
 
     Args:
-        side: name of the commit's side, for the error message.
-        process: a worker process.
-        request: the JSON object to send; None reads the first line, which the process writes unasked.
+        side: `base` or `head`, for the error message.
+        process: the worker process of this side.
+        request: the JSON object to send. With None, nothing is sent, and the answer is the first line that
+            the process writes.
 
     Raises:
         InputError: if the process has ended.
     """
     assert process.stdin
     assert process.stdout
-    with suppress(BrokenPipeError):  # the end of the process is reported below, when it does not answer
+    # If the process has ended, the missing answer is reported below.
+    with suppress(BrokenPipeError):
         if request:
             print(json.dumps(request), file=process.stdin, flush=True)
     line = process.stdout.readline()
@@ -86,19 +88,19 @@ def answer(side: str, process: subprocess.Popen[str], request: dict[str, Any] | 
 
 
 def measure(checkouts: dict[str, Path], pattern: str, rounds: int) -> dict[str, np.ndarray]:
-    """Time the cases that both checkouts have, in turn.
+    """Time the kernel cases that both checkouts have, in both checkouts in turn.
 
     Args:
-        checkouts: folder of each side.
+        checkouts: folder of the checkout by side, `base` and `head`.
         pattern: regular expression that must occur in the label of a case.
         rounds: number of rounds; each starts two fresh processes.
 
     Returns:
-        By label, the log ratios of the times, head over base, shape (rounds,).
+        By label, for each round the logarithm of the head's time divided by the base's time, shape (rounds,).
 
     Raises:
-        InputError: if a process fails, no case is on both sides, or a case computes different sizes on the
-            two sides.
+        InputError: if a process fails, if the checkouts have no case in common, or if the sizes of a case
+            differ between the checkouts.
     """
     log_ratios: dict[str, list[float]] = {}
     progress = Progress("gate", rounds)
@@ -117,10 +119,14 @@ def measure(checkouts: dict[str, Path], pattern: str, rounds: int) -> dict[str, 
 
 
 def common_labels(base: dict[str, Any], head: dict[str, Any], pattern: str) -> list[str]:
-    """Return the labels of the cases that both sides have, in the order of the head's cases.
+    """Return the labels of the cases that base and head have in common, in the order of the head's cases.
+
+    Args:
+        base, head: by label, the calls and sizes that the worker processes of the two commits report.
+        pattern: regular expression by which the cases were chosen, for the error message.
 
     Raises:
-        InputError: if there are none, or a case has different sizes on the two sides.
+        InputError: if there is no common case, or the sizes of a case differ between base and head.
     """
     labels = [label for label in head if label in base]
     if not labels:
@@ -141,13 +147,13 @@ def common_labels(base: dict[str, Any], head: dict[str, Any], pattern: str) -> l
 def decide(log_ratios: np.ndarray, effect: float) -> tuple[Outcome, str]:
     """Decide whether head is slower than base, and describe the interval in words.
 
-    The outcome is `equal` if the whole interval is within the effect, also where the change is certain but
-    smaller than the effect. It is `slower` or `faster` if the interval excludes 0, and otherwise `undecided`.
-    The interval is distribution-free: if the two sides are equally fast and the rounds independent, it
-    excludes 0 with a probability of at most 1 - `LEVEL`.
+    The outcome is `equal` if the whole confidence interval is within +- the effect, even if the interval
+    excludes 0. Otherwise the outcome is `slower` or `faster` if the interval excludes 0, and `undecided` if
+    it contains 0. The interval is distribution-free: if the two commits are equally fast and the rounds
+    independent, the interval excludes 0 with a probability of at most 1 - `LEVEL`.
 
     Args:
-        log_ratios: shape (rounds,).
+        log_ratios: log(head / base) of each round, shape (rounds,).
         effect: smallest relative change that matters, 0.05 for 5 %.
     """
     interval, limit = median_interval(log_ratios, LEVEL), math.log1p(effect)
@@ -172,8 +178,8 @@ def in_words(interval: MedianInterval) -> str:
 def compare(checkouts: dict[str, Path], pattern: str, rounds: int, effect: float) -> int:
     """Time two commits and print an outcome for each case.
 
-    Cases that seem to have changed are timed again with fresh processes, and remain changed only if both
-    measurements agree.
+    Cases that seem slower or faster are timed again with fresh processes. If the second outcome is not the
+    same, the case is `undecided`.
 
     Returns:
         The exit status.

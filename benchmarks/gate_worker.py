@@ -1,10 +1,10 @@
 """Worker process of the gate (`benchmarks.gate`, the test for slowdowns between two commits).
 
-It prepares the kernel cases of one commit, and takes samples on request. Its arguments are the folder of the
-checkout and a pattern. The gate and the worker exchange lines of JSON. The worker first writes `{label:
-{"calls": ..., "sizes": ...}}` for the cases whose label contains the pattern; `calls` is a number of calls
-that takes long enough for a sample. It then answers each line `{"label": ..., "calls": ...}` with the seconds
-of one call. The kernel cases are imported from the checkout that PYTHONPATH names.
+The worker prepares the kernel cases of one commit, and takes samples on request. Its arguments are the folder
+of the checkout and a pattern. The gate and the worker exchange lines of JSON. The worker first writes
+`{label: {"calls": ..., "sizes": ...}}` for the cases whose label contains the pattern; `calls` is a number of
+calls that takes long enough for a sample. The worker then answers each line `{"label": ..., "calls": ...}`
+with the seconds of one call. The kernel cases are imported from the checkout that PYTHONPATH names.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ def main(checkout: str, pattern: str) -> None:
         RuntimeError: if the kernel cases were imported from another folder than the checkout.
     """
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
-    sys.stdout = sys.stderr  # libraries may print; the gate reads only answers
+    # Libraries may print to stdout, where the gate expects nothing but answers.
+    sys.stdout = sys.stderr
     from curvebench.benchmarks.kernels import cases
     from curvebench.timing.clocks import calls_for, one_thread, seconds_of
 

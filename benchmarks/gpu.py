@@ -37,11 +37,13 @@ from curvebench.timing.step_times import NULL
 
 # Steps in one call of a loop: one whole cycle of the optimizers that refresh every 10 steps.
 STEPS_PER_CALL = 10
-# Number of calls by which the plain loops are compared; the peer is the fastest plain loop.
+# Calls of each plain loop, of which the shortest counts. The fastest plain loop becomes the peer, with which
+# this project's loop is compared.
 SELECTION_CALLS = 3
-# Rows of the square matrices by whose product the arithmetic rate of a precision is measured.
+# Number of rows of the square matrices whose product is timed, to measure the arithmetic rate of a precision.
 RATE_MATRIX_ROWS = {"gpu": 8192, "cpu": 1024}
 HALF_ITERATION = {"newton_schulz_precision": "bfloat16"}
+# By the name in the table: the rule, its options, and whether the parameters are in a changed basis.
 OPTIMIZERS: Mapping[str, tuple[str, Mapping[str, Any], bool]] = {
     "adamw": ("adamw", {}, False),
     "muon": ("muon", HALF_ITERATION, False),
@@ -93,7 +95,7 @@ def our_loop(
 ) -> Ready:
     """Compile the project's own training loop for an update rule.
 
-    This must happen inside the engine's context.
+    The function must be called inside the engine's context.
 
     Args:
         network: the network and its images.
@@ -198,7 +200,13 @@ def plain_torch(
 def plain_jax(network: TimedNetwork, runtime: Engine, batch_size: int, optimizer: Any = None) -> Ready:
     """Compile the training loop that a user of JAX and Optax would write.
 
-    Call it inside the engine's context. The loss is the project's own. The optimizer is AdamW by default.
+    The function must be called inside the engine's context.
+
+    Args:
+        network: the network and its images; the loss is this project's loss.
+        runtime: engine of the backend and precision.
+        batch_size: images per step.
+        optimizer: an optimizer of Optax; None for AdamW.
     """
     import jax
     import optax
@@ -266,8 +274,8 @@ def plain_loops(
 def operations(network: TimedNetwork, batch_size: int) -> int:
     """Return the floating point operations of the gradient of one step.
 
-    PyTorch counts them for the plain module. The tensors are on the device `meta`, so that nothing is
-    computed.
+    PyTorch counts the operations of the plain module. The tensors are on the device `meta`, so that nothing
+    is computed.
     """
     import torch
     from torch.utils.flop_counter import FlopCounterMode
@@ -313,8 +321,8 @@ def measured(
 ) -> Iterator[dict[str, Any]]:
     """Yield the table rows of one network, backend and precision.
 
-    The first row compares AdamW with the fastest plain loop. Each further row has the cost of one optimizer,
-    its step time relative to a step that computes only the gradient.
+    The first row compares AdamW with the fastest plain loop. Each further row has the cost of one optimizer:
+    the time of its step divided by the time of a step that computes only the gradient.
 
     Args:
         network: the network and its images.

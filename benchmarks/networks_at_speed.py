@@ -1,8 +1,7 @@
 """Networks that `python -m benchmarks.gpu` times, as workloads and as plain modules of other libraries.
 
-Their data are random.
-
-In shapes, N is the number of images, C of channels, H and W of rows and columns.
+The images and labels are random. In shapes, N is the number of images, C the number of channels, and H and W
+are the numbers of rows and columns of pixels.
 
 In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
 Reparameterization" (docs/sources.md).
@@ -37,18 +36,18 @@ DATASET_BATCHES = 2
 
 @dataclass(frozen=True)
 class TimedNetwork:
-    """Network with its images, as a network of this project and as a plain module of another library.
+    """Network with random images, as a workload of this project and as a plain module of another library.
 
     Args:
         name: name on the command line and in the table.
         network: parameter shapes and roles, and the number of classes.
-        side, channels: size of the images.
+        side, channels: rows (and columns) and channels of an image.
         precisions: precisions in which the network is timed.
         classifier: loss and metrics of this project's network.
         state: model state before the first step, such as running means.
-        module: build the same network as a plain module that takes images of shape (N, C, H, W).
-        field: key of the split that has the input of this project's network.
-        examples: function that converts images (N, C, H, W) to that input.
+        module: function that builds the same network as a plain module, for images of shape (N, C, H, W).
+        field: key under which a data split has the input of this project's network.
+        examples: function that converts images (N, C, H, W) to the input of this project's network.
     """
 
     name: str
@@ -142,7 +141,15 @@ def _residual(name: str, network: ResidualNetwork, side: int) -> TimedNetwork:
 
 
 def vit(name: str, network: PlainViT, side: int, patch: int, heads: int) -> TimedNetwork:
-    """Return a vision transformer with square patches, together with timm's version of it."""
+    """Return a vision transformer with square patches, together with the same transformer of timm.
+
+    Args:
+        name: name on the command line and in the table.
+        network: width, depth, classes and the length of a patch.
+        side: pixels per side of an image.
+        patch: pixels per side of a patch.
+        heads: attention heads.
+    """
 
     def logits(ops: Any, params: Arrays, state: Arrays, split: Arrays) -> Any:
         return vit_logits(ops, params, state, split["patches"], network.width // heads)

@@ -1,6 +1,4 @@
-"""Networks of this project built with torchvision and timm: peers for timing, and references for the
-tests.
-"""
+"""Networks of this project, built with torchvision and timm: peers for timing, and references for tests."""
 
 from __future__ import annotations
 
@@ -25,9 +23,9 @@ except RuntimeError:
 
 
 def torchvision_network(network: ResidualNetwork) -> Any:
-    """Build torchvision's residual network.
+    """Build torchvision's residual network with the sizes of `network`.
 
-    Widths, stems and numbers of stages that its constructor does not support are set afterwards.
+    Widths, stems and numbers of stages that torchvision's constructor does not support are set afterwards.
     """
     blocks = [*network.blocks, *[1] * 4][:4]
     model = ResNet(BasicBlock, blocks, num_classes=network.classes)
@@ -51,7 +49,9 @@ def torchvision_network(network: ResidualNetwork) -> Any:
 
 
 def timm_network(network: PlainViT, grid: int, side: int, channels: int, heads: int) -> Any:
-    """Build timm's vision transformer without a class token, with the mean over tokens after the final norm.
+    """Build timm's vision transformer with the sizes of `network`.
+
+    The transformer has no class token. It averages over tokens after the final norm.
 
     Args:
         network: width, depth, classes and MLP ratio.
@@ -61,9 +61,9 @@ def timm_network(network: PlainViT, grid: int, side: int, channels: int, heads: 
         heads: attention heads.
 
     Returns:
-        A module whose position embedding is this project's fixed one, in float64.
+        A module with the fixed position embedding of this project, in float64.
     """
-    from timm.models.vision_transformer import VisionTransformer  # it imports torchvision
+    from timm.models.vision_transformer import VisionTransformer  # timm imports torchvision
 
     model = VisionTransformer(
         img_size=grid * side,
@@ -84,7 +84,7 @@ def timm_network(network: PlainViT, grid: int, side: int, channels: int, heads: 
 
 def timm_hiera(network: HieraViT) -> Any:
     """Build timm's hierarchical vision transformer, without drop path."""
-    from timm.models.hiera import Hiera  # it imports torchvision
+    from timm.models.hiera import Hiera  # timm imports torchvision
 
     attention = network.attention
     masked = attention.masked_stages

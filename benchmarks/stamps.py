@@ -38,9 +38,9 @@ PHOTOGRAPHS = (Path("usr/share/backgrounds"), Path("usr/share/backgrounds/mate/n
 CLASSES = 25
 # Minimum number of distinct colours per opaque pixel of a photograph; drawings have fewer.
 MIN_UNIQUE_COLOURS = 0.45
-# Each split needs at least one photograph.
+# Minimum number of photographs, so that each split gets at least one.
 MIN_PHOTOGRAPHS = 5
-# Minimum length of the longer side of an object.
+# Minimum length, in pixels, of the longer side of an object's file.
 MIN_PIXELS = 100
 # Maximum side of an image in pixels.
 MAX_SIDE_PIXELS = 224
@@ -69,7 +69,7 @@ class Packages:
         """Files of the photographed objects, by name.
 
         Raises:
-            InputError: if there are none.
+            InputError: if the packages have no photographed object.
         """
         files = [path for folder in FOLDERS for path in sorted((self.root / STAMPS / folder).rglob("*.png"))]
         by_name = {
@@ -85,7 +85,7 @@ class Packages:
         """Files of the photographs, by name.
 
         Raises:
-            InputError: if there are too few.
+            InputError: if there are fewer than MIN_PHOTOGRAPHS photographs.
         """
         files = [path for folder in PHOTOGRAPHS for path in sorted((self.root / folder).glob("*.jpg"))]
         by_name = {path.stem: path for path in files}
@@ -102,8 +102,7 @@ class Packages:
 
 
 def is_photographed(pixels: np.ndarray) -> bool:
-    """Return whether an image with opacity (a "stamp") is large enough and has enough colours for a
-    photograph.
+    """Return whether a stamp (an image with opacity) is large and has enough colours to be a photograph.
 
     Args:
         pixels: red, green, blue and opacity, shape (rows, columns, 4).
@@ -163,9 +162,7 @@ def images(
 
 
 def _stamp(path: Path, side: int) -> Image.Image:
-    """Load the part of a stamp that is not transparent, scaled down to the resolution that the images
-    need.
-    """
+    """Load a stamp without its transparent margins, scaled down to at most twice the side of an image."""
     stamp = Image.open(path).convert("RGBA")
     stamp = stamp.crop(stamp.getchannel("A").getbbox())
     stamp.thumbnail((2 * side, 2 * side))
@@ -179,7 +176,7 @@ def _photograph(path: Path, side: int) -> Image.Image:
 
 
 def write(folder: Path, packages: Packages, counts: Mapping[str, int], side: int, seed: int) -> None:
-    """Write the data set and its index. If it fails, the folder does not exist afterwards.
+    """Write the data set and its index. If an image cannot be written, the folder is not created.
 
     Raises:
         InputError: if the folder exists already, the side is too large, or the packages are missing.

@@ -1,6 +1,6 @@
 """Update rules (optimizers), one file per family.
 
-Each module lists its rules in `RULES`; `rules` collects them.
+Each module lists its rules in `RULES`; the function `rules` returns the rules of all modules.
 """
 
 from __future__ import annotations

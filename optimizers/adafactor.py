@@ -102,7 +102,7 @@ class _Adafactor:
     def update(
         self, ops: Ops, grad: Array, state: AdafactorState, param: Array, hyper: Hyper
     ) -> tuple[Array, AdafactorState]:
-        """Do a step of Adafactor, without the changes that are off.
+        """Do a step of Adafactor, without the changes to Adam whose options are off.
 
         The full step is W <- W - eta RMS(W) RMSClip(G / sqrt(V_t)) with the second moment V_t (002 Sec.
         4.7.1).
@@ -126,9 +126,9 @@ class _Adafactor:
 def adafactor(chosen: Options) -> Rule:
     """Return the update rule of Adafactor; options that are not given keep their defaults.
 
-    Without any of the five changes the rule is Adam, with epsilon added to g^2. The defaults of the clipping
-    threshold d (which the notes have at 1), of the floor of the parameter scale epsilon_2 and of epsilon_1
-    are from Shazeer and Stern (2018), Alg. 4.
+    Without any of the five changes the rule is Adam, with epsilon added to g^2. Three defaults are from
+    Shazeer and Stern (2018), Alg. 4: `clipping_threshold` (d, which is 1 in 002), `parameter_scale_floor`
+    (epsilon_2) and `epsilon` (epsilon_1).
     """
     numbers = {"learning_rate": LEARNING_RATE}
     numbers["epsilon"] = Hyperparameter("added to g^2; 0 is legal", 1e-30, 0.0)

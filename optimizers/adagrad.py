@@ -1,6 +1,7 @@
 """Adagrad: gradients divided by the root of their summed squares.
 
-The squares are those of each entry, of the norm of the gradient, or outer products (a matrix).
+The sum is kept for each entry (`adagrad`), for the norm of the gradient (`adagrad_norm`), or as a matrix of
+outer products (`adagrad_full`).
 
 In formulas, w is the parameter (or the vector of all d parameters), g its gradient, g_l the gradient of step
 l, t the current step, eta the learning rate, and v_0 the initial accumulator.
@@ -19,7 +20,8 @@ from curvebench.optimizers.rule import LEARNING_RATE, Hyperparameter, Rule, conf
 
 
 class Accumulator(NamedTuple):
-    # Sum over the steps so far of g^2, in the shape of the parameter, or of |g|^2, (..., 1). It starts at 0.
+    # Sum over the steps so far, which starts at 0. Adagrad sums g^2, in the shape of the parameter; norm
+    # Adagrad sums |g|^2, (..., 1).
     sum_of_squares: Array
 
 
@@ -46,7 +48,8 @@ def _stepped(
 ) -> tuple[Array, Accumulator]:
     """Return w - eta g / (sqrt(v_0 + sum of squares) + epsilon), and the new sum of squares as state.
 
-    `squares` are the squares of this step, which are added to the sum.
+    Args:
+        squares: g^2 or |g|^2 of this step, which is added to the sum.
     """
     sum_of_squares = state.sum_of_squares + squares
     # v_0 is added here and not to the state, because the state is initialized without hyperparameters.
@@ -71,8 +74,8 @@ def _update_full(
 ) -> tuple[Array, OuterProducts]:
     """Do a step of full Adagrad, which preconditions with a matrix (002 Sec. 3.2.1).
 
-    w <- w - eta (O_t + epsilon I)^(-1/2) g, where O_t is the sum of outer products g g^T; a singular matrix
-    is pseudo-inverted.
+    w <- w - eta (O_t + epsilon I)^(-1/2) g, where O_t is the sum of outer products g g^T. If O_t + epsilon I
+    is singular, its pseudo-inverse is used.
     """
     column = grad[..., None]
     outer_products = state.sum_of_outer_products + column * grad[..., None, :]

@@ -66,7 +66,9 @@ def adam_direction(
 ) -> tuple[Array, State]:
     """Return m / (sqrt(v) + epsilon) for bias-corrected m and v, and the new state (002 eq. 46, Sec. 4.1.1).
 
-    `chosen` has the choices of 002 Fig. 1, such as whether epsilon is inside the root.
+    Args:
+        state: Moments, or MomentsAndMaximum with the option `amsgrad`.
+        chosen: values of ADAM_OPTIONS (002 Fig. 1), such as whether epsilon is inside the root.
     """
     beta1, beta2, step = hyper["beta1"], hyper["beta2"], hyper["step"]
     first, second = running_means(ops, grad, state, hyper)

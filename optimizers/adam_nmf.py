@@ -84,11 +84,9 @@ class _Matrices:
     def update(
         self, ops: Ops, grad: Array, state: MultiplicativeFactors, param: Array, hyper: Hyper
     ) -> tuple[Array, MultiplicativeFactors]:
-        """Do a step for a matrix: W <- W - eta G / sqrt(A B), for updated factors A and B of G^2 (002
-        L.2).
-        """
+        """Do a step for a matrix (002 L.2): W <- W - eta G / sqrt(A B), where A B approximates G^2."""
         if not self.alternating:
-            # The factor is applied here, because `init` does not receive hyperparameters.
+            # The initial range of A and B is set here, because `init` does not receive hyperparameters.
             first = ops.where(hyper["step"] == 1, hyper["initialization_range"], 1.0)
             state = MultiplicativeFactors(first * state.left, first * state.right)
         squares = ops.square(grad) + hyper["epsilon"]
@@ -100,7 +98,8 @@ class _Matrices:
 def _update_vectors(ops: Ops, grad: Array, state: Empty, param: Array, hyper: Hyper) -> tuple[Array, Empty]:
     """Do a step for a vector: w <- w - eta g / sqrt(g^2 + epsilon).
 
-    A vector's squared gradient has rank one, so that one round of EM reproduces it exactly.
+    The squared gradient of a vector has rank one, so that the product A B after one round of EM is exactly
+    the squared gradient, and no state is needed.
     """
     scale = ops.sqrt(ops.square(grad) + hyper["epsilon"])
     return param - hyper["learning_rate"] * safe_divide(ops, grad, scale), state
@@ -111,11 +110,12 @@ def adam_nmf(chosen: Options) -> Rule:
     """Return the update rule of AdamNMF; options that are not given keep their defaults.
 
     A_0 and B_0 are uniform in (0, epsilon) in 002. With alternating steps the range has no effect: A_1 is
-    proportional to 1 / epsilon and B_1 to epsilon, and every later round keeps the product. With simultaneous
-    steps both are proportional to 1 / epsilon, so that the range is a hyperparameter, `initialization_range`.
-    The hyperparameter `epsilon` is added to g^2; without it, a row of A that has met a zero gradient stays 0.
+    proportional to 1 / epsilon and B_1 to epsilon, and the product A_t B_t does not depend on epsilon. With
+    simultaneous steps A_1 and B_1 are both proportional to 1 / epsilon. The range is then a hyperparameter,
+    `initialization_range`. The hyperparameter `epsilon` is another number, which is added to g^2: without it,
+    a row of A would stay 0 after a step in which the gradients of this row were 0.
 
-    At rank 1, alternating steps have no memory: A_t B_t depends on this step's G^2 only, by 002 eq. 52.
+    At rank 1, alternating steps have no memory: by 002 eq. 52, A_t B_t depends only on G^2 of step t.
     """
     alternating = chosen["steps"] == "alternating"
     numbers = {

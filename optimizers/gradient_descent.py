@@ -39,7 +39,10 @@ def _update_momentum(
 def _update_nesterov(
     ops: Ops, grad: Array, state: Momentum, param: Array, hyper: Hyper
 ) -> tuple[Array, Momentum]:
-    """Do a step with Nesterov's momentum: v <- g + mu v, then x <- x - eta (g + mu v) (002 Sec. 2.3.1)."""
+    """Do a step with Nesterov's momentum: v <- g + mu v, then x <- x - eta (g + mu v) (002 Sec. 2.3.1).
+
+    The parameter is x = w - eta mu v, the point that momentum alone would reach.
+    """
     velocity = grad + hyper["momentum"] * state.velocity
     direction = grad + hyper["momentum"] * velocity
     return param - hyper["learning_rate"] * direction, Momentum(velocity)

@@ -52,7 +52,7 @@ def _init(ops: Ops, param: Array) -> Sides:
 
 
 def _refresh(ops: Ops, grad: Array, state: Sides, hyper: Hyper) -> RefreshedIdealized:
-    """Compute sqrt(tr E[G G^T]) E[G G^T]^(-1/2) and E[G^T G]^(-1/2), or pseudo-inverses."""
+    """Compute sqrt(tr E[G G^T]) E[G G^T]^(-1/2) and E[G^T G]^(-1/2), with pseudo-inverses if necessary."""
     decay = hyper["beta2"]
     statistics = _accumulated(ops, grad, state, decay)
     means = [statistic / (1 - decay ** hyper["step"]) for statistic in statistics]
@@ -87,8 +87,8 @@ def idealized_shampoo(chosen: Options) -> Rule:
 
     A tensor of more than two axes is treated as a matrix, outputs x all other entries. A vector or a number
     is treated as a matrix with one row, for which the trace and the left factor cancel: w <- w - eta E[g
-    g^T]^(-1/2) g. Without epsilon, the step does not depend on the scale of gradients. State: for an m x n
-    matrix 2 m^2 + 2 n^2 numbers.
+    g^T]^(-1/2) g. Without epsilon, the step does not depend on the scale of gradients. The state of an m x n
+    matrix has 2 m^2 + 2 n^2 numbers.
     """
     rule = Rule(
         name="idealized_shampoo",

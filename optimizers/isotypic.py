@@ -3,12 +3,13 @@
 A symmetry group of the network (004 Sec. 2.2) acts on hidden layer l by matrices V_l, on each axis that
 counts the layer's units: b_l -> V_l b_l, W_l -> V_l W_l V_(l-1)^T (004 eqs. 6-7; the identity at inputs and
 outputs). Parameter space is the direct sum of blocks (copies x multiplicity space). The group acts
-irreducibly on the multiplicity space, in a different way for each block, and leaves the copies unchanged. A
-matrix that commutes with the group, as the gradient's covariance Sigma does (004 eq. 14), is C kron I on each
-block, by Schur's lemma, with one C of shape (copies, copies). The same holds for each function of the matrix:
-Sigma^(-1/2) g is C^(-1/2) M, where M, (copies, multiplicity), are the coordinates of g in the block. 004
-gives the entries of the C's as factors (eqs. 29-36 and 118-142) and, put together, as the surrogate Lambda
-(Sec. L).
+irreducibly on the multiplicity space, in a different way for each block, and leaves the copies unchanged.
+
+The covariance Sigma of the gradient g commutes with the group (004 eq. 14). By Schur's lemma, Sigma is C kron
+I on each block, with one C of shape (copies, copies), and Sigma^(-1/2) is C^(-1/2) kron I. Therefore the
+coordinates of Sigma^(-1/2) g in a block are C^(-1/2) M, where M, (copies, multiplicity), has the coordinates
+of g. 004 gives the entries of the C's as factors (eqs. 29-36 and 118-142) and, put together, as the surrogate
+Lambda (Sec. L).
 
 There are two groups, depending on the activation:
 
@@ -44,14 +45,14 @@ GROUPS: tuple[str, ...] = get_args(Group)
 
 @dataclass(frozen=True)
 class Component:
-    """Component of one parameter in a block: its projection onto one irreducible representation.
+    """Projection of one parameter onto the irreducible representation of a block.
 
     Args:
         parameter: name of the parameter.
         shape: shape of the parameter.
-        hidden: for each axis of the parameter, the hidden layer whose units it counts, from 1; 0 for inputs
-            and outputs.
-        kept: hidden layers of the block; axes of the parameter's other hidden layers are summed.
+        hidden: for each axis of the parameter, the number (from 1) of the hidden layer whose units the axis
+            counts; 0 for an axis that counts inputs or outputs.
+        kept: hidden layers of the block; the parameter's axes of other hidden layers are summed.
         centred: whether the kept axes have sum 0.
     """
 
@@ -69,7 +70,7 @@ class Component:
 
     @property
     def _turned(self) -> bool:
-        """Whether the second axis counts the copies and the first the hidden units, as for W_1."""
+        """Whether the first axis counts hidden units and the second axis the copies, as for W_1."""
         return len(self.shape) > 1 and self.hidden[0] in self.kept and not self.hidden[1]
 
     def coordinates(self, ops: Ops, array: Array) -> Array:
@@ -93,7 +94,7 @@ class Component:
     def array(self, ops: Ops, coordinates: Array) -> Array:
         """Return the component of the parameter, (..., *shape), from its rows of M.
 
-        An axis along which all entries are equal has length 1.
+        In the result, an axis along which all entries are equal has length 1.
         """
         is_kept = [layer in self.kept for layer in self.hidden]
         sizes = [
@@ -108,10 +109,10 @@ class Component:
 
 
 def _centred(ops: Ops, array: Array, axis: int) -> Array:
-    """Subtract the mean along an axis (counted from the end); entries that are equal become exactly 0.
+    """Subtract the mean along an axis (counted from the end); if all entries are equal, return exactly 0.
 
-    A computed mean has rounding errors. Without the exact 0, units that are equal would keep a remainder,
-    which the inverse root makes large.
+    A computed mean has rounding errors. If equal entries kept a remainder, the inverse root of C would make
+    the remainder large.
     """
     from_first = array - array[(..., slice(1), *[slice(None)] * (-1 - axis))]
     return from_first - ops.mean(from_first, axis=axis, keepdims=True)
@@ -125,7 +126,8 @@ class IsotypicBlock:
         layers: hidden layers by which the group acts on the block, from 1; none for the trivial
             representation.
         multiplicity: dimension of the representation.
-        components: components of the parameters that have copies of it, in the order of the rows of M.
+        components: components of the parameters that have copies of the representation, in the order of the
+            rows of M.
     """
 
     layers: tuple[int, ...]
@@ -140,26 +142,29 @@ class IsotypicBlock:
     def coordinates(self, ops: Ops, arrays: Arrays) -> Array:
         """Return the block's coordinates M, (..., copies, columns), of arrays (..., *shape) given by name.
 
-        A column of M belongs to a hidden unit.
+        A column of M belongs to a hidden unit, or, in a block of two hidden layers, to a pair of units. In
+        the trivial representation M has a single column.
         """
         rows = [component.coordinates(ops, arrays[component.parameter]) for component in self.components]
         return rows[0] if len(rows) == 1 else ops.concatenate(rows, -2)
 
     def second_moment(self, ops: Ops, matrix: Array) -> Array:
-        """Return C = M M^T / multiplicity, (..., copies, copies), for the coordinates M of one model's
-        gradient.
+        """Return C = M M^T / multiplicity, (..., copies, copies) (004 eqs. 37-39 and 189-191).
 
-        See 004 eqs. 37-39 and 189-191.
+        Args:
+            matrix: M, the coordinates of one model's gradient.
         """
         return gram(ops, matrix / math.sqrt(self.multiplicity))
 
     def covariance(self, ops: Ops, matrices: Array) -> Array:
         """Return the covariance C of an ensemble's gradients, (..., copies, copies) (004 eq. 3).
 
-        The argument has the coordinates M of each model's gradient, (models, ..., copies, columns).
+        C is the covariance of the gradients and of all images of the gradients under the group. The mean of
+        all images of a gradient is 0 except in the trivial representation. Only for the trivial
+        representation, therefore, the mean over models has to be subtracted.
 
-        C is the covariance of the gradients and all their images under the group. The mean of these is 0
-        except in the trivial representation, so that the mean over models is subtracted only there.
+        Args:
+            matrices: the coordinates M of each model's gradient, (models, ..., copies, columns).
         """
         if not self.layers:
             matrices = matrices - ops.mean(matrices, axis=0, keepdims=True)
@@ -225,12 +230,15 @@ def isotypic_blocks(
 ) -> tuple[IsotypicBlock, ...]:
     """Return the isotypic blocks of a multilayer network of two layers or more.
 
-    With biases and L layers, `signed` has the C's of 004 Theorem 3.1. For L = 2 they belong to a block of
-    W_1^T, b_1 and W_2, with d_0 + 1 + d_2 copies, and a block of b_2. For L > 2 there are blocks of (W_1,
-    b_1), of (W_L, b_(L-1)), of each other weight and bias, and of b_L. `permutations` has the C's of Theorem
-    3.2: one for the trivial representation, d_0 + 2 d_L + 2 L - 3 copies, one for each hidden layer, and one
-    for each weight between two hidden layers. The first also correlates b_1 with W_L for L > 2, which 004 eq.
-    142 leaves out: its index begins at 2 instead of 1.
+    For a network with biases and L layers:
+
+    - `signed` has the C's of 004 Theorem 3.1. For L = 2 there are two blocks: a block of W_1^T, b_1 and W_2,
+      with d_0 + 1 + d_2 copies, and a block of b_2. For L > 2 there are blocks of (W_1, b_1), of (W_L,
+      b_(L-1)), of each other weight and bias, and of b_L.
+    - `permutations` has the C's of 004 Theorem 3.2: one for the trivial representation, with d_0 + 2 d_L +
+      2 L - 3 copies, one for each hidden layer, and one for each weight between two hidden layers. For L > 2,
+      the C of the trivial representation also correlates b_1 with W_L. 004 eq. 142 leaves this out, because
+      its index begins at 2 instead of 1.
 
     Args:
         layers: layers from inputs to outputs.

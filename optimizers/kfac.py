@@ -1,8 +1,8 @@
 """K-FAC: each layer's gradient multiplied by the inverses of the Kronecker factors of its Fisher matrix.
 
-For a layer of m outputs and n inputs (including 1 for a bias), W is the weight, b the bias, A (n x n) the
-second moment of the layer's inputs, and G (m x m) the second moment of the gradients with respect to its
-outputs. eta is the learning rate, mu the momentum, and lambda the damping.
+For a layer of m outputs and n inputs (including a constant input 1 for a bias), W is the weight and b the
+bias. A (n x n) is the second moment of the layer's inputs, and G (m x m) the second moment of the gradients
+with respect to the layer's outputs. eta is the learning rate, mu the momentum, and lambda the damping.
 
 In citations, 004 is Bernacchia (2025), "Global curvature for second-order optimization of neural networks"
 (docs/sources.md).
@@ -24,14 +24,15 @@ from curvebench.spec.values import choice, whole
 
 
 class LayerFactors(NamedTuple):
-    inputs: Array  # Second moment A of the layer's inputs, or its damped inverse, (..., n, n).
-    # Second moment G of gradients by the layer's outputs, or its damped inverse, (..., m, m).
+    inputs: Array  # Second moment A of the layer's inputs, or the damped inverse of A, (..., n, n).
+    # Second moment G of gradients with respect to the layer's outputs, or its damped inverse, (..., m, m).
     gradients: Array
 
 
 class KFACState(NamedTuple):
     factors: tuple[LayerFactors, ...]  # Running sums of A and G for each layer; they start at 0.
-    # Total weight in the running sums, (..., 1), which starts at 0; sums divided by it are means.
+    # Total weight of the values in the running sums, (..., 1), which starts at 0. A running sum divided by
+    # the total weight is a mean.
     share: Array
     inverses: tuple[LayerFactors, ...]  # Damped inverses for each layer; they start at 0.
     velocities: tuple[Array, ...]  # Velocity of each layer, (..., m, n), which starts at 0.
@@ -50,7 +51,7 @@ def damped_inverses(ops: Ops, factors: LayerFactors, damping: Array, balanced: b
     """
     added = (damping, damping)
     if balanced:
-        # If one of the means is 0, because no gradient has reached the layer, pi is 1.
+        # If a mean is 0, because no gradient has reached the layer, pi is 1.
         means = [ops.mean(ops.diagonal(factor), axis=-1, keepdims=True)[..., None] for factor in factors]
         both_positive = (means[0] > 0) & (means[1] > 0)
         pi = ops.sqrt(ops.where(both_positive, means[0], 1.0) / ops.where(both_positive, means[1], 1.0))
@@ -81,7 +82,7 @@ class _KFAC:
         return [name for name in param if name not in owned]
 
     def joined(self, ops: Ops, layer: Layer, arrays: Mapping[str, Array]) -> Array:
-        """Return W as matrices (..., outputs, inputs), with b (if there is one) as their last column."""
+        """Return W as matrices (..., outputs, inputs), with b as last column if the layer has a bias."""
         weight = arrays[layer.weight]
         lanes = weight.shape[: weight.ndim - len(layer.shape)]
         matrix = ops.reshape(weight, (*lanes, layer.outputs, layer.inputs))
@@ -124,10 +125,10 @@ class _KFAC:
     def update(
         self, ops: Ops, grad: Mapping[str, Array], state: KFACState, param: Mapping[str, Array], hyper: Hyper
     ) -> tuple[dict[str, Array], KFACState]:
-        """Do a step of K-FAC for each layer, and of the fallback rule for all other parameters.
+        """Do a step of K-FAC for each layer, and a step of the fallback rule for each other parameter.
 
-        v <- mu v + G^-1 [dW db] A^-1, then [W b] <- [W b] - eta v, where dW and db are the gradients (Martens
-        and Grosse 2015, Sec. 6).
+        K-FAC: v <- mu v + G^-1 [dW db] A^-1, then [W b] <- [W b] - eta v, where dW and db are the gradients
+        and the inverses are damped (Martens and Grosse 2015, Sec. 6). Weight decay shrinks [W b] first.
         """
         rate = hyper["learning_rate"]
         gradients = [self.joined(ops, layer, grad) for layer in self.layers]
@@ -233,9 +234,9 @@ def _rule(name: str, source: str, chosen: Options, *, balanced: bool, decay: flo
 def kfac(chosen: Options) -> Rule:
     """Return the update rule of K-FAC; options that are not given keep their defaults.
 
-    The module `layer_statistics` defines A and G. Running means are divided by the total weight of their
-    statistics, so that the first mean is not biased towards 0. The state of a layer with m outputs and n
-    inputs has 2 m^2 + 2 n^2 + m n numbers.
+    The module `layer_statistics` defines A and G. Their running sums are divided by the total weight of the
+    values in the sum, so that the first means are not biased towards 0. The state of a layer with m outputs
+    and n inputs has 2 m^2 + 2 n^2 + m n numbers.
     """
     source = "004 Sec. 4, Table 2; Martens and Grosse 2015"
     return _rule("kfac", source, chosen, balanced=True, decay=0.95, momentum=0.9)
@@ -248,8 +249,8 @@ AS_004 = {**OPTIONS, "fisher": replace(OPTIONS["fisher"], default="empirical_of_
 def kfac_as_004(chosen: Options) -> Rule:
     """Return K-FAC as in the figures of 004: empirical Fisher, with G from gradients of the mean loss.
 
-    This G is N^-2 of the usual G for N examples, so that damping dominates: lambda is added to both factors
-    unchanged.
+    For N examples, this G is the usual G divided by N^2. Damping therefore dominates, because lambda itself
+    is added to both A and G.
     """
     source = "004 Figs. 5, 6, Table 2 (their public notebooks)"
     return _rule("kfac_as_004", source, chosen, balanced=False, decay=0.9, momentum=0.0)

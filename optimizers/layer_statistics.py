@@ -1,8 +1,9 @@
-"""Statistics of a network's layers: second moments of their inputs and of the gradients of their outputs.
+"""Statistics of a network's layers: the Kronecker factors A and G of each layer's Fisher matrix.
 
-They are the Kronecker factors of a layer's Fisher matrix: A from its inputs a, G from the gradients g with
-respect to its outputs. Shapes: N examples, C outputs of the model (classes); for images C channels of H x W
-pixels; (rows, n) for the inputs of a layer, one row for each example and position.
+A is the second moment of the layer's inputs a, and G the second moment of the gradients g with respect to the
+layer's outputs. In shapes, N is the number of examples and C the number of outputs of the model (classes).
+Images have C channels of H x W pixels. The inputs of a layer are (rows, n), with one row for each example and
+position.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ def draw_targets(
 ) -> np.ndarray:
     """Draw the random numbers from which targets of a model are sampled, in the shape of its outputs.
 
-    For a categorical distribution they are Gumbel noise: the index of the largest sum of logit and noise is a
-    sample. Otherwise they are normal noise.
+    For a categorical distribution the numbers are Gumbel noise: the index of the largest sum of logit and
+    noise is a sample. For a Gaussian distribution the numbers are standard normal.
     """
     if likelihood.family == "categorical":
         return generator.gumbel(size=shape)
@@ -53,9 +54,9 @@ def sampled_residuals(ops: Ops, likelihood: TargetLikelihood, outputs: Array, dr
 def expected_residuals(ops: Ops, likelihood: TargetLikelihood, outputs: Array) -> list[Array]:
     """Return residuals whose outer products sum to the Fisher matrix of each example's outputs.
 
-    There is one residual r_c for each of C outputs, of shape (..., C). For a categorical distribution with
-    probabilities p it is sqrt(p_c) (p - e_c), where e_c is a unit vector; sum_c r_c r_c^T = diag(p) - p p^T.
-    For a normal distribution it is e_c.
+    There is one residual r_c, (..., C), for each of C outputs. For a categorical distribution with
+    probabilities p, r_c = sqrt(p_c) (p - e_c), where e_c is a unit vector, and sum_c r_c r_c^T = diag(p) -
+    p p^T. For a Gaussian distribution, r_c = e_c.
     """
     classes = outputs.shape[-1]
     units = ops.eye(classes)
@@ -79,8 +80,8 @@ def patches(ops: Ops, x: Array, shape: tuple[int, ...], stride: Any, padding: An
     """Return the input patch of each output position of a convolution, (N, H', W', C h w).
 
     Args:
-        shape: shape of the weight, (outputs, C, h, w). The images x are (N, C, H, W); H' and W' are the
-            output's sides.
+        x: images, (N, C, H, W).
+        shape: shape of the weight, (outputs, C, h, w). The output images have H' x W' positions.
         stride, padding: arguments of `ops.conv2d`.
     """
     inputs = math.prod(shape[1:])
@@ -91,8 +92,8 @@ def patches(ops: Ops, x: Array, shape: tuple[int, ...], stride: Any, padding: An
 def second_moment_of_rows(ops: Ops, rows: Array, with_one: bool = False) -> Array:
     """Return the sum of a a^T over the rows a of a matrix (N, n).
 
-    If a 1 is appended, the result is put together from four blocks, because a copy of all rows with ones
-    would take as long as the product.
+    With an appended 1, the result is put together from four blocks, because copying all rows to append the 1
+    would take as long as the matrix product.
 
     Args:
         with_one: whether a 1 is appended to each row, for a bias.
@@ -106,7 +107,7 @@ def second_moment_of_rows(ops: Ops, rows: Array, with_one: bool = False) -> Arra
 
 
 def scale_of_mean_loss(fisher: str, examples: int) -> float:
-    """Return the factor that turns the sum of g g^T into G, for gradients g of the mean loss."""
+    """Return the number c for which G is c times the sum of g g^T, for gradients g of the mean loss."""
     return 1 / examples if fisher == "empirical_of_mean" else examples
 
 
@@ -115,8 +116,9 @@ class TappedOps:
     """Array functions that record, in `linear`, `linear_layers` and `conv2d`, the statistics of layers.
 
     A weight is recognized by identity: it must be the same array as in `parameters`. The sum of a a^T over a
-    layer's inputs is computed in the forward pass. The sum of g g^T over the gradients of its outputs is
-    returned by the backward pass as the gradient of an additional argument, the layer's slot.
+    layer's inputs a is computed in the forward pass. The backward pass returns the sum of g g^T, over the
+    gradients g with respect to the layer's outputs, as the gradient of an additional argument, the layer's
+    slot.
 
     Args:
         ops: the array functions of the backend.
@@ -163,7 +165,7 @@ class TappedOps:
         """Return A for each weight, the mean of a a^T over the rows that entered its layer.
 
         Raises:
-            OptionError: for a weight that no layer has used.
+            OptionError: for a weight that has not entered `linear` or `conv2d`.
         """
         for layer in self.layers:
             if layer.weight not in self.sums:
@@ -205,21 +207,22 @@ class TappedOps:
 def layer_statistics(at: LossAtPoint, fisher: str) -> dict[str, dict[str, Array]]:
     """Return the Kronecker factors of each layer's Fisher matrix, by the name of its weight.
 
-    A, `inputs`, is the mean of a a^T over the rows a that enter the layer (examples, and positions in them),
-    with a 1 appended if it has a bias. G, `gradients`, is the mean over examples of the sum of g g^T over the
-    rows of an example, where g is the gradient of the example's negative log-likelihood with respect to the
-    layer's outputs. Their Kronecker product is exact if the rows of a layer are independent of their
-    gradients ("expand", Eschenhagen et al. 2023).
+    A, under the key `inputs`, is the mean of a a^T over the rows a that enter the layer, one for each example
+    and position, with a 1 appended if the layer has a bias. G, under the key `gradients`, is the mean over
+    examples of the sum of g g^T over the rows of an example. g is the gradient of the example's negative
+    log-likelihood with respect to the layer's outputs. The Kronecker product of A and G is the exact Fisher
+    matrix if the rows a are independent of the gradients g ("expand", Eschenhagen et al. 2023).
 
     Args:
         at: the loss of one run.
-        fisher: targets of the likelihood. `sampled`: one sample of the model's distribution per step.
-            `expected`: the exact expectation over it, by C backward passes. `empirical`: the targets of the
-            data. `empirical_of_mean`: the same, with g as the gradient of the mean over examples, which makes
-            G smaller by 1 / N^2.
+        fisher: the targets in the log-likelihood. `sampled`: one sample per step from the model's
+            distribution of targets. `expected`: the exact expectation over this distribution, by C backward
+            passes. `empirical`: the targets of the data. `empirical_of_mean`: the targets of the data, with g
+            as the gradient of the mean over examples, which divides G by N^2.
 
     Raises:
-        OptionError: if the workload does not declare a likelihood that is needed, or no layer uses a weight.
+        OptionError: if the likelihood is needed and the workload does not declare it, or if a weight enters
+            no layer.
     """
     ops, layers = at.ops, layers_of(at.model.shapes, at.model.roles)
     likelihood = at.likelihood
@@ -288,11 +291,11 @@ def layers_need(fisher: str) -> Need:
         amortized=True,
         draw=draw_targets if fisher == "sampled" else None,
         of_likelihood="" if fisher.startswith("empirical") else f"fisher: {fisher} (empirical does without)",
-        # With `empirical_of_mean`, G has a factor 1 / N^2 for N examples: it is not a mean over them.
+        # With `empirical_of_mean`, G has a factor 1 / N^2 for N examples, and is not a mean over examples.
         is_mean=fisher != "empirical_of_mean",
     )
 
 
 def fisher_of(needs: Sequence[Need]) -> str | None:
-    """Return the element of FISHERS that the statistics of layers use; None if there are other needs."""
+    """Return the element of FISHERS if `needs` is the statistics of layers alone; otherwise None."""
     return next((fisher for fisher in FISHERS if tuple(needs) == (layers_need(fisher),)), None)

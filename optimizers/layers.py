@@ -50,7 +50,7 @@ def layers_of(shapes: Mapping[str, Sequence[int]], roles: Mapping[str, Any]) -> 
 
     A weight is a parameter of one of LAYER_KINDS with two axes or more. Its bias is a parameter of kind
     `bias` in the same layer, with an entry per output. If a layer has several weights with equally many
-    outputs, it must have equally many such biases, in the same order, or none.
+    outputs, the layer must have one such bias for each of these weights, in the same order, or no such bias.
 
     Args:
         shapes: shapes by parameter name.

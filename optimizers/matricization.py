@@ -1,4 +1,4 @@
-"""Views of parameters in another shape, such as matrices, so that a rule is written for this shape only.
+"""Views of parameters in another shape, such as matrices, so that a rule has to support this shape only.
 
 `order` is the number of axes of a parameter, without batch axes.
 """
@@ -31,9 +31,8 @@ def seen_through(rule: Rule, view: Callable[[Ops, Array], Array]) -> Rule:
 
     Args:
         rule: a rule without needs. Its functions receive parameters, gradients and hyperparameters in the
-            other shape, and its state belongs to this shape.
-        view: `view(ops, array) -> array`, which returns an array in the other shape, with equally many
-            entries.
+            shape that `view` returns, and its state belongs to this shape.
+        view: `view(ops, array) -> array`, which returns the entries of the array in another shape.
     """
 
     def init(ops: Ops, param: Array) -> State:
@@ -62,7 +61,7 @@ def seen_through(rule: Rule, view: Callable[[Ops, Array], Array]) -> Rule:
 
 
 def seeing_matrices(rule: Rule, order: int) -> Rule:
-    """Return a rule for parameters of `order` axes from a rule for matrices, by `as_matrix`."""
+    """Return a rule that reshapes parameters of `order` axes by `as_matrix`, and then applies `rule`."""
     return seen_through(rule, lambda ops, array: as_matrix(ops, array, order))
 
 
@@ -70,11 +69,11 @@ def for_matrices(rule_of: Callable[[int], Rule]) -> Rule:
     """Return a rule for parameters with any number of axes from rules for matrices.
 
     Args:
-        rule_of: `rule_of(order)`, the rule for parameters of `order` axes, in the form that `seeing_matrices`
-            takes.
+        rule_of: `rule_of(order)`, a rule for matrices, which is applied to parameters of `order` axes
+            reshaped to matrices (`seeing_matrices`).
 
     Returns:
-        The rule, whose `part` chooses by the number of axes and returns the same object for equal numbers.
+        A rule whose `part` returns one object for all parameters with the same number of axes.
     """
     part = cache(lambda order: Part(seeing_matrices(rule_of(order), order)))
     return replace(part(2).rule, part=lambda role, shape: part(len(shape)))

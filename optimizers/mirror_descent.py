@@ -88,11 +88,11 @@ class Mirrored(NamedTuple):
 
 
 def _init_entropy(ops: Ops, param: Array) -> Mirrored:
-    """Return the logarithm of the parameter, up to a constant that the first update removes; log 0 is
-    -infinity.
+    """Return the logarithm of the parameter, with -infinity for log 0.
 
-    A vector with a negative entry, or with zeros only, is not in the domain of the entropy, and is replaced
-    by equal weights.
+    The dual coordinates of a parameter on the simplex differ from its logarithm by a constant, which the
+    first update removes. A vector with a negative entry, or with zeros only, is not in the domain of the
+    entropy, and is replaced by equal weights.
     """
     total, smallest = ops.sum(param, axis=-1, keepdims=True), -ops.max(-param, axis=-1, keepdims=True)
     weights = ops.where((smallest < 0) | (total == 0), 1.0, param)
@@ -107,8 +107,8 @@ def _update_entropy(
 
     w_i <- w_i exp(-eta g_i) / sum_j w_j exp(-eta g_j).
 
-    z - eta g is the mirrored step of eq. 2 up to a constant. The division by the sum, a subtraction in dual
-    coordinates, is the projection of eq. 3.
+    z - eta g is the result of 002 eq. 2, up to a constant. The division by the sum is the projection of 002
+    eq. 3; in dual coordinates it is a subtraction.
     """
     mirrored = state.dual - hyper["learning_rate"] * grad
     # Shift the largest entry to 0 first; otherwise the logarithm of the sum could be lost to rounding.
@@ -132,7 +132,7 @@ OPTIONS = {
 
 
 def _entropy(name: str) -> Rule:
-    """Return the update rule for the entropy on the simplex, under the name `name`."""
+    """Return the update rule of mirror descent for the entropy on the simplex, under the name `name`."""
     numbers = {"learning_rate": LEARNING_RATE}
     rule = Rule(name, "002 App. D, eq. 91", numbers, _init_entropy, _update_entropy)
     return for_matrices(lambda order: rule)
@@ -144,8 +144,8 @@ def mirror_descent(chosen: Options) -> Rule:
 
     The rule moves vectors in the domain: a parameter with one axis, or each row of a parameter with more axes
     (a slice along its first axis, flattened). A scalar is a vector of length 1. If the initial parameters are
-    outside the domain, the first update moves them into it, by projection, or for the entropy by division by
-    the sum.
+    outside the domain, the first update moves them into the domain: by projection, or, for the entropy, by
+    division by the sum.
 
     Raises:
         OptionError: for an unknown option, a wrong value, or the entropy on another domain than the simplex.

@@ -73,7 +73,13 @@ def is_hidden_matrix(role: ParameterRole, order: int) -> bool:
 
 @dataclass(frozen=True)
 class _Muon:
-    """Functions of the rule for parameters of `order` axes, the first of which counts outputs."""
+    """Functions of the rule for parameters of `order` axes, the first of which counts outputs.
+
+    Args:
+        polar_factor: function from matrices (..., m, n) to their polar factors.
+        nesterov: whether the gradient is added to the momentum once more.
+        scale: `scale(m, n)`, by which the polar factor is multiplied.
+    """
 
     order: int
     polar_factor: Callable[[Ops, Array], Array]

@@ -1,7 +1,7 @@
 """Needs: values that a rule uses besides the gradient, such as a Hessian, and how they are computed.
 
-A need's function computes its value for one run, without batch axes. The engine maps it over lanes, the runs
-of a batch, which are S seeds times K settings.
+The function of a need computes the need's value for one run, without batch axes. The engine maps the function
+over lanes, the runs of a batch, which are S seeds times K settings.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ class TargetLikelihood(Protocol):
 
     @property
     def family(self) -> str:
-        """Family of the distribution: `categorical`, with outputs as logits, or `gaussian`, with outputs as
-        means.
+        """Name of the distribution's family, `categorical` or `gaussian`.
 
-        Gaussian targets have unit variance.
+        The model's outputs are the logits of a categorical distribution, or the means of a Gaussian
+        distribution with variance 1.
         """
 
     @property
     def scale(self) -> float:
-        """Factor of the mean negative log-likelihood in the loss."""
+        """Factor by which the loss multiplies the mean negative log-likelihood of the targets."""
 
 
 class AutomaticDifferentiation(Protocol):
-    """Automatic differentiation by a backend, of functions of one run."""
+    """A backend's automatic differentiation, for functions of a single run, without batch axes."""
 
     def grad(self, function: Function) -> Function:
         """Return the gradient of a scalar function of a tree of arrays."""
@@ -52,8 +52,8 @@ class AutomaticDifferentiation(Protocol):
     ) -> tuple[Any, Function, Any]:
         """Return `(value, pullback, others)` for a function with `function(point) -> (value, others)`.
 
-        `pullback` maps a cotangent of the value to a cotangent of the point. `unbatched` is true if the run
-        is not mapped together with other runs.
+        `pullback` maps a cotangent of `value` to a cotangent of `point`; `others` is not differentiated.
+        `unbatched` is true if the run is computed by itself, and not mapped together with other runs.
         """
 
 
@@ -62,8 +62,8 @@ class Model:
     """Shapes and roles of the parameters of one run.
 
     Args:
-        shapes: shapes by parameter name, in the order of the layout.
-        roles: roles by parameter name, in the same order.
+        shapes: shapes by parameter name, in the order in which parameters are joined to one vector.
+        roles: roles (curvebench.workloads.workload.Role) by parameter name, in the same order.
     """
 
     shapes: Mapping[str, tuple[int, ...]]
@@ -85,15 +85,15 @@ class LossAtPoint:
         ops: the array functions of the backend.
         model: shapes and roles of the parameters.
         point: the parameters at which the need is evaluated, as one vector (d,): each parameter raveled in
-            row-major order, in the order of the layout.
-        parameters: the same point by parameter name.
+            row-major order, in the order of `model.shapes`.
+        parameters: the same parameters as arrays, by parameter name.
         loss: `loss(vector) -> scalar`, the minibatch loss at parameters (d,).
         loss_by: `loss_by(ops, parameters) -> scalar`, the minibatch loss at parameters by name.
         outputs: `outputs(ops, parameters) -> (examples, ..., C)`, the model's outputs for the minibatch; None
             if the workload has no likelihood.
-        likelihood: distribution of the targets given the outputs; None if the workload has none.
-        draws: random numbers of the outputs' shape, from which targets can be sampled; None if the need draws
-            none.
+        likelihood: distribution of the targets given the outputs; None if the workload has no likelihood.
+        draws: random numbers of the outputs' shape, from which targets can be sampled; None if the need has
+            no `draw`.
         examples: number of examples in the minibatch.
         derivatives: automatic differentiation of functions of one run.
         unbatched: whether the run is computed by itself, and not mapped together with other runs.
@@ -115,7 +115,7 @@ class LossAtPoint:
 
 @dataclass(frozen=True)
 class Need:
-    """A value that a rule uses besides the gradient. The rule finds it in `hyper`, under the need's name.
+    """A value that a rule uses besides the gradient, and reads from `hyper` under the need's name.
 
     Args:
         name: key of the value in `hyper`.
@@ -130,14 +130,14 @@ class Need:
             all runs (seeds, settings, ...) to the coordinates of a basis; `to_coordinates` transforms
             gradients (seeds, any number, d). None for a need whose value cannot be transformed; the rule then
             runs in the original coordinates only.
-        amortized: whether the value is computed only at the steps of the rule's `observe_every`, for
-            `observe`.
+        amortized: whether the value is computed only at the steps at which the rule's `observe` runs, every
+            `observe_every` steps.
         draw: `draw(likelihood, generator, shape) -> array`, which draws, on the host, the random numbers from
             which targets of this shape are sampled; None for a need without random numbers.
         of_likelihood: the option or rule that requires the workload's likelihood, for messages; empty if the
-            need does not use it.
-        is_mean: whether the value on a minibatch is the mean of the values on equal parts of it. Otherwise
-            the rule cannot run with accumulated gradients.
+            need does not use the likelihood.
+        is_mean: whether the value on a minibatch is the mean of the values on equal parts of the minibatch.
+            Otherwise the rule cannot run with accumulated gradients.
 
     Example:
         The derivative of the loss in the direction of all ones, which a rule reads as `hyper["slope"]`:
@@ -194,7 +194,8 @@ HESSIAN = Need(
     name="hessian",
     description="the Hessian",
     evaluate=lambda at: at.derivatives.hessian(at.loss)(at.point),
-    gradient_evaluations=lambda model: model.dimension,  # one per row of the Hessian
+    # Each row of the Hessian costs about as much as a gradient.
+    gradient_evaluations=lambda model: model.dimension,
     entries=lambda model: model.dimension**2,
     example=lambda model: np.eye(model.dimension),
     change_basis=_change_both_sides,

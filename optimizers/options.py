@@ -1,6 +1,6 @@
 """Options: named choices about a rule or a basis that are not numbers to tune.
 
-A study gives their values, such as `nesterov: false`.
+A study file sets an option by a line such as `nesterov: false`.
 """
 
 from __future__ import annotations

@@ -23,13 +23,16 @@ def others_option(parameters: str) -> Option:
     """Return the option `others`, which chooses the fallback rule.
 
     Args:
-        parameters: description of the parameters that it updates.
+        parameters: description of the parameters that the fallback rule updates.
     """
     return Option("adamw", f"the rule of {parameters}: {', '.join(OTHERS)}", choice(*OTHERS))
 
 
 def others_hyperparameters(other: Rule) -> dict[str, Hyperparameter]:
-    """Return the fallback rule's hyperparameters as `others_<name>`; its learning rate has a default."""
+    """Return the hyperparameters of the fallback rule `other` under the names `others_<name>`.
+
+    `others_learning_rate` gets a default.
+    """
     numbers = {f"others_{name}": spec for name, spec in other.hyperparameters.items()}
     return numbers | {"others_learning_rate": replace(LEARNING_RATE, default=OTHERS_LEARNING_RATE)}
 
@@ -39,12 +42,12 @@ def with_fallback(
 ) -> Rule:
     """Return a rule that updates some parameters by `rule`, and all other parameters by the fallback rule.
 
-    The result has the hyperparameters of `rule`, and those of the fallback rule under the names
+    The result has the hyperparameters of `rule`, and the hyperparameters of the fallback rule under the names
     `others_<name>`. `others_learning_rate` has a default.
 
     Args:
         rule: `rule(order)`, the rule for parameters of `order` axes.
-        takes: `takes(role, order)`, whether `rule` updates such a parameter.
+        takes: `takes(role, order)`, whether `rule` updates the parameters of this role with `order` axes.
         others: name of the fallback rule, a key of OTHERS.
     """
     other = OTHERS[others]

@@ -23,14 +23,13 @@ def _kept(hyper: Hyper) -> Array:
 
 
 def _update(ops: Ops, grad: Array, state: Momentum, param: Array, hyper: Hyper) -> tuple[Array, Momentum]:
-    """Do a step: v <- (1 - eta gamma) v - eta J', then theta <- theta + v, for the gradient J' (002 eq.
-    97).
-    """
+    """Do a step (002 eq. 97): v <- (1 - eta gamma) v - eta J', then theta <- theta + v."""
     velocity = _kept(hyper) * state.velocity - hyper["learning_rate"] * grad
     return param + velocity, Momentum(velocity)
 
 
-# Point at which J' is computed: exactly as in 002 eq. 97, or by one of its two approximations.
+# By the value of the option `gradient`, the point at which J' is computed; None for the parameter itself.
+# "exact" is the point of 002 eq. 97; "polyak" and "nesterov" are approximations of this point.
 POINTS: Mapping[str, Callable[[Ops, Momentum, Array, Hyper], Array] | None] = {
     "exact": lambda ops, state, param, hyper: param + state.velocity,
     "polyak": None,
@@ -50,8 +49,8 @@ OPTIONS = {
 def regularized_update_descent(chosen: Options) -> Rule:
     """Return the update rule of regularized update descent; options that are not given keep their defaults.
 
-    The notes require gamma < 1. Here larger values are legal: a momentum of 0.9 at a learning rate of 0.01 is
-    gamma = 10.
+    002 requires gamma < 1. Here larger values are legal, because a momentum of 0.9 at a learning rate of 0.01
+    is gamma = 10.
     """
     return Rule(
         name="regularized_update_descent",

@@ -17,13 +17,13 @@ from curvebench.optimizers.needs import Need
 from curvebench.optimizers.options import Option, OptionError, Options, complete
 from curvebench.spec.values import Read, completed, interval, number
 
-PRECISIONS = ("float64", "float32", "bfloat16")  # precisions that parameters may have
-# For each option, the value that allows every precision of parameters; other values exclude a precision.
+PRECISIONS = ("float64", "float32", "bfloat16")  # All precisions that parameters may have in a study.
+# For each option that restricts the precision of parameters, the value that allows every precision.
 WIDEST = {"precision": "any", "state_precision": "parameters"}
 
 
 class HyperparameterError(ValueError):
-    """Raised for an unknown, missing or illegal hyperparameter; the message lists the legal ones."""
+    """Raised for an unknown, missing or illegal hyperparameter; the message lists what is legal."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,10 @@ LEARNING_RATE = Hyperparameter("step size, multiplied by the schedule", low=0.0,
 
 
 def share(description: str, default: float, low_open: bool = False) -> Hyperparameter:
-    """Return a hyperparameter with values in [0, 1), or (0, 1) if `low_open`, such as the decay of a mean."""
+    """Return a hyperparameter with values in [0, 1), or in (0, 1) if `low_open`.
+
+    An example is the decay of a running mean.
+    """
     return Hyperparameter(description, default, 0.0, 1.0, low_open, high_open=True)
 
 
@@ -75,7 +78,11 @@ def positive(description: str, default: float) -> Hyperparameter:
 
 
 def starting_at_zero(state: Any) -> Callable[[Ops, Array], State]:
-    """Return the `init` of a rule whose state fields all have the parameter's shape and start at 0."""
+    """Return the `init` of a rule whose state fields all have the parameter's shape and start at 0.
+
+    Args:
+        state: class of the state, a NamedTuple.
+    """
     return lambda ops, param: state(*(ops.zeros_like(param) for _ in state._fields))
 
 
@@ -97,8 +104,8 @@ class Part:
 
     Args:
         rule: the rule.
-        names: for each hyperparameter that has another name in the whole optimizer than in `rule`, its name
-            in the whole optimizer by its name in `rule`.
+        names: maps the name of a hyperparameter in `rule` to its name in the whole optimizer, such as
+            `learning_rate` to `others_learning_rate`. Hyperparameters with equal names are left out.
     """
 
     rule: Rule
@@ -121,18 +128,20 @@ class Rule:
         update: `update(ops, grad, state, param, hyper) -> (param, state)`. `hyper` maps each hyperparameter
             to its array, and also has `step` (1 at the first update) and `schedule` (a multiplier, by which
             `learning_rate` is already multiplied).
-        scope: what an entry of the update depends on. `entry`: only on the same entry of its inputs; the rule
-            receives all parameters as one flat buffer. `leaf`: on its whole parameter; the rule receives the
-            parameters of one shape and role as a stack `(..., leaves, *shape)`. `model`: on all parameters;
-            the rule receives them as one vector `(..., d)`. `named`: on all parameters; the rule receives
-            them as a mapping of names to arrays `(..., *shape)`.
+        scope: what an entry of the update depends on, and in which form the rule receives parameters.
+            `entry`: only on the same entry of gradient, state and parameter. The rule receives all parameters
+            as one flat buffer.
+            `leaf`: on all entries of the same parameter. The rule receives the parameters of one shape and
+            role as a stack `(..., leaves, *shape)`.
+            `model`: on all parameters. The rule receives all parameters as one vector `(..., d)`.
+            `named`: on all parameters. The rule receives a mapping of names to arrays `(..., *shape)`.
         refresh: `refresh(ops, grad, state, hyper) -> state`, an expensive computation that only some steps do
-            before their update, such as eigendecompositions and matrix roots. Its result is passed to the
-            update of the same step, and may contain fields that the stored state lacks.
+            before their update, such as eigendecompositions and matrix roots. The resulting state is passed
+            to the update of the same step, and may contain fields that the stored state lacks.
         refresh_every: k, if `refresh` runs at steps 1, k + 1, 2 k + 1, ...; None, if only at the first step.
-        observe: `observe(ops, grad, state, hyper) -> state`, which uses the values of amortized needs (those
-            computed in only some steps), or does a computation with another period than `refresh`. It runs
-            before `refresh`.
+        observe: `observe(ops, grad, state, hyper) -> state`, which uses the values of amortized needs (needs
+            computed at only some steps), or does a computation with another period than `refresh`. `observe`
+            runs before `refresh`.
         observe_every: k, if `observe` runs at steps 1, k + 1, 2 k + 1, ...
         start: `start(ops, grad, state, hyper) -> state`, which replaces `refresh` before the first update.
         gradient_at: `gradient_at(ops, state, param, hyper) -> param`, the point at which the gradient is
@@ -140,18 +149,19 @@ class Rule:
         evaluated_at: `evaluated_at(ops, state, param) -> param`, the point at which metrics are computed,
             such as an average of the parameters over steps; None for the parameters themselves.
         backend: the only backend on which the rule runs; None for every backend.
-        dtypes: the precisions of parameters in which the rule runs. With bfloat16, its state may be bfloat16
-            too.
+        dtypes: the precisions of parameters in which the rule runs. If parameters are in bfloat16, the state
+            may be in bfloat16, too.
         needs: further values that `hyper` contains, computed at the point of the gradient, such as a Hessian
             (curvebench/optimizers/needs.py).
         for_model: `for_model(shapes, roles) -> Rule`, which builds the rule for the layers of one model
-            (curvebench/optimizers/layers.py). Its scope is then `named`, and it runs in the original
-            coordinates only. None for a rule that does not depend on the model's layers.
-        first_moments: the state fields that transform like a gradient under a change of coordinates. With
-            them a run can change its basis and keep its state. None if the state cannot be transformed.
+            (curvebench/optimizers/layers.py). The scope of such a rule is `named`, and the rule runs in the
+            original coordinates only. None for a rule that does not depend on the model's layers.
+        first_moments: the state fields that transform like a gradient under a change of coordinates. A run
+            needs their names to keep its state when it changes its basis. None if the state cannot be
+            transformed.
         part: `part(role, shape) -> Part`, the rule for parameters of this role and shape, for an optimizer
-            with different rules for different parameters; it must return the same object for all parameters
-            with the same rule. None for a rule that updates all parameters itself.
+            with different rules for different parameters. The function must return the same object for all
+            parameters with the same rule. None for a rule that updates all parameters itself.
         options: the rule's options, choices that are not numbers to tune, by name.
         chosen: the value of each option.
         build: `build(options) -> Rule` for completed options; None for a rule without options.
@@ -215,7 +225,8 @@ class Rule:
         """Check that the rule runs in the precision `dtype`.
 
         Raises:
-            OptionError: if it does not; the message names the nearest precision and the options to change.
+            OptionError: if the rule does not; the message names the nearest precision in which the rule runs,
+                and the options to change.
         """
         if dtype not in self.dtypes:
             allowing = "".join(
@@ -232,7 +243,7 @@ class Rule:
             )
 
     def complete(self, numbers: Mapping[str, float], tuned: Sequence[str] = ()) -> dict[str, float]:
-        """Check the given hyperparameters, and return them together with the defaults of missing ones.
+        """Check the values in `numbers`, and return them with the defaults of missing hyperparameters.
 
         Args:
             numbers: values by full name.
@@ -261,8 +272,8 @@ Build = Callable[[Options], Rule]
 def configured(name: str, options: Mapping[str, Option]) -> Callable[[Build], Build]:
     """Return a decorator for a function `make(options) -> Rule` that expects complete and legal options.
 
-    The decorated function accepts any subset of the options, adds the defaults of missing ones, and raises an
-    OptionError for an unknown option or a wrong value.
+    The decorated function accepts any subset of the options and adds the defaults of missing options. It
+    raises an OptionError for an unknown option or a wrong value.
     """
 
     def decorated(make: Build) -> Build:

@@ -33,7 +33,7 @@ class ShampooFactors(NamedTuple):
     # For each axis, sum or running mean of G G^T for the gradient matricized along it, (..., n, n).
     statistics: tuple[Array, ...]
     roots: tuple[Array, ...]  # Inverse root for each axis, (..., n, n), by which the gradient is multiplied.
-    grafting: State  # state of the grafting rule, or Empty()
+    grafting: State  # State of the grafting rule, or Empty() without grafting.
 
 
 class RefreshedShampoo(NamedTuple):
@@ -47,11 +47,11 @@ class _Tensors:
     """Functions of the rule for tensors of `order` axes.
 
     Args:
-        order: number of axes of a parameter, from 1.
-        averaged: whether statistics are running means.
-        power: number such that the statistics are raised to -power.
+        order: number of axes of a parameter, at least 1.
+        averaged: whether statistics are running means; otherwise they are sums.
+        power: the statistics are raised to the exponent -power.
         blocks: division of parameters into blocks that are preconditioned separately, or None.
-        grafting: rule whose step determines the length of each step, or None.
+        grafting: rule whose step has the length that each step of Shampoo gets, or None.
     """
 
     order: int
@@ -79,7 +79,7 @@ class _Tensors:
         return tensor if self.blocks is None else self.blocks.cut(ops, tensor)
 
     def beside_factors(self, ops: Ops, value: Array) -> Array:
-        """Reshape a hyperparameter, which broadcasts against parameters, to broadcast against statistics."""
+        """Reshape a hyperparameter that broadcasts against parameters to broadcast against statistics."""
         matrices = hyper_for_matrices(ops, value, self.order)
         if self.blocks is None:
             return matrices
@@ -98,7 +98,10 @@ class _Tensors:
         return tuple(statistics)
 
     def refresh(self, ops: Ops, grad: Array, state: ShampooFactors, hyper: Hyper) -> RefreshedShampoo:
-        """Compute L^(-power) and R^(-power), or powers of the pseudo-inverses (002 Fact 2.1)."""
+        """Compute L^(-power) and R^(-power); for singular L or R, the power of its pseudo-inverse.
+
+        See 002 Fact 2.1.
+        """
         start = self.beside_factors(ops, hyper["epsilon"])  # The sum of statistics starts at epsilon I.
         share = 1.0
         if self.averaged:
@@ -116,7 +119,8 @@ class _Tensors:
     ) -> tuple[Array, ShampooFactors]:
         """Do a step of Shampoo: for a matrix, W <- W - eta L^(-power) G R^(-power) (002 eq. 53).
 
-        A tensor has one factor per axis. With grafting, the step gets the length of another rule's step.
+        A tensor is multiplied by one such root along each axis. With grafting, the step is scaled to the
+        length of the step by the grafting rule.
         """
         if isinstance(state, RefreshedShampoo):
             state = state.factors
@@ -170,14 +174,14 @@ OPTIONS = {
 def shampoo(chosen: Options) -> Rule:
     """Return the update rule of Shampoo; options that are not given keep their defaults.
 
-    Blocks (Anil et al. 2020, "Scalable second order optimization for deep learning"): a parameter of which an
-    axis is longer than `block_size` is divided into blocks, each of which is preconditioned like a separate
+    Blocks (Anil et al. 2020, "Scalable second order optimization for deep learning"): a parameter with an
+    axis longer than `block_size` is divided into blocks, each of which is preconditioned like a separate
     parameter. Grafting (Agarwal et al. 2020, "Disentangling adaptive gradient methods from learning rates"):
-    Shampoo determines the direction of a parameter's step, and the step of another rule with the same
-    learning rate determines its Frobenius norm.
+    Shampoo determines the direction of a parameter's step. Another rule with the same learning rate
+    determines the Frobenius norm of the step.
 
-    The state has 2 m^2 + 2 n^2 numbers for an m x n matrix, or 4 m n if it is divided into square blocks
-    without remainder, and the state of the grafting rule.
+    The state has 2 m^2 + 2 n^2 numbers for an m x n matrix, or 4 m n if the matrix is divided into square
+    blocks without remainder. The state of the grafting rule is added.
     """
     averaged, size = chosen["statistics"] == "ema", chosen["block_size"]
     grafting = GRAFTING[chosen["grafting"]]

@@ -1,7 +1,8 @@
 """SOAP: Adam in the eigenbasis of Shampoo's statistics, which is tracked from step to step.
 
-For a matrix gradient G (m x n), the statistics are the running means of G G^T and G^T G; Q_L and Q_R have
-their eigenvectors in columns. W is the parameter, eta the learning rate, and lambda the weight decay.
+For a matrix gradient G (m x n), the statistics are the running means of G G^T and G^T G. Q_L and Q_R have
+the eigenvectors of these two statistics in columns. W is the parameter, eta the learning rate, and lambda the
+weight decay.
 
 In citations, 002 is Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md).
 """
@@ -24,7 +25,7 @@ from curvebench.optimizers.tensors import hyper_for_matrices, multiplied, second
 from curvebench.spec.values import choice, flag, whole
 
 Refreshing = Callable[[Ops, Array, Array], Array]
-LONGEST = 10_000  # longest axis that is rotated (the limit of the authors' implementation)
+LONGEST = 10_000  # Axes longer than this are not rotated (the limit of the authors' implementation).
 
 
 class Rotated(NamedTuple):
@@ -65,8 +66,8 @@ class _Soap:
 
     Args:
         order: number of axes of a parameter.
-        axes: the axes that are rotated.
-        refreshing: function that updates a basis from its statistic.
+        axes: the axes that are rotated to the eigenbases of their statistics.
+        refreshing: `refreshing(ops, statistic, basis)`, which returns the next basis of an axis.
         skips_first: whether the first step leaves the parameters unchanged.
     """
 
@@ -114,9 +115,7 @@ class _Soap:
         """Do a step of SOAP: W <- (1 - eta lambda) (W - eta Q_L N Q_R^T).
 
         Q_L and Q_R are the bases of rows and columns, and N is Adam's direction for the rotated gradient
-        Q_L^T G Q_R.
-
-        Vyas et al. 2024, "SOAP", Algorithm 3; the basis is updated by orthogonal iteration (002 Q.2.1).
+        Q_L^T G Q_R. The rule is Algorithm 3 of Vyas et al. 2024, "SOAP"; new bases are computed by `refresh`.
         """
         if isinstance(state, Started) and self.skips_first:
             return param, state.state
@@ -137,13 +136,14 @@ class _Soap:
         return [matrix_of.get(axis) for axis in range(self.order)]
 
     def change_basis(self, ops: Ops, state: Rotated, bases: tuple[Array, ...]) -> Rotated:
-        """Express the state in the next bases: rotate the first moment, and keep the second moment."""
+        """Express the state in the new bases: rotate the first moment, and keep the second moment."""
         first = state.moments.first
         entries = math.prod(first.shape[first.ndim - self.order :])
         outward: list[Array | None] = []
         inward: list[Array] = []
         for old, new in zip(state.bases, map(ops.matrix_transpose, bases), strict=True):
-            # Two thin products need fewer operations than one product of the two bases.
+            # If the parameter has few entries, multiplying it by the old and then by the new basis needs
+            # fewer operations than a product of the two bases.
             thin = entries < old.shape[-1] ** 2
             outward.append(old if thin else None)
             inward.append(new if thin else new @ old)
@@ -174,14 +174,14 @@ OPTIONS = {
 def soap(chosen: Options) -> Rule:
     """Return the update rule of SOAP; options that are not given keep their defaults.
 
-    A gradient influences only the bases of later steps, not of its own step. If the first statistics have a
-    null space of two dimensions or more, as for an m x n matrix with m - n > 1, its eigenvectors are
-    arbitrary, and so is the trajectory (002 Q.2.1). For this reason a 1 x n matrix counts as a vector, and
-    vectors use Adam. After a decomposition, the second moment of the i-th eigenvector continues that of the
-    i-th eigenvector before.
+    A gradient influences only the bases of later steps, not the bases of its own step. If a first statistic
+    has a null space of two dimensions or more, as for an m x n matrix with m - n > 1, the eigenvectors in the
+    null space are arbitrary, and so is the trajectory (002 Q.2.1). For this reason a 1 x n matrix counts as a
+    vector, and vectors use Adam. After a decomposition, the i-th new eigenvector gets the second moment of
+    the i-th old eigenvector.
 
     The state has 2 m n + 2 m^2 + 2 n^2 numbers for an m x n matrix, and 2 n for a vector. An axis longer than
-    `LONGEST` is not rotated; its term (2 m^2 or 2 n^2) is then missing from this count.
+    `LONGEST` is not rotated, and its term, 2 m^2 or 2 n^2, is not part of the state.
     """
 
     def axes_of(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -1,12 +1,12 @@
-"""Spectral-factorized curvature: a preconditioner of which the eigenvectors and eigenvalues are learned.
+"""Spectral-factorized curvature: a preconditioner whose eigenvectors and eigenvalues are learned.
 
-No decomposition is needed, and any inverse root is cheap.
+No matrix has to be decomposed, and any inverse root is cheap.
 
-The update direction is S^(-1/p) g, where g is the gradient and S = B diag(d) B^T the learned curvature: B has
-its eigenvectors in columns, d its eigenvalues, and p is the root. S may be a Kronecker product S_1 x S_2 x
-... of one factor per axis, times a number alpha. In formulas, w is the parameter, v the velocity, eta the
-learning rate, mu the momentum, beta_2 the step size of the curvature, gamma its decay (1 for a running mean,
-0 for a sum), and lambda the damping (in `update`, the weight decay).
+The update direction is S^(-1/p) g, where g is the gradient, p the root, and S = B diag(d) B^T the learned
+curvature. B has the eigenvectors of S in columns, and d has the eigenvalues of S. S may be a Kronecker
+product S_1 x S_2 x ... of one factor per axis, times a number alpha. In formulas, w is the parameter, v the
+velocity, eta the learning rate, and mu the momentum. beta_2 is the step size of S, gamma the decay of S (1
+for a running mean, 0 for a sum), and lambda the damping (in `update`, the weight decay).
 
 In citations, 003 is Lin et al. (2025), "Spectral-factorized Positive-definite Curvature Learning for NN
 Training" (docs/sources.md).
@@ -81,7 +81,7 @@ class Curvature(Protocol):
         """Return the direction S^(-1/p) g of the gradient g = B `inside`."""
 
     def corrected(self, ops: Ops, curvature: Any) -> Any:
-        """Return the curvature after correcting rounding errors of its bases."""
+        """Return the curvature with bases B that are corrected to be closer to orthogonal."""
 
 
 # By the name of a hyperparameter, the name of the argument of `spectral_step` that it sets.
@@ -137,10 +137,10 @@ class _Kronecker:
     def stepped(
         self, ops: Ops, inside: Array, curvature: KroneckerSpectrum, hyper: Hyper
     ) -> KroneckerSpectrum:
-        """Step the factor of each axis along W / (alpha k), as defined in 003 Figs. 1 and 6.
+        """Step the factor of each axis along G S^-1 G^T / (alpha c).
 
-        W is G S^-1 G^T, where G is the gradient matricized along the axis and S the curvature of the k - 1
-        other axes.
+        G is the gradient matricized along the axis, c the number of its columns, and S the Kronecker product
+        of the factors of all other axes. 003 Figs. 1 and 6 write W / (alpha k).
         """
         shape = inside.shape[inside.ndim - self.order :]
         roots = self.along_axes(ops, [spectral_power(ops, factor.values, 2) for factor in curvature.factors])
@@ -172,7 +172,12 @@ class _Kronecker:
 
 @dataclass(frozen=True)
 class _Full:
-    """Full curvature S = B diag(d) B^T, for parameters as vectors (..., n)."""
+    """Full curvature S = B diag(d) B^T, for parameters as vectors (..., n).
+
+    Args:
+        power: p, the root in the direction S^(-1/p) g.
+        maps: maps by which a step changes eigenvalues and eigenvectors.
+    """
 
     power: float
     maps: SpectralMaps
@@ -201,8 +206,11 @@ class _Full:
 
 @dataclass(frozen=True)
 class _Diagonal:
-    """Diagonal curvature S = diag(d), for matrices (..., m, n); the eigenvectors B are always I (003 Sec.
-    3.2).
+    """Diagonal curvature S = diag(d), for matrices (..., m, n), with eigenvectors B = I (003 Sec. 3.2).
+
+    Args:
+        power: p, the root in the direction S^(-1/p) g.
+        exponential: map by which a step changes d, a key of EXPONENTIALS.
     """
 
     power: float
@@ -218,9 +226,7 @@ class _Diagonal:
         return grad
 
     def stepped(self, ops: Ops, inside: Array, curvature: DiagonalSpectrum, hyper: Hyper) -> DiagonalSpectrum:
-        """Return d exp(beta_2 (g^2 + lambda - gamma d) / d), or its first order by the option (003 eq.
-        12).
-        """
+        """Return d e^x, or d (1 + x), for x = beta_2 (g^2 + lambda - gamma d) / d (003 eq. 12)."""
         added = ops.square(inside) + hyper["damping"]
         growth = spectral_growth(curvature.values, added, hyper["curvature_rate"], hyper["gamma"])
         return DiagonalSpectrum(curvature.values * EXPONENTIALS[self.exponential](ops, *growth))
@@ -241,7 +247,8 @@ class _Moves:
         axes: number of axes of a parameter; all axes before them are batch axes.
         velocity: whether steps have momentum.
         clipping: maximum root mean square of a parameter's direction; None for no maximum.
-        moves_with_new: whether parameters move with the curvature that includes the gradient of the step.
+        moves_with_new: whether the direction is computed with the curvature that includes the gradient of the
+            step; otherwise with the curvature before the step.
     """
 
     curvature: Curvature
@@ -262,15 +269,14 @@ class _Moves:
         return self.refresh(ops, grad, state._replace(curvature=curvature), hyper)
 
     def correct(self, ops: Ops, grad: Array, state: SpectralState, hyper: Hyper) -> SpectralState:
-        """Correct rounding errors of the bases, so that these are closer to orthogonal."""
+        """Correct rounding errors of the bases B, so that they are closer to orthogonal."""
         return state._replace(curvature=self.curvature.corrected(ops, state.curvature))
 
     def refresh(self, ops: Ops, grad: Array, state: SpectralState, hyper: Hyper) -> RefreshedSpectrum:
-        """Update the curvature with this step's gradient, and compute the direction with the new or old
-        curvature.
+        """Update the curvature with this step's gradient, and compute the direction.
 
-        With the old curvature two products are saved, because the update of the curvature needs B^T g of the
-        old B, too.
+        With the new curvature, the direction needs B^T g for the new B. With the old curvature, this product
+        is saved, because the update of the curvature has already computed B^T g for the old B.
         """
         old, form = state.curvature, self.curvature
         inside = form.inside(ops, grad, old)
@@ -300,7 +306,7 @@ class _Moves:
         return shrinkage * param - hyper["learning_rate"] * direction, state
 
     def mean_square(self, ops: Ops, array: Array) -> Array:
-        """Return the mean square of the entries of each parameter, with axes of length 1."""
+        """Return the mean square of the entries of each parameter, with length 1 along all its axes."""
         return ops.mean(ops.square(array), axis=tuple(range(-self.axes, 0)), keepdims=True)
 
 
@@ -394,7 +400,14 @@ def _hyperparameters(chosen: Options) -> dict[str, Hyperparameter]:
 
 
 def _rule(name: str, source: str, chosen: Options, curvature: Curvature, axes: int, scope: Any) -> Rule:
-    """Return the update rule for a curvature of the given structure."""
+    """Return the update rule for a curvature S of one structure.
+
+    Args:
+        chosen: values of OPTIONS_OF_DIAGONALS or OPTIONS_OF_MATRICES.
+        curvature: structure of S.
+        axes: number of axes of a parameter.
+        scope: scope of the rule.
+    """
     moves = _Moves(curvature, axes, chosen["velocity"], chosen["clipping"], chosen["moves_with"] == "new")
     every = chosen.get("orthogonalize_every")
     return Rule(
@@ -422,8 +435,8 @@ def spectral(chosen: Options) -> Rule:
     """Return the update rule with a Kronecker product S; options that are not given keep their defaults.
 
     S is a Kronecker product with a factor for each axis of a weight or convolution. The rule of 003 for two
-    factors is generalized to k: each factor moves by the outer product averaged over all other axes, and
-    alpha changes by 1 / k of the sum of the changes of scale of all factors.
+    factors is generalized to k factors. Each factor moves by the gradient's outer product, averaged over all
+    other axes. The change of log alpha is the sum over all factors of the changes of scale, divided by k.
 
     The state has m^2 + n^2 + m + n + 1 numbers for an m x n matrix, and m n more with momentum.
     """
@@ -452,8 +465,8 @@ def spectral_full(chosen: Options) -> Rule:
 def spectral_diagonal(chosen: Options) -> Rule:
     """Return the update rule with a diagonal S; options that are not given keep their defaults.
 
-    With the first order of the exponential and the start I, the rule is Adagrad (gamma 0) or RMSprop (gamma
-    1) with the root p and an accumulator that starts at 1.
+    With the options `exponential: first_order` and `start: identity`, the rule is Adagrad (gamma 0) or
+    RMSprop (gamma 1) with the root p and an accumulator that starts at 1.
 
     The state has n numbers for n entries, and n more with momentum.
     """

@@ -27,7 +27,7 @@ from curvebench.spec.values import choice
 # Parameters of these kinds: each slice along the first axis is a vector.
 ROWS = (*LAYER_KINDS, "embedding")
 OTHERS = others_option("biases, norms and single numbers")
-# Relative errors up to this number times the entries of a vector times eps count as rounding errors.
+# Relative errors up to this factor times the number of entries of a vector times eps count as rounding.
 ROUNDING = 8.0
 # Newton steps for the l1 norm; vectors whose entries span 20 orders of magnitude needed 10.
 NEWTON_STEPS = 20
@@ -48,9 +48,9 @@ def _inner(ops: Ops, a: Array, b: Array) -> Array:
 
 
 def tangential(ops: Ops, grad: Array, point: Array) -> Array:
-    """Return the component of the gradient orthogonal to the point, both (..., n).
+    """Return the component of the gradient orthogonal to the point, (I - w w^T / r^2) g (002 eq. 71).
 
-    It is (I - w w^T / r^2) g (002 eq. 71).
+    Gradient and point are (..., n).
     """
     unit, _ = normalized(ops, point, -1)
     once = grad - unit * _inner(ops, unit, grad)
@@ -59,11 +59,11 @@ def tangential(ops: Ops, grad: Array, point: Array) -> Array:
 
 
 def unit_tangential(ops: Ops, grad: Array, point: Array) -> tuple[Array, Array]:
-    """Return the tangential component with length 1, or 0 if it may be a rounding error of the gradient.
+    """Return the tangential component of a gradient, scaled to length 1, and a bound on its rounding error.
 
     Returns:
-        The component, (..., n), and a bound on the rounding error of its inner product with the point, (...,
-        1). The bound is relative to the length of the component.
+        The component, (..., n), which is 0 if it may be a rounding error of the gradient; and a bound, (...,
+        1), on the rounding error of its inner product with the point of length 1.
     """
     unit, length = normalized(ops, tangential(ops, grad, point), -1)
     _, grad_length = normalized(ops, grad, -1)
@@ -81,10 +81,10 @@ def retracted(ops: Ops, moved: Array, radius: Array, old_point: Array) -> Array:
 # --- the steepest tangential direction (002 eq. 73, Lemma S.21) ---------------------------------------
 #
 # The arguments are tangential gradients g of norm 1 (or 0) and points w of norm 1, (..., n).
-# `rounding` is the error of w^T g by rounding, (..., 1).
-# Each function returns the z, (..., n), with |z| <= 1 and w^T z = 0 that has the greatest g^T z.
+# `rounding` is a bound on the rounding error of w^T g, (..., 1).
+# Each function returns the vector z, (..., n), that maximizes g^T z subject to |z| <= 1 and w^T z = 0.
 # Tied entries get equal shares, so that z does not depend on the order of entries.
-# Ties have a tolerance, because a compiler may round the same value differently in two places.
+# Entries within a tolerance count as tied, because a compiler may round a value differently in two places.
 
 
 def tie_tolerance(ops: Ops, tangent: Array, point: Array, multiplier: Array, rounding: Array) -> Array:
@@ -102,8 +102,8 @@ def steepest_l2(ops: Ops, tangent: Array, point: Array, rounding: Array) -> Arra
 def steepest_linfinity(ops: Ops, tangent: Array, point: Array, rounding: Array) -> Array:
     """Return z = sign(g + lambda w), where lambda minimizes |g + lambda w|_1: a median weighted by |w_i|.
 
-    At the minimum one entry of g + lambda w, or several, are 0. These entries of z get a common value in [-1,
-    1] such that w^T z = 0.
+    At the minimum, one or several entries of g + lambda w are 0. In these positions, z_i is sign(w_i) times a
+    common number in [-1, 1], such that w^T z = 0.
     """
     weight = ops.abs(point)
     breakpoints = -safe_divide(ops, tangent, point)
@@ -111,7 +111,7 @@ def steepest_linfinity(ops: Ops, tangent: Array, point: Array, rounding: Array) 
     reached = ops.cumsum(ops.take_along_axis(weight, order, -1), -1)
     is_past = reached >= ops.sum(weight, axis=-1, keepdims=True) / 2
     sorted_breakpoints = ops.take_along_axis(breakpoints, order, -1)
-    # The median is the smallest breakpoint past half of the weight; as a maximum it needs no index.
+    # The median is the smallest breakpoint past half of the weight. Computed as a maximum, it needs no index.
     multiplier = -ops.max(ops.where(is_past, -sorted_breakpoints, -math.inf), axis=-1, keepdims=True)
     lagrangian = tangent + multiplier * point
     is_tied = ops.abs(lagrangian) <= tie_tolerance(ops, tangent, point, multiplier, rounding)
@@ -125,18 +125,21 @@ def steepest_linfinity(ops: Ops, tangent: Array, point: Array, rounding: Array) 
 def steepest_l1(ops: Ops, tangent: Array, point: Array, rounding: Array) -> Array:
     """Return z, 0 except at the largest entries of g + lambda w, where lambda minimizes their size t.
 
-    With t = |g + lambda w|_infinity, the minimum is the smallest t for which the intervals |g_i + lambda w_i|
-    <= t have a common lambda, which is the largest of (u_i |w_j| - u_j |w_i|) / (|w_i| + |w_j|), u = -sign(w)
-    g, over pairs. Newton's method finds it from below, on the function (largest lower end) - (smallest upper
-    end), which is convex in t and linear between pairs. A step divides the product of that function and its
-    slope by 4 or more, and the method ends when the pair of intervals no longer changes.
+    The size t is |g + lambda w|_infinity. For each entry i, |g_i + lambda w_i| <= t is an interval of lambda,
+    and the minimum is the smallest t for which all intervals have a common lambda. This t is the largest of
+    (u_i |w_j| - u_j |w_i|) / (|w_i| + |w_j|) over all pairs i, j, with u = -sign(w) g.
+
+    Newton's method approaches this t from below. It is applied to the function (largest lower end) -
+    (smallest upper end) of the intervals, which is convex and piecewise linear in t: each piece belongs to a
+    pair of intervals. A step divides the product of the function's value and slope by 4 or more. The method
+    has converged when the pair no longer changes.
     """
     weight, signed = ops.abs(point), -ops.sign(point) * tangent
     is_free = weight == 0  # The interval of such an entry is empty or contains all numbers.
     divisor = ops.where(is_free, ops.ones_like(weight), weight)
     size = ops.sum(ops.abs(tangent), axis=-1, keepdims=True)
     free = ops.max(ops.where(is_free, ops.abs(tangent), 0.0), axis=-1, keepdims=True)
-    # Start with a lower bound of t; the second value is the bound from z = g / |g|_1.
+    # Start with the larger of two lower bounds of t; the second is the bound from z = g / |g|_1.
     greatest = ops.maximum(free, safe_divide(ops, _inner(ops, tangent, tangent), size))
     for _ in range(NEWTON_STEPS):
         lower = ops.where(is_free, -math.inf, (signed - greatest) / divisor)
@@ -161,8 +164,8 @@ def steepest_l1(ops: Ops, tangent: Array, point: Array, rounding: Array) -> Arra
     def count(x: Array) -> Array:
         return ops.sum(x, axis=-1, keepdims=True)
 
-    # If a largest entry has w_i = 0, only such entries are used: they do not change w^T z.
-    # Otherwise w_i z_i has both signs, and the two sides get shares for which w^T z = 0.
+    # If w_i = 0 for one of the largest entries, z has only such entries, which do not change w^T z.
+    # Otherwise the products w_i z_i have both signs, and the entries get shares for which w^T z = 0.
     alone = is_greatest * ops.astype_float(is_free)
     pulls_down = is_greatest * ops.astype_float(lagrangian * point < 0)
     pulls_up = is_greatest * ops.astype_float(lagrangian * point > 0)
@@ -184,13 +187,18 @@ NORMS: Mapping[str, Callable[[Ops, Array, Array, Array], Array]] = {
 # The vectors of these rules are the rows of a parameter, seen as a matrix.
 # A parameter with one axis is one row; otherwise each slice along the first axis is a row.
 
-# Returns the point to which a rule moves a vector before it is scaled: (ops, gradient, point, learning rate).
+# Function of (ops, gradient, point, learning rate). It returns the point to which a rule moves a vector,
+# before the result is scaled to the vector's length.
 Step = Callable[[Ops, Array, Array, Array], Array]
 
 
 @dataclass(frozen=True)
 class _Spheres:
-    """Functions of an update rule that keeps each vector's length."""
+    """Functions of an update rule that keeps each vector's length.
+
+    Args:
+        step: function that moves a vector before it is scaled to its length.
+    """
 
     step: Step
 
@@ -215,12 +223,12 @@ def _riemannian(ops: Ops, grad: Array, point: Array, rate: Array) -> Array:
 
 
 def _trust_region(norm: str) -> Step:
-    """Return the function w - eta z for the steepest tangential direction z of a norm (002 eq. 73)."""
+    """Return the step w - eta z, where z is the steepest tangential direction for a norm (002 eq. 73)."""
     steepest = NORMS[norm]
 
     def step(ops: Ops, grad: Array, point: Array, rate: Array) -> Array:
         unit, _ = normalized(ops, point, -1)
-        # A small entry of w like this changes w^T z by less than rounding, and dividing by it could overflow.
+        # Such a small entry of w changes w^T z by less than rounding, and a division by it could overflow.
         unit = ops.where(ops.abs(unit) <= rank_cutoff(ops, 1) ** 2, ops.zeros_like(unit), unit)
         tangent, rounding = unit_tangential(ops, grad, point)
         # Adding 0 times the gradient makes the result NaN if the gradient is not finite.

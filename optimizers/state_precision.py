@@ -26,7 +26,7 @@ STATE_PRECISION = Option(
     "spectral orthogonalize_every",
     choice("parameters", "computed", HALF),
 )
-# Rules that decompose their state keep it in float32 by default (003 App. D).
+# The option for rules that decompose their state: by default, the state is stored in float32 (003 App. D).
 HELD_WIDE = replace(STATE_PRECISION, default="computed")
 
 
@@ -51,21 +51,22 @@ def configured_with_state(
 def with_parameters_in_half(rule: Rule) -> Rule:
     """Return the rule for parameters and gradients in bfloat16, with state in bfloat16 by default.
 
-    The option `state_precision` may keep the state in float32. The state of an optimizer of another library
-    is always float32, because it may have sums and counts that rounding would stop.
+    With the option `state_precision: computed`, the state stays in float32. The state of an optimizer of
+    another library always stays in float32, because such a state may contain sums and counts, which would
+    stop growing if they were rounded to bfloat16.
     """
     as_computed = rule.backend is not None or rule.chosen.get("state_precision") == "computed"
     return in_half_precision(rule, state=not as_computed)
 
 
 def in_half_precision(rule: Rule, state: bool = True) -> Rule:
-    """Return the rule for parameters up to float32, with its state in bfloat16 between steps.
+    """Return the rule for parameters in float32 or bfloat16, with its state in bfloat16 between steps.
 
-    Each step casts parameters and state up to float32, and at its end casts the result of `update` down to
-    the nearest values, parameters to the precision that they had. All computations between are in float32,
-    including hyperparameters and decompositions. Float64 is not supported, because a study that needs float64
-    cannot accept the rounding to bfloat16. A run with such a rule cannot estimate its basis again, because
-    the matrices of a basis are float32.
+    Each step first casts parameters and state up to float32. At its end, the step rounds the new parameters
+    to the precision of the old parameters, and the new state to bfloat16. All computations of the step are in
+    float32, including hyperparameters and decompositions. Float64 is not supported, because a study that
+    needs float64 cannot accept the rounding to bfloat16. A run with such a rule cannot estimate its basis
+    again, because the matrices of a basis are float32.
 
     Args:
         rule: any rule.
@@ -97,9 +98,9 @@ def in_half_precision(rule: Rule, state: bool = True) -> Rule:
     def like_parameters(ops: Ops, result: Array, arguments: Any) -> Array:
         return map_arrays(ops.cast_like, result, arguments[1])
 
-    # A part is a rule for some of the parameters. The result must be the same object for the same part, and
-    # is therefore stored here by the identity of the part. The part itself is stored, too, so that no other
-    # object gets the same identity.
+    # A part is a rule for some of the parameters. `part` must return the same object for all parameters with
+    # the same rule. Its result is therefore stored here, by the identity of the part from which it was made.
+    # That part is stored, too, so that no other object gets the same identity.
     parts: dict[int, tuple[Part, Part]] = {}
 
     def part(role: Any, shape: tuple[int, ...]) -> Part:
@@ -128,5 +129,5 @@ def in_half_precision(rule: Rule, state: bool = True) -> Rule:
 
 
 def _cast(ops: Ops, state: State, dtype: str) -> State:
-    """Cast the real arrays in nested tuples and mappings to a precision; leave all others unchanged."""
+    """Cast the real arrays in nested tuples and mappings to a precision; leave other arrays unchanged."""
     return map_arrays(lambda array: ops.cast(array, dtype), state)

@@ -59,10 +59,10 @@ def _rule(name: str, norm: str, principle: str) -> Rule:
     direction, majorizes = DIRECTIONS[norm], principle == "majorization"
 
     def update(ops: Ops, grad: Array, state: Empty, param: Array, hyper: Hyper) -> tuple[Array, Empty]:
-        """Do a step along O, the direction of norm 1 with the greatest inner product <G, O> (002 eqs. 67 to
-        69).
+        """Do a step along O, the direction of norm 1 with the greatest <G, O> (002 eqs. 67 to 69).
 
-        By the trust-region principle W <- W - eta O; by majorization-minimization W <- W - eta <G, O> O.
+        The trust-region principle has the step W <- W - eta O. Majorization-minimization has the step
+        W <- W - eta <G, O> O.
         """
         steepest, rate = direction(ops, grad), hyper["learning_rate"]
         if majorizes:

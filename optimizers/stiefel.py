@@ -29,7 +29,7 @@ PolarFactor = Callable[[Ops, Array], Array]
 
 # A tangential component smaller than this number times the rank cutoff of the gradient counts as 0.
 ROUNDING = 8.0
-OVER_RELAXATION = 1.6  # For every shape that was tried, this value needs fewer iterations than 1.
+OVER_RELAXATION = 1.6  # For every shape that was tried, fewer iterations are needed than with the value 1.
 
 OPTIONS = {
     "orthogonalization": replace(OPTIONS_OF_MUON["orthogonalization"], default="svd"),
@@ -58,7 +58,7 @@ def tangency_error(ops: Ops, direction: Array, point: Array) -> Array:
 
 
 def _frobenius_norm(ops: Ops, matrix: Array) -> Array:
-    """Return the Frobenius norm of matrices (..., m, n), as (..., 1, 1). Squares must not overflow."""
+    """Return the Frobenius norm of matrices (..., m, n), as (..., 1, 1), if no squared entry overflows."""
     return ops.sqrt(ops.sum(ops.square(matrix), axis=(-2, -1), keepdims=True))
 
 
@@ -71,7 +71,7 @@ def clipped_by_svd(ops: Ops, matrix: Array) -> Array:
 def clipped_by(ops: Ops, polar: PolarFactor, matrix: Array) -> Array:
     """Return the nearest matrix with spectral norm at most 1, computed with polar factors only.
 
-    The matrix is M = U S V^T, and the result U min(S, 1) V^T. It uses min(S, 1) = (S + 1 - |S - 1|) / 2: Q =
+    The matrix is M = U S V^T, and the result U min(S, 1) V^T, where min(S, 1) = (S + 1 - |S - 1|) / 2. Q =
     U V^T gives R = M - Q = U (S - 1) V^T, whose polar factor P has P^T R = V |S - 1| V^T.
     """
     factor = polar(ops, matrix)
@@ -93,18 +93,18 @@ def tangential_direction(
     See 002 eqs. 78-79, Lemma S.22. The dual problem, min over symmetric Lambda of |G + W Lambda|_nuc, is
     solved by the alternating direction method of multipliers on |Y|_nuc subject to Y = G + W Lambda. The
     multiplier is Z, which at every iteration has spectral norm at most 1 and is a subgradient at Y. The
-    subgradient method of the notes uses the polar factor of G + W Lambda as Z. It does not become tangent if
-    that matrix is singular at the minimum, which is common: a tangent Z then has singular values below 1 in
-    its null space.
+    subgradient method of 002 uses the polar factor of G + W Lambda as Z. That Z does not become tangential if
+    G + W Lambda is singular at the minimum, which is common: a tangential Z then has singular values below 1
+    in the null space of G + W Lambda.
 
-    The iteration of a matrix stops when |Z^T W + W^T Z|_F and the last change of Z, by which Y differs from G
-    + W Lambda, are within the tolerance. The matrix then stays unchanged while other matrices of the batch
-    are iterated further.
+    The iteration for a matrix stops when |Z^T W + W^T Z|_F and the last change of Z are within the tolerance.
+    (The change of Z is the difference between Y and G + W Lambda.) The Z of this matrix then stays unchanged
+    while the other matrices of the batch are iterated further.
 
     Args:
         grad: G, (..., D, d), of any scale.
         point: W, (..., D, d), with orthonormal columns.
-        tolerance: bound on both errors when the iteration stops; it broadcasts against (..., 1, 1).
+        tolerance: bound on |Z^T W + W^T Z|_F and on the change of Z; it broadcasts against (..., 1, 1).
         steps: maximum number of iterations.
         polar: function that computes the polar factor.
         clipped: function that computes the nearest matrix of spectral norm at most 1.
@@ -115,7 +115,7 @@ def tangential_direction(
     rows, columns = grad.shape[-2:]
     scaled, _ = normalized(ops, grad, (-2, -1))
     transposed = ops.matrix_transpose(point)
-    # G at the first Lambda, -sym(W^T G), which is the minimum if D = d or W^T G is symmetric.
+    # G + W Lambda at the first Lambda, -sym(W^T G), which is the minimum if D = d or W^T G is symmetric.
     part, length = normalized(ops, scaled - point @ symmetric(ops, transposed @ scaled), (-2, -1))
     is_rounding = length <= ROUNDING * rank_cutoff(ops, rows, columns)
     tangent = ops.where(is_rounding, ops.zeros_like(part), part * math.sqrt(columns))
@@ -133,7 +133,13 @@ def tangential_direction(
 
 @dataclass(frozen=True)
 class _Stiefel:
-    """Functions of the rule for matrices (..., outputs, inputs)."""
+    """Functions of the rule for matrices (..., outputs, inputs).
+
+    Args:
+        dual_steps: maximum number of iterations for the tangential direction.
+        polar: function that computes the polar factor.
+        clipped: function that computes the nearest matrix of spectral norm at most 1.
+    """
 
     dual_steps: int
     polar: PolarFactor
@@ -162,9 +168,9 @@ class _Stiefel:
 def manifold_muon(chosen: Options) -> Rule:
     """Return the update rule of manifold Muon; options that are not given keep their defaults.
 
-    Weight matrices, and convolutions as matrices outputs x all other axes, stay on the Stiefel manifold; for
-    a wide matrix, its transpose does. They start at the polar factor of their initial value. The first
-    gradient is computed at the initial value itself, before it is replaced by the polar factor.
+    Weight matrices, and convolutions as matrices outputs x all other axes, stay on the Stiefel manifold. For
+    a matrix with more columns than rows, the transpose does. The first step starts from the polar factor of
+    the initial matrix, but its gradient is computed at the initial matrix itself.
     """
     polar = polar_factor(chosen)
 

@@ -1,8 +1,8 @@
 """SymO: gradients multiplied by the inverse root of their covariance, as a network's symmetries structure it.
 
-g is the gradient of all parameters theta, Sigma its covariance, and alpha the learning rate. `isotypic`
-defines the blocks into which the symmetries divide Sigma: in each block, Sigma is given by one small matrix
-C, and the gradient's coordinates there are the matrix M.
+g is the gradient of all parameters theta, Sigma its covariance, and alpha the learning rate. The module
+`isotypic` defines the blocks into which the symmetries divide Sigma. In each block, Sigma is given by one
+small matrix C, and the coordinates of g are a matrix M.
 
 In citations, 004 is Bernacchia (2025), "Global curvature for second-order optimization of neural networks"
 (docs/sources.md).
@@ -48,8 +48,8 @@ def preconditioned(
     Args:
         factors: C, (..., copies, copies).
         matrices: M, (..., copies, columns).
-        cutoff: eigenvalues count as 0 up to this share of the largest in their block, or up to the size of
-            rounding if that is larger. A number or (..., 1, 1).
+        cutoff: eigenvalues of C count as 0 up to this share of the largest eigenvalue of C, and at least up
+            to the size of rounding errors. A number or (..., 1, 1).
     """
     products = []
     for block, factor, matrix in zip(blocks, factors, matrices, strict=True):
@@ -79,9 +79,10 @@ class _Network:
     ) -> tuple[dict[str, Array], BlockMoments]:
         """Do a step of SymO: theta <- theta - alpha Sigma^(-1/2) g (004 Alg. 1; eqs. 1, 4, 40-41 and 206).
 
-        Each C is the running mean of the C's of the steps, with the bias correction 1 - beta_h^t (004 eqs.
-        192-194, with the shapes of the index forms, eqs. 38 and 39). They are second moments, because the
-        mean that 004 eq. 3 subtracts is a mean over models, and there is a single model.
+        Each C is a running mean over the steps of M M^T / multiplicity, with the bias correction 1 -
+        beta_h^t (004 eqs. 192-194, with the shapes of the index forms, eqs. 38 and 39). C is a second moment
+        and not a covariance: the mean that 004 eq. 3 subtracts is a mean over models, and there is a single
+        model.
         """
         matrices = [block.coordinates(ops, grad) for block in self.blocks]
         decay, step, cutoff = [
@@ -136,11 +137,11 @@ def symo(chosen: Options) -> Rule:
 
     The learning rate decays as alpha_0 beta^t (004 eq. 53, Table 2) by the study's schedule.
 
-    In float32, rounding errors of C are 1e-7 times its largest eigenvalue times its size, and a step along a
-    smaller eigenvalue is noise. For example, a linear network 20-12-6 whose inputs have a covariance with
-    eigenvalues from 1e-5 to 1 reaches a loss of 2e-5 in float32, and of 6e-18 in float64 (beta 0.97, 400
-    steps; with the cutoff of float32, float64 reaches 2e-5 too). With eigenvalues from 1e-2 on, or with tanh,
-    both precisions reach the same loss.
+    In float32, rounding errors of C are 1e-7 times the size of C times its largest eigenvalue. A step along
+    an eigenvector whose eigenvalue is smaller than these errors is noise. For example, a linear network
+    20-12-6 whose inputs have a covariance with eigenvalues from 1e-5 to 1 reaches a loss of 2e-5 in float32,
+    and of 6e-18 in float64 (beta 0.97, 400 steps). With the cutoff of float32, float64 reaches 2e-5 too. If
+    the eigenvalues are from 1e-2 to 1, or with tanh, both precisions reach the same loss.
 
     The state has a matrix (copies, copies) for each block. For two layers and `signed`, with d_0 inputs and
     d_2 outputs, it has (d_0 + 1 + d_2)^2 + d_2^2 numbers.

@@ -33,8 +33,8 @@ def multiplied(ops: Ops, matrices: Sequence[Array | None], tensor: Array) -> Arr
     """Multiply each axis of tensors (..., n_1, ..., n_k) by a matrix: sum_j M_ij T_j for M (..., n, n).
 
     Each product moves the last axis to the front, so that after k products all axes are in their original
-    order. In this way an axis is only moved as the transposed operand of a product, which is faster for a
-    short axis than the first operand would be.
+    order. The tensor is always the second operand of the product, transposed. For a short axis, this is
+    faster than a product with the tensor as first operand.
 
     Args:
         matrices: one matrix per axis; None leaves the axis as it is.
@@ -49,12 +49,12 @@ def multiplied(ops: Ops, matrices: Sequence[Array | None], tensor: Array) -> Arr
 
 
 def second_moment(ops: Ops, tensor: Array, order: int, axis: int) -> Array:
-    """Return the second moment G G^T of tensors matricized along an axis to G, (..., n_axis, n_axis)."""
+    """Return G G^T, (..., n_axis, n_axis), for the matricization G of tensors along an axis."""
     return gram(ops, matricized(ops, tensor, order, axis))
 
 
 def hyper_for_matrices(ops: Ops, value: Array, order: int) -> Array:
-    """Reshape a hyperparameter that broadcasts against tensors, so that it broadcasts against matrices."""
+    """Reshape a hyperparameter for tensors of `order` axes, so that it broadcasts against matrices."""
     return ops.reshape(value, (*value.shape[: value.ndim - order], 1, 1))
 
 
@@ -62,8 +62,9 @@ def hyper_for_matrices(ops: Ops, value: Array, order: int) -> Array:
 class Blocks:
     """Division of tensors into blocks of equal shape; the last block of an axis is padded with zeros.
 
-    Padding with zeros adds zeros to second moments, and these stay zeros under a matrix of the same
-    block-diagonal form. The padding that `joined` removes therefore never influences other entries.
+    The second moment of a padded block is block-diagonal: one part for the entries of the tensor, and zeros
+    for the padding. Roots of the second moment have the same form. The padding, which `joined` removes,
+    therefore never influences the entries of the tensor.
 
     Args:
         shape: shape of a tensor.
@@ -85,7 +86,11 @@ class Blocks:
 
     @property
     def _names(self) -> tuple[str, str]:
-        """Einsum's letters of a divided tensor's axes: in alternating order, and with all counts in front."""
+        """Einsum's letters for the axes of a divided tensor, in two orders.
+
+        The first alternates between the number of blocks and the length of a block. The second has the
+        numbers of blocks along all axes first.
+        """
         outer, inner = OUTER[: len(self.shape)], INNER[: len(self.shape)]
         return "".join(map("".join, zip(outer, inner, strict=True))), outer + inner
 

@@ -1,5 +1,4 @@
-"""Methods that learn a curvature step by step from gradients, the paths that the learned curvature takes, and
-distances of matrices.
+"""Methods that learn a curvature from gradients, paths of the learned curvature, and distances of matrices.
 
 S is the learned curvature, S_0 its initial value, H the curvature of one step (g g^T for a gradient g), and B
 diag(d) B^T an eigendecomposition of S. A law is a probability distribution.
@@ -17,7 +16,7 @@ from curvebench.benchmarks.claims._parts import Random
 from curvebench.optimizers import matrix_functions as mf
 from curvebench.optimizers.matrix_functions import KroneckerSpectrum, SpectralMaps, Spectrum
 
-# Condition number of an S_0 with distinct eigenvalues, which are a geometric sequence of product 1.
+# Condition number of S_0 if its eigenvalues are distinct. They are then a geometric sequence of product 1.
 SPREAD = 4.0
 
 
@@ -42,8 +41,14 @@ def path(
 ) -> np.ndarray:
     """Return S after each number of steps in `checkpoints` (ascending), with shape (checkpoints, n, n).
 
-    S is not finite if the method has diverged. `start` is the argument of `method.begin`, `given` has the
-    input of each step, and `rate` is the step size of S.
+    S is not finite if the method has diverged.
+
+    Args:
+        method: the method that learns S.
+        start: argument of `method.begin`, such as the spectrum of S_0.
+        given: input of each step, a gradient or a curvature.
+        rate: step size of S.
+        checkpoints: numbers of steps.
     """
     state, wanted, found = method.begin(start), set(checkpoints), []
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -92,7 +97,8 @@ def gradients_of(random: Random, covariance: np.ndarray, count: int) -> np.ndarr
 def off_product(random: Random, product: np.ndarray, sizes: tuple[int, int], share: float) -> np.ndarray:
     """Return a matrix whose relative distance from the nearest Kronecker product is `share`.
 
-    It is a weighted mean of a Kronecker product and a random matrix; the weight is found by bisection.
+    The matrix is a weighted mean of `product`, a Kronecker product, and a random matrix. The weight is found
+    by bisection.
     """
     other = spread_matrix(random, len(product), np.linalg.cond(product))
     low, high = 0.0, 1.0
@@ -115,13 +121,15 @@ def relative_frobenius(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
 
 
 def relative_wasserstein(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """Return the Wasserstein-2 distance of two centred normal laws with covariances `found` and `expected`.
+    """Return the relative Wasserstein-2 distance of two centred normal laws.
 
-    The distance is divided by the distance of the law of `expected` from the point mass at 0.
+    The laws have the covariances `found` and `expected`, (..., n, n). Their distance is divided by the
+    distance of the law of `expected` from the point mass at 0. The result is infinite if a covariance is not
+    positive definite.
 
     The distance is the minimum of |L - M U|_F over orthogonal U, for any L and M for which L L^T and M M^T
     are the two covariances. Unlike the usual difference of traces, this formula does not suffer from
-    cancellation. The result is infinite for matrices (..., n, n) that are not positive definite.
+    cancellation.
     """
     found, expected = np.broadcast_arrays(found, expected)
     one, other = OPS.cholesky(found), OPS.cholesky(expected)
@@ -143,8 +151,9 @@ DISTANCES: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 
 
 def nearest_product(matrix: np.ndarray, sizes: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the factors of the Kronecker product that is nearest to `matrix` in Frobenius norm (Van Loan and
-    Pitsianis 1993).
+    """Return the factors of the Kronecker product that is nearest to `matrix` in Frobenius norm.
+
+    See Van Loan and Pitsianis 1993.
     """
     rows, columns = sizes
     blocks = matrix.reshape(rows, columns, rows, columns).swapaxes(1, 2).reshape(rows**2, columns**2)
@@ -159,8 +168,9 @@ def nearest_product(matrix: np.ndarray, sizes: tuple[int, int]) -> tuple[np.ndar
 def likeliest_product(
     covariance: np.ndarray, sizes: tuple[int, int], rounds: int = 200
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the factors of the maximum-likelihood matrix normal law for a covariance, by the flip-flop
-    algorithm (Dutilleul 1999).
+    """Return the Kronecker factors of the maximum-likelihood matrix normal law for a sample covariance.
+
+    The factors are computed by `rounds` rounds of the flip-flop algorithm (Dutilleul 1999).
     """
     blocks = covariance.reshape(*sizes, *sizes)
     one, other = np.eye(sizes[0]), np.eye(sizes[1])
@@ -191,7 +201,7 @@ def inverse_root_of(spectrum: Spectrum) -> np.ndarray:
 
 
 def of_inverse_root(factor: np.ndarray) -> np.ndarray:
-    """Return (C C^T)^-1 for a factor C, the inverse of `inverse_root_of`."""
+    """Return S = (C C^T)^-1 for a factor C = `inverse_root_of(spectrum of S)`."""
     inverse = OPS.solve(factor, np.broadcast_to(np.eye(factor.shape[-1]), factor.shape))
     return np.asarray(inverse.swapaxes(-1, -2) @ inverse)
 
@@ -209,8 +219,9 @@ def spectral(maps: SpectralMaps) -> CurvatureMethod:
 
 
 def spectral_of_curvature(maps: SpectralMaps) -> CurvatureMethod:
-    """Return the spectral-factorized scheme for one matrix S, whose inputs are functions from S to a
-    curvature.
+    """Return the spectral-factorized scheme for one matrix S and curvatures that depend on S.
+
+    The input of a step is a function from S to a curvature.
     """
 
     def step(state: Spectrum, curvature: Callable[[np.ndarray], np.ndarray], rate: float) -> Spectrum:

@@ -52,8 +52,9 @@ def draw_kronecker(random: Random, shape: Sequence[int], tied: bool = False) -> 
 
 
 def identity(shape: Sequence[int]) -> Any:
-    """Return the factorization of S = I: one matrix for a shape of one length, otherwise one Kronecker factor
-    per length.
+    """Return the spectral factorization of S = I.
+
+    S is one matrix if `shape` has one length; otherwise S has one Kronecker factor per length.
     """
     factors = tuple(Spectrum(np.eye(size), np.ones(size)) for size in shape)
     return factors[0] if len(factors) == 1 else KroneckerSpectrum(np.ones(1), factors)
@@ -77,12 +78,11 @@ def _kron(first: Any, second: Any) -> Any:
 
 @dataclass(frozen=True)
 class LocalCoordinates:
-    """Local coordinates eta around a Gaussian N(mu, S^-1), which is their origin (003 eq. 9; eq. 18 for two
-    factors).
+    """Local coordinates eta of Gaussians, with a Gaussian N(mu, S^-1) as origin (003 eqs. 9 and 18).
 
-    With one factor, the coordinates are m (n,), M (n (n - 1) / 2,) and delta. With two factors, they are the
-    logarithm of alpha, then for each factor M and all entries of m but the last (the entries sum to 0), then
-    delta.
+    If S is one matrix, eta consists of m (n,), M (n (n - 1) / 2,) and delta. If S has two Kronecker factors,
+    eta consists of the logarithm of alpha, then for each factor M and all entries of m but the last (the
+    entries of m sum to 0), then delta.
 
     Args:
         origin: the spectral factorization of S.
@@ -144,11 +144,10 @@ class LocalCoordinates:
         return np.asarray(origin.basis * origin.values**-0.5)
 
     def metric(self) -> np.ndarray:
-        """Return the Fisher-Rao metric at the origin, -E[Hessian of log q] (003 App. I), by automatic
-        differentiation.
+        """Return the Fisher-Rao metric at the origin, -E[Hessian of log q] (003 App. I).
 
-        q is the density of the Gaussian. The expectation over q at the origin is exact, since the
-        differentiated function is the cross-entropy.
+        q is the density of the Gaussian. The metric is computed by automatic differentiation of the
+        cross-entropy, so that the expectation over q at the origin is exact.
         """
         ops, torch = _torch()
         covariance, moves = ops.asarray(assembled(self.origin, -1.0)), ops.asarray(self.mean_map)
@@ -161,10 +160,10 @@ class LocalCoordinates:
         return np.asarray(torch.autograd.functional.hessian(cross_entropy, self._zero(ops)).numpy())
 
     def gradient(self, slope: np.ndarray, curvature: np.ndarray, gamma: float) -> np.ndarray:
-        """Return the gradient of E[l(w)] + gamma / 2 log det S with respect to the local coordinates, at the
-        origin (003 eq. 4).
+        """Return the gradient of E[l(w)] + gamma / 2 log det S at the origin (003 eq. 4).
 
-        The weights w are drawn from the Gaussian; l is a quadratic loss.
+        The gradient is with respect to the local coordinates. The weights w are drawn from the Gaussian; l is
+        a quadratic loss.
 
         Args:
             slope: gradient of l at mu, (n,).

@@ -3,9 +3,10 @@
 In citations, 004 is Bernacchia (2025), "Global curvature for second-order optimization of neural networks"
 (docs/sources.md).
 
-A tensor is a weight W_l or bias b_l of layer l; a block of a matrix over all parameters belongs to two
-tensors. d_l is the number of units of layer l, d_0 of inputs and d_L of outputs. A form is a matrix that the
-group leaves unchanged; the invariant matrices of a block are its combinations, with factors as coefficients.
+A tensor is a weight W_l or bias b_l of layer l. A block of a matrix over all parameters has the rows of one
+tensor and the columns of another. d_l is the number of units of layer l, d_0 the number of inputs and d_L the
+number of outputs. A form is a matrix that the group leaves unchanged. The invariant matrices of a block are
+linear combinations of its forms; the coefficients are called factors.
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ Factors = Mapping[Pair, np.ndarray]
 class Structure:
     """Structure of the matrices that are invariant under a symmetry group (004 Thm. 3.1; eqs. 118-142).
 
-    A block belongs to two tensors and has one axis for each of their layers of units. An axis of network
-    inputs or outputs carries the entries of a factor. For a hidden layer of d units that both tensors have as
-    an axis, the block contains I or 1 1^T / d (1 is the vector of ones). For a hidden layer that only one
-    tensor has, it contains 1 / sqrt(d). Under sign changes only I is invariant, so that terms with 1 are
-    absent.
+    A block of the matrix belongs to two tensors and has one axis for each layer of units of the two tensors.
+    An axis of network inputs or outputs carries the entries of a factor. For a hidden layer of d units that
+    is an axis of both tensors, the block contains I or 1 1^T / d (1 is the vector of ones). For a hidden
+    layer that is an axis of only one tensor, the block contains 1 / sqrt(d). Under sign changes only I is
+    invariant, so that terms with 1 are absent.
 
     Args:
         depth: L, the number of layers.
@@ -78,8 +79,11 @@ class Structure:
         return _forms(self, first, second, tuple(widths))
 
     def built(self, factors: Factors, widths: Sequence[int]) -> np.ndarray:
-        """Return the matrix (p, p) that has the given factors, for given numbers of hidden units (004 eqs.
-        196, 198).
+        """Return the matrix (p, p) that has the given factors (004 eqs. 196, 198).
+
+        Args:
+            factors: coefficients of the forms of each block.
+            widths: d_0 ... d_L.
         """
         found, where = np.zeros((self.size(widths),) * 2), places(widths, self.bias)
         for first, second in self.pairs:
@@ -90,8 +94,9 @@ class Structure:
         return found
 
     def factors(self, matrix: np.ndarray, widths: Sequence[int]) -> dict[Pair, np.ndarray]:
-        """Return the factors of a matrix (p, p), by least squares if the matrix is not invariant (004 eqs.
-        186-188).
+        """Return the factors of a matrix (p, p) (004 eqs. 186-188).
+
+        If the matrix is not invariant, the factors are fitted by least squares.
         """
         found, where = {}, places(widths, self.bias)
         for first, second in self.pairs:
@@ -128,9 +133,9 @@ def _forms(structure: Structure, first: Tensor, second: Tensor, widths: tuple[in
 def _terms(
     structure: Structure, first: Tensor, second: Tensor, widths: tuple[int, ...]
 ) -> Iterator[np.ndarray]:
-    """Yield the forms of each term in a block's equation, one for each entry of the term's factor.
+    """Yield, for each term in a block's equation, one form for each entry of the term's factor.
 
-    The first axes of the array are those of the factor, the last axes those of the block.
+    The first axes of a yielded array are the axes of the factor; the last axes are the axes of the block.
     """
     hidden = range(1, structure.depth)
     one, other = ({axis for axis in tensor.axes if axis in hidden} for tensor in (first, second))
@@ -150,7 +155,8 @@ def _terms(
             ones = np.ones((width, width)) / (1 if misprint in ("132", "141") else width)
             matrices[layer] = np.eye(width) if equal else ones
         term = _term(first, second, widths, matrices)
-        if misprint == "128":  # as printed, the term is omega_1 1^T / sqrt(d_L) + 1 omega_2^T / sqrt(d_0)
+        if misprint == "128":
+            # 004 eq. 128 prints the term as omega_1 1^T / sqrt(d_L) + 1 omega_2^T / sqrt(d_0).
             yield term.sum(1) / np.sqrt(widths[-1])
             yield term.sum(0) / np.sqrt(widths[0])
         else:
@@ -158,8 +164,9 @@ def _terms(
 
 
 def _misprint(structure: Structure, first: Tensor, second: Tensor) -> str:
-    """Return the number of the block's misprinted equation if it is used as printed, otherwise an empty
-    string.
+    """Return the number of the block's equation if the equation is misprinted and used as printed.
+
+    Otherwise return an empty string.
     """
     depth = structure.depth
     of_two = {"128" if depth > 2 else "132": ("W1", f"W{depth}"), "141": (f"b{depth - 1}", f"W{depth}")}
@@ -171,7 +178,7 @@ def _misprint(structure: Structure, first: Tensor, second: Tensor) -> str:
 def _term(
     first: Tensor, second: Tensor, widths: tuple[int, ...], matrices: Mapping[int, np.ndarray]
 ) -> np.ndarray:
-    """Return the forms of one term of a block, one matrix per entry of its factor.
+    """Return the forms of one term of a block, one matrix for each entry of the term's factor.
 
     Args:
         first, second: the tensors of the block.
@@ -202,11 +209,10 @@ def _term(
 
 
 def count_invariants(structure: Structure, widths: Sequence[int]) -> dict[Pair, int]:
-    """Return the dimension of the space of invariant matrices of each block, computed from the group's
-    generators and not from the equations of 004.
+    """Return the dimension of the space of invariant matrices of each block.
 
-    Entries that a generator exchanges are equal up to a sign. Entries that a generator maps to their
-    negatives are 0.
+    The dimension is computed from the group's generators and not from the equations of 004: entries that a
+    generator exchanges are equal up to a sign, and entries that a generator maps to their negatives are 0.
     """
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
@@ -221,7 +227,8 @@ def count_invariants(structure: Structure, widths: Sequence[int]) -> dict[Pair, 
         for order, signs in zip(maps.indices, maps.signs, strict=True):
             moved = (order[rows] - rows.start)[:, None] * width + (order[columns] - columns.start)
             odd = (signs[rows][:, None] * signs[columns] < 0).ravel()
-            for copy in (0, 1):  # one node for each entry, and one for its negative
+            # The graph has two nodes for each entry: the entry, and the negative of the entry.
+            for copy in (0, 1):
                 target = moved.ravel() + size * np.where(odd, 1 - copy, copy)
                 edges.append(np.stack([entries + size * copy, target]))
         one, other = np.concatenate(edges, axis=1)

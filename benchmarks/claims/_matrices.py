@@ -1,5 +1,4 @@
-"""Matrices that several claims draw or compare: given singular values, Loewner order, roots,
-rearrangements.
+"""Functions of matrices for several claims: random draws, roots, the Loewner order, rearrangement.
 
 In citations, 002 is Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md).
 """
@@ -41,23 +40,24 @@ def with_singular_values(
 
 
 def spread_values(random: Random, count: int) -> np.ndarray:
-    """Draw singular values: in half of the cases over 3 orders of magnitude, otherwise all equal to 1."""
+    """Draw `count` singular values: in half of the cases from 0.001 to 1, otherwise all equal to 1."""
     return 10.0 ** random.uniform(-3 * random.integers(2), 0, count)
 
 
 def semidefinite(random: Random, size: int, rank: int) -> np.ndarray:
-    """Draw a symmetric positive semi-definite matrix (size, size) of a given rank, with eigenvalues from 0.01
-    to 1.
+    """Draw a positive semi-definite matrix (size, size) of a given rank.
+
+    Its nonzero eigenvalues are from 0.01 to 1.
     """
     vectors = orthonormal(random, size, rank)
     return np.asarray((vectors * 10.0 ** random.uniform(-2, 0, rank)) @ vectors.T)
 
 
 def power(matrix: np.ndarray, exponent: float) -> np.ndarray:
-    """Return a power of a symmetric positive semi-definite matrix; for a negative exponent, a power of the
-    pseudo-inverse.
+    """Return a power of a symmetric positive semi-definite matrix.
 
-    Eigenvalues up to 1e-13 times the largest are rounding errors and count as 0.
+    With a negative exponent, this is a power of the pseudo-inverse. Eigenvalues up to 1e-13 times the largest
+    are rounding errors and count as 0.
     """
     values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
     counts = values > 1e-13 * max(values[-1], 0.0)
@@ -81,9 +81,7 @@ def loewner_ratio(smaller: np.ndarray, larger: np.ndarray) -> float:
 
 
 def relative_error(found: np.ndarray, expected: np.ndarray) -> float:
-    """Return the relative error |found - expected| / |expected| in Frobenius norms; |found| if `expected` is
-    0.
-    """
+    """Return |found - expected| / |expected| in Frobenius norms, or |found| if `expected` is 0."""
     size = float(np.linalg.norm(expected))
     return float(np.linalg.norm(found - expected)) / (size or 1.0)
 
@@ -91,7 +89,7 @@ def relative_error(found: np.ndarray, expected: np.ndarray) -> float:
 def rearrange(matrix: np.ndarray, m: int, n: int, d: int, l: int) -> np.ndarray:  # noqa: E741
     """Rearrange the entries of a matrix (m n, d l) to shape (m d, n l).
 
-    This maps A (x) B to vec(A) vec(B)^T with row-major vec (002 eq. 102). A matrix of another shape with the
-    same number of entries is read as the row-major list of its entries.
+    A (x) B becomes vec(A) vec(B)^T with row-major vec (002 eq. 102). A matrix of another shape with the same
+    number of entries is read as the row-major list of its entries.
     """
     return np.asarray(matrix.reshape(m, n, d, l).swapaxes(1, 2).reshape(m * d, n * l))

@@ -1,6 +1,7 @@
 """Constructors of measures for an upper bound, a lower bound, an equality, or an error that must be 0.
 
-A measure is a number with a limit and a tolerance; a check is satisfied if all its measures are.
+A measure is a number with a limit and a tolerance. A check is satisfied if all its measures are within their
+limits, up to the tolerances.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def vanishes(quantity: str, value: SupportsFloat, tolerance: SupportsFloat = 0.0
 
 
 def agrees(quantity: str, found: np.ndarray, expected: np.ndarray, tolerance: SupportsFloat = 0.0) -> Measure:
-    """Return the measure that the relative error of `found`, |found - expected| / |expected| in Frobenius
-    norms, is at most the tolerance.
+    """Return the measure that the relative error of `found` is at most the tolerance.
+
+    The relative error is |found - expected| / |expected|, in Frobenius norms.
     """
     return vanishes(quantity, relative_error(found, expected), tolerance)

@@ -23,7 +23,7 @@ def path(
 
     Args:
         optimizer, hyper, options: name of the rule, its hyperparameters and options.
-        basis: orthogonal matrix V of a change of basis of all entries; None for no change of basis.
+        basis: orthogonal matrix V by which the vector of all weights is rotated; None for no change of basis.
         start: w_1, a vector or a matrix.
         gradients: for each step a gradient, or a function that returns the gradient at given weights.
         schedule: factor of the learning rate at each step, (T,); None for a constant rate.

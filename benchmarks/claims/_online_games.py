@@ -1,5 +1,4 @@
-"""Online games of the claims: convex losses, a rule that plays against them, and the best weights in
-hindsight.
+"""Online games: convex losses, rules that play against the losses, and the best weights in hindsight.
 
 In step t a player chooses weights w_t, then a convex loss l_t is revealed. Regret is the sum of l_t(w_t)
 minus the sum of l_t(u) for the best fixed weights u in hindsight. The domain is a box around 0.
@@ -23,7 +22,7 @@ KINDS: tuple[Kind, ...] = ("linear", "squared", "logistic", "adversarial")
 # Kinds of losses that do not depend on the player's weights.
 OBLIVIOUS = KINDS[:3]
 # Tolerance of the ratio of a regret to its bound.
-# A regret is a sum of some hundred products less a minimum that is found numerically.
+# A regret is a sum of some hundred products, minus a minimum that is computed numerically.
 ROUNDING = 1e-9
 
 # `projection(weights (d,), gradients so far (t, d))` returns weights in the domain.
@@ -35,8 +34,8 @@ class Losses:
     """Convex and differentiable losses l_1 ... l_T of the weights, as functions of the margins a_t^T w.
 
     Args:
-        kind: linear, a^T w; squared, (a^T w - b)^2 / 2; logistic, log(1 + exp(-b a^T w)); adversarial, linear
-            with signs of a that are chosen against the weights played.
+        kind: `linear` for a^T w, `squared` for (a^T w - b)^2 / 2, `logistic` for log(1 + exp(-b a^T w)), and
+            `adversarial` for linear losses whose signs of a are chosen against the played weights.
         features: a_t, (T, d).
         targets: b_t, (T,).
     """
@@ -131,7 +130,8 @@ class Play:
     Args:
         weights: w_1 ... w_T, (T, d).
         gradients: g_1 ... g_T, (T, d).
-        losses: the losses incurred. The losses of an adversary are linear, with the gradients that it chose.
+        losses: the losses of all steps. Adversarial losses are stored as linear losses, with the gradients
+            that the adversary chose.
         radius: half of the box's side.
     """
 
@@ -171,8 +171,9 @@ class Play:
 
 
 def draw_features(random: Random, steps: int, size: int) -> np.ndarray:
-    """Draw features (steps, size) that are dense, sparse, heavy-tailed, of low rank, or nearly constant; not
-    all are 0.
+    """Draw features (steps, size), not all of which are 0.
+
+    They are dense, sparse, heavy-tailed, of low rank, or nearly constant.
     """
     features = random.normal(size=(steps, size))
     case = random.integers(5)
@@ -191,8 +192,9 @@ def draw_features(random: Random, steps: int, size: int) -> np.ndarray:
 
 
 def draw_low_rank_features(random: Random, steps: int, rows: int, columns: int, rank: int) -> np.ndarray:
-    """Draw features (steps, rows * columns): flattened matrices of at most the given rank, independent or
-    nearly equal.
+    """Draw features (steps, rows * columns): flattened matrices of at most the given rank.
+
+    The matrices of different steps are independent or nearly equal.
     """
     spread, common = (1.0, 0.0) if random.random() < 0.5 else (0.1, 1.0)
     left = common * random.normal(size=(rows, rank)) + spread * random.normal(size=(steps, rows, rank))
@@ -228,8 +230,8 @@ def play(
     """Play a game with one of the project's rules, one gradient after another.
 
     A projection is applied to the weights after each step, and the next step of the rule starts from the
-    projected weights. This requires a rule whose step does not depend on its starting point, which is true of
-    all rules used here except the rules that project themselves; these get no projection.
+    projected weights. This requires a rule whose step does not depend on its starting point. All rules that
+    the claims use have this property, except rules that project their weights; they get no projection.
 
     Args:
         game: the losses, the box and the start.
@@ -262,13 +264,16 @@ def play(
 
 
 def clipping(radius: float) -> Projection:
-    """Return the projection onto the box in the Euclidean norm, which is the same in every diagonal norm."""
+    """Return the projection onto the box, which is the same in the Euclidean and in every diagonal norm."""
     return lambda weights, gradients: np.clip(weights, -radius, radius)
 
 
 def weighted_clipping(radius: float, preconditioner: Callable[[np.ndarray], np.ndarray]) -> Projection:
-    """Return the projection onto the box in the norm of a preconditioner A_t (d, d), a function of the
-    gradients so far.
+    """Return the projection onto the box in the norm of a preconditioner A_t (d, d).
+
+    Args:
+        radius: half of the box's side.
+        preconditioner: function from the gradients so far to A_t.
     """
     from scipy.optimize import lsq_linear
 

@@ -37,7 +37,7 @@ def part(
 def bounds(*checks: Check) -> tuple[Check, ...]:
     """Return the same checks with `bound` set, which says that the claimed statements are upper bounds.
 
-    For such checks, a search also tries to find a counterexample.
+    For checks of upper bounds, a search also tries to find a counterexample.
     """
     return tuple(replace(check, bound=True) for check in checks)
 
@@ -59,8 +59,8 @@ def parts_for(
     Args:
         name: name of the checks, in which {} stands for the label of the value.
         source, measures, quick: as in `part`.
-        cases: one keyword argument. Its name is the argument of `measures`; it maps labels to values of that
-            argument.
+        cases: one keyword argument, whose name is the name of the argument of `measures`. Its value maps
+            labels to values of this argument.
     """
     ((argument, by_label),) = cases.items()
     return tuple(

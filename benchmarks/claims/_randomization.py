@@ -1,13 +1,12 @@
-"""Ensembles of networks with the same training, and randomization tests of symmetry under maps of hidden
-units.
+"""Ensembles of equally trained networks, and randomization tests of symmetry under maps of hidden units.
 
 In citations, 004 is Bernacchia (2025), "Global curvature for second-order optimization of neural networks"
 (docs/sources.md).
 
-An ensemble is a set of networks (models) with random initial parameters and the same teacher; p is their
-number of parameters. A team is a part of the ensemble over which moments are averaged. A map permutes hidden
-units (or flips their signs). The form of a mean or matrix is its structure if it is invariant under all maps
-(`_invariants`).
+An ensemble is a set of networks (models) with random initial parameters and the same teacher; p is the number
+of parameters of a network. A team is a part of the ensemble over which moments are averaged. A map permutes
+hidden units (or flips their signs). A mean or matrix that is invariant under all maps has the structure that
+`_invariants` describes.
 """
 
 from __future__ import annotations
@@ -76,8 +75,9 @@ class Lesson:
         return self.network.initial(random, count, self.weight_scales, self.bias_scale)
 
     def data(self, random: Random) -> tuple[np.ndarray, np.ndarray]:
-        """Draw normal inputs (P, d_0), whose covariance has random eigenvectors, and a teacher's targets (P,
-        d_L).
+        """Draw normal inputs (P, d_0) and a teacher's targets (P, d_L).
+
+        The covariance of the inputs has random eigenvectors.
         """
         width = self.network.widths[0]
         deviations = 10.0 ** (np.linspace(*self.spectrum, width) / 2)
@@ -195,18 +195,15 @@ def _rest(blocks: np.ndarray, basis: np.ndarray) -> np.ndarray:
 def matrix_statistics(
     random: Random, lesson: Lesson, moments: EnsembleMoments, curvature: Curvature, draws: int
 ) -> dict[str, np.ndarray]:
-    """Return for each block the squared distances of a matrix from the invariant matrices.
+    """Return for each block the squared distances of a matrix from the invariant matrices, (1 + draws, 2).
 
-    The matrix is the covariance of the gradients or the mean Hessian, of the ensemble and of mapped copies.
-
-    The shape is (1 + draws, 2); the last axis has the times before and after training.
-
-    The first row belongs to the ensemble itself. For each further row, a random map is applied to each team
-    of models, the same map before and after training.
+    The matrix is the covariance of the gradients or the mean Hessian. The two columns belong to the times
+    before and after training. The first row belongs to the ensemble itself. Each further row belongs to a
+    mapped copy: a random map is applied to each team of models, the same map before and after training.
     """
     network, teams = lesson.network, moments.first.shape[1]
     means, matrices = [moments.first.mean(1)], [moments.second.mean(1)]
-    # The axis of the two times is last, so that both are mapped in one call.
+    # The axis of the two times is last, so that the matrices of both times are mapped in one call.
     both = np.ascontiguousarray(np.moveaxis(moments.second, 0, -1))
     for _ in range(draws):
         maps = draw_maps(random, network.widths, network.bias, lesson.group, teams)
@@ -242,8 +239,9 @@ def expected_mean(network: Perceptron, group: SymmetryGroup, means: np.ndarray) 
 def mean_statistics(
     random: Random, lesson: Lesson, moments: EnsembleMoments, draws: int
 ) -> dict[str, np.ndarray]:
-    """Return, by tensor, the squared distances of mean gradients from the invariant vectors, for the ensemble
-    and mapped copies.
+    """Return, by tensor, the squared distances of mean gradients from the invariant vectors.
+
+    As in `matrix_statistics`, the shape is (1 + draws, 2), for the ensemble and its mapped copies.
     """
     network, teams = lesson.network, moments.first.shape[1]
     means = [moments.first.mean(1)]
@@ -288,12 +286,11 @@ def adjusted(statistics: Sequence[dict[str, np.ndarray]]) -> dict[str, float]:
 def excluded_p_value(
     lesson: Lesson, moments: EnsembleMoments, curvature: Curvature, printed: Structure
 ) -> float:
-    """Test whether the components that the group permits and the printed equations exclude are 0, and return
-    the p-value.
+    """Return the p-value of a test that the components excluded by the printed equations are 0.
 
-    There is one test, Hotelling's T^2 over teams, for each block and each of the two times. Its components
-    are those outside of the span of the printed forms. The smallest p-value is multiplied by the number of
-    tests.
+    The tested components of a block are permitted by the group, but outside of the span of the printed forms.
+    There is one test, Hotelling's T^2 over teams, for each block and each of the two times. The smallest
+    p-value is multiplied by the number of tests.
     """
     from scipy.stats import f as fisher
 

@@ -59,8 +59,9 @@ class Quadratic:
         return self.curvature
 
     def sphere(self, dimension: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return points (M, d) of the unit sphere and weights (M,), for which means of products of two
-        gradients are exact.
+        """Return points (M, d) of the unit sphere and their weights (M,) in a quadrature.
+
+        Weighted means of products of two gradients are exact.
         """
         points = np.concatenate([np.eye(dimension), -np.eye(dimension)])
         return points, np.full(len(points), 1 / len(points))
@@ -86,8 +87,9 @@ class Logistic:
 
     @property
     def hessian_lipschitz(self) -> float:
-        """Lipschitz constant of the Hessian, from |s''(x) - s''(z)| <= |x - z| / (6 sqrt 3), where s(x) =
-        log(1 + e^x).
+        """Lipschitz constant of the Hessian.
+
+        The constant follows from |s''(x) - s''(z)| <= |x - z| / (6 sqrt 3) for s(x) = log(1 + e^x).
         """
         lengths = np.linalg.norm(self.features, axis=1)
         return float(STEEPEST_CURVATURE * np.linalg.norm((self.features.T * lengths) @ self.features, 2))
@@ -118,7 +120,7 @@ class Logistic:
         return (self.features.T * curvatures) @ self.features
 
     def sphere(self, dimension: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return points (M, d) of the unit sphere and weights (M,), for d = 2 or 3 (see `sphere_rule`)."""
+        """Return points (M, d) of the unit sphere and their weights (M,), for d = 2 or 3 (`sphere_rule`)."""
         return sphere_rule(dimension, 32)
 
     def rotated(self, basis: np.ndarray) -> Logistic:
@@ -159,14 +161,14 @@ def outer_product(objective: Objective, points: np.ndarray, weights: np.ndarray)
 
 @dataclass(frozen=True)
 class Ball:
-    """Objective on a ball that contains its minimizer. Points are sampled uniformly on the surface of the
-    ball.
+    """Objective on a ball that contains the objective's minimizer.
 
-    This distribution is isotropic, with covariance c^2 I (000 Assumption 1).
+    Points are sampled uniformly on the surface of the ball. This distribution is isotropic, with covariance
+    c^2 I (000 Assumption 1).
 
     Args:
         objective: the objective f.
-        centre: theta_c, (d,), at distance at most c from the minimum.
+        centre: theta_c, (d,), at distance at most c from the minimizer.
         scale: c, so that the radius is c sqrt(d).
     """
 
@@ -186,9 +188,7 @@ class Ball:
 
     @property
     def nodes(self) -> tuple[np.ndarray, np.ndarray]:
-        """Points (M, d) and weights (M,) of the quadrature that computes expectations over the ball's
-        surface.
-        """
+        """Points (M, d) and weights (M,) of the quadrature for expectations over the ball's surface."""
         points, weights = self.objective.sphere(self.dimension)
         return self.centre + self.radius * points, weights
 
@@ -229,25 +229,24 @@ class Ball:
         return Ball(self.objective.rotated(basis), basis.T @ self.centre, self.scale)
 
     def sums(self) -> tuple[float, float]:
-        """Return a lower and an upper bound of the smallest sum of coordinate-wise smoothness constants in
-        the ball.
+        """Return a lower and an upper bound of the smallest sum of smoothness constants in the ball.
 
-        Smoothness constants L satisfy |v^T Hessian v| <= v^T diag(L) v everywhere in the ball (000 Lemma
-        A.5).
+        Smoothness constants L, one per coordinate, satisfy |v^T Hessian v| <= v^T diag(L) v everywhere in the
+        ball (000 Lemma A.5).
         """
         greatest = self.objective.greatest_hessian(self.centre, self.radius)
         return least_sum(self.curvature)[0], least_sum(greatest)[1]
 
 
 def least_sum(hessian: np.ndarray) -> tuple[float, float]:
-    """Return a lower and an upper bound of the smallest sum of the entries of L for which diag(L) - `hessian`
-    is positive semi-definite.
+    """Return a lower and an upper bound of the smallest sum of smoothness constants for one Hessian.
 
-    Their relative difference is at most 1e-9.
+    Smoothness constants L are such that diag(L) - `hessian` is positive semi-definite. The relative
+    difference of the two bounds is at most 1e-9.
 
-    This is a semidefinite program, solved by Newton's method along its central path. With the path's
-    parameter mu, the matrix mu (diag(L) - hessian)^-1, scaled to a diagonal of ones, is feasible in the dual
-    problem and yields the lower bound.
+    The sum is minimized by a semidefinite program, which is solved by Newton's method along its central path.
+    With the path's parameter mu, the matrix mu (diag(L) - hessian)^-1, scaled to a diagonal of ones, is
+    feasible in the dual problem and yields the lower bound.
 
     Args:
         hessian: (d, d), symmetric and positive semi-definite.
@@ -263,7 +262,7 @@ def least_sum(hessian: np.ndarray) -> tuple[float, float]:
             slope, curvature = 1 / mu - np.diag(inverse), inverse * inverse
             step = np.linalg.solve(curvature, slope)
             decrement = math.sqrt(max(float(slope @ step), 0.0))
-            # the damped step keeps diag(L) - hessian positive definite
+            # The damping of the step keeps diag(L) - hessian positive definite.
             constants = constants - step / (1 + decrement)
             if decrement < 1e-6:
                 break
@@ -278,8 +277,9 @@ def least_sum(hessian: np.ndarray) -> tuple[float, float]:
 
 
 def draw_basis(random: Random, size: int) -> np.ndarray:
-    """Draw an orthogonal matrix (d, d). In half of the cases, all entries of the first column have the same
-    magnitude.
+    """Draw an orthogonal matrix (d, d).
+
+    In half of the cases, all entries of the first column have the same magnitude.
     """
     first = random.choice([-1.0, 1.0], (size, 1))
     others = random.standard_normal((size, size - 1))
@@ -289,8 +289,9 @@ def draw_basis(random: Random, size: int) -> np.ndarray:
 
 
 def draw_quadratic(random: Random) -> Quadratic:
-    """Draw a quadratic in 2 to 8 dimensions. Its eigenvalues span 2 orders of magnitude or are equal; some
-    may be 0.
+    """Draw a quadratic in 2 to 8 dimensions.
+
+    The eigenvalues of its Hessian span 2 orders of magnitude or are equal; some may be 0.
     """
     size = int(random.integers(2, 9))
     values = np.sort(10.0 ** random.uniform(-2 * random.integers(2), 0, size))[::-1]
@@ -301,7 +302,10 @@ def draw_quadratic(random: Random) -> Quadratic:
 
 
 def draw_logistic(random: Random) -> Logistic:
-    """Draw 40 examples in 2 or 3 dimensions with decaying singular values, which no plane separates."""
+    """Draw a logistic regression of 40 examples in 2 or 3 dimensions.
+
+    The matrix of features has decaying singular values, and no plane separates the two labels.
+    """
     while True:
         size = int(random.integers(2, 4))
         values = np.sqrt(40.0) * np.arange(1, size + 1) ** -random.uniform(0, 2)
@@ -316,7 +320,10 @@ def draw_logistic(random: Random) -> Logistic:
 
 
 def _minimizer(objective: Logistic) -> np.ndarray | None:
-    """Return the minimizer by Newton's method with step halving; None if it does not converge in 50 steps."""
+    """Return the minimizer by Newton's method with step halving.
+
+    None is returned if the minimum is at infinity, or if the method does not converge in 50 steps.
+    """
     point = objective.minimizer
     for _ in range(50):
         gradient = objective.gradients(point[None])[0]
@@ -329,14 +336,15 @@ def _minimizer(objective: Logistic) -> np.ndarray | None:
             if share < 1e-6:
                 return point if gradient @ step < 1e-24 else None
         point = point - share * step
-        if np.linalg.norm(point) > 30:  # the minimum is at infinity
+        if np.linalg.norm(point) > 30:  # The minimum is at infinity, because a plane separates the labels.
             return None
     return None
 
 
 def draw_ball(random: Random, objective: Objective, scale: float) -> Ball:
-    """Draw a ball with scale c. The distance of its centre from the minimum is 0, c or a random number in
-    between.
+    """Draw a ball with scale c = `scale`.
+
+    The distance of its centre from the minimizer is 0, c or a random number in between.
     """
     direction = random.standard_normal(len(objective.minimizer))
     distance = scale * float(random.choice([0.0, 1.0, random.random()]))
@@ -353,8 +361,9 @@ def draw_logistic_ball(random: Random, nearness: tuple[float, float]) -> Ball:
 
     Args:
         random: generator of the instance.
-        nearness: lower and upper bound of log10(c H d^(3/2) / lambda_max), which is small if the Hessian is
-            nearly constant in the ball. lambda_max is the Hessian's largest eigenvalue.
+        nearness: lower and upper bound of log10(c H d^(3/2) / lambda_max), where H is the Lipschitz constant
+            of the Hessian and lambda_max its largest eigenvalue. The number is small if the Hessian is nearly
+            constant in the ball.
     """
     objective = draw_logistic(random)
     size = len(objective.minimizer)

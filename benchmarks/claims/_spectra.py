@@ -21,7 +21,8 @@ from curvebench.property_checks.checks import Series
 def eigenvalues(gradients: np.ndarray) -> np.ndarray:
     """Return the eigenvalues (d,) of the empirical EGOP of gradients (M, d), in descending order.
 
-    If M < d, they are computed from the smaller matrix of inner products, and followed by d - M zeros.
+    If M < d, M eigenvalues are computed from the smaller matrix of inner products, and followed by d - M
+    zeros.
     """
     count, size = gradients.shape
     smaller = egop_matrix(gradients) if count >= size else egop_matrix(gradients.T) * (size / count)
@@ -30,8 +31,9 @@ def eigenvalues(gradients: np.ndarray) -> np.ndarray:
 
 
 def stable_rank(values: np.ndarray) -> float:
-    """Return the stable rank: the sum of the square roots of eigenvalues, divided by the largest root (000
-    eq. 3.1).
+    """Return the stable rank (000 eq. 3.1).
+
+    The stable rank is the sum of the square roots of the eigenvalues, divided by the largest of these roots.
     """
     roots = np.sqrt(values)
     return float(np.sum(roots)) / float(np.max(roots))
@@ -101,8 +103,9 @@ def decay(figure: str, label: str, values: np.ndarray, panel: str = "") -> Serie
 
 
 def fitted_decay(figure: str, label: str, values: np.ndarray) -> Series:
-    """Return a series for a figure: the exponential law fitted to eigenvalues, divided by the largest
-    eigenvalue.
+    """Return a series for a figure: the exponential law that is fitted to eigenvalues.
+
+    The values of the law are divided by the largest eigenvalue.
     """
     places, fit = np.arange(1.0, len(values) + 1), exponential_fit(values)
     law = np.exp(fit.height - fit.rate * places) / values[0]

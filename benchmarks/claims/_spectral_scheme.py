@@ -3,8 +3,8 @@
 In citations, 003 is Lin et al. (2025), "Spectral-factorized Positive-definite Curvature Learning for NN
 Training" (docs/sources.md).
 
-S = B diag(d) B^T is the learned curvature, or alpha S_1 (x) S_2 with two factors; g (or a matrix G) is a
-gradient, and beta the step size of S.
+S is the learned curvature: one matrix B diag(d) B^T, or alpha S_1 (x) S_2 with two Kronecker factors. g (or a
+matrix G) is a gradient, and beta the step size of S.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def lengths_of(random: Random, count: int, least: int = 1, greatest: int = 5) ->
 def axes_curvatures(spectrum: KroneckerSpectrum, gradient: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the curvatures of the rows and of the columns of G, W^(l) / (alpha k^(l)) (003 Fig. 6, caption).
 
-    They are in the coordinates of the eigenvectors and are computed by explicit inverses. k^(l) is the length
-    of the other axis of G.
+    The two curvatures are in the coordinates of the eigenvectors of S_1 and S_2, and are computed by explicit
+    inverses. For axis l of G, k^(l) is the length of the other axis.
     """
     first, second = spectrum.factors
     rows = gradient @ np.linalg.inv(assembled(second)) @ gradient.T / gradient.shape[1]
@@ -94,8 +94,8 @@ def preconditioners(
 ) -> list[np.ndarray]:
     """Return the preconditioner S^(-1/p) of a rule after each gradient, (n, n), for row-major parameters.
 
-    The rule updates S only in every (n + 1)-th step. The gradients of the n steps in between are the unit
-    vectors, and the updates are the columns of the preconditioner.
+    The rule updates S only in every (n + 1)-th step. In the n steps in between, the gradients are the unit
+    vectors, so that the updates are the columns of the preconditioner.
     """
     shape, size = gradients[0].shape, gradients[0].size
     units = list(np.eye(size).reshape(size, *shape))

@@ -4,8 +4,8 @@ In citations, 004 is Bernacchia (2025), "Global curvature for second-order optim
 (docs/sources.md).
 
 d_l is the number of units of layer l (d_0 inputs, d_L outputs), p the number of parameters, N the number of
-networks that are computed at once, and P the number of data points. W_l and b_l are weights and biases, a_l
-activations, and z_l their arguments.
+networks that are computed at once, and P the number of data points. Layer l has the weight W_l, the bias b_l,
+the pre-activations z_l and the activations a_l.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class Tensor:
 
     Args:
         name: name of the parameter: W1, b1, W2, ...
-        axes: the layers of units to which its axes belong, inputs first: (l - 1, l) for W_l, (l,) for b_l.
+        axes: for each axis of the parameter, the number of the layer of units to which the axis belongs,
+            inputs first: (l - 1, l) for W_l, (l,) for b_l.
     """
 
     name: str
@@ -86,8 +87,9 @@ class SignedIndices:
     signs: np.ndarray
 
     def vectors(self, given: np.ndarray) -> np.ndarray:
-        """Return G theta for theta (count, p) or (count, n, p); map i is applied to entry i of the first
-        axis.
+        """Return G theta for vectors theta, (count, p) or (count, n, p).
+
+        Map i is applied to entry i of the first axis.
         """
         indices, signs = self.indices, self.signs
         if given.ndim == 3:
@@ -95,8 +97,9 @@ class SignedIndices:
         return np.asarray(np.take_along_axis(given, indices, -1) * signs)
 
     def matrices(self, given: np.ndarray) -> np.ndarray:
-        """Return G M G^T for matrices M (count, p, p) or (count, p, p, n); map i is applied to entry i of the
-        first axis.
+        """Return G M G^T for matrices M, (count, p, p) or (count, p, p, n).
+
+        Map i is applied to entry i of the first axis.
         """
         size, rest = given.shape[1], given.shape[3:]
         starts = size * size * np.arange(len(given))[:, None, None]
@@ -109,8 +112,9 @@ class SignedIndices:
 def of_units(
     widths: Sequence[int], bias: bool, orders: Mapping[int, np.ndarray], signs: Mapping[int, np.ndarray]
 ) -> SignedIndices:
-    """Return the maps of the parameters that correspond to V_l h = s_l h[pi_l] for hidden units h (004 eqs. 6
-    and 7).
+    """Return the maps of the parameters that correspond to maps of the hidden units (004 eqs. 6 and 7).
+
+    The units h of hidden layer l are mapped by V_l h = s_l h[pi_l].
 
     Args:
         widths: d_0 ... d_L.
@@ -140,8 +144,9 @@ def of_units(
 def draw_maps(
     random: Random, widths: Sequence[int], bias: bool, group: SymmetryGroup, count: int
 ) -> SignedIndices:
-    """Draw `count` uniformly random elements of the group of permutations, or signed permutations, of the
-    hidden units.
+    """Draw `count` uniformly random elements of the group.
+
+    The group consists of the permutations, or of the signed permutations, of the units of each hidden layer.
     """
     hidden = {layer: widths[layer] for layer in range(1, len(widths) - 1)}
     orders = {layer: np.argsort(random.random((count, width)), axis=1) for layer, width in hidden.items()}
@@ -277,7 +282,7 @@ class Perceptron:
         """Return the inputs a_0 (d_0, P), the hidden activations a_l (N, d_l, P), and the outputs."""
         found = [np.ascontiguousarray(inputs.T)]
         for layer, weight in enumerate(self.weights(parameters), start=1):
-            if layer == 1:  # one product for all networks
+            if layer == 1:  # All networks have the same inputs, so that one matrix product suffices.
                 flat = np.ascontiguousarray(weight).reshape(-1, self.widths[0]) @ found[0]
                 inner = flat.reshape(len(parameters), self.widths[1], -1)
             else:
@@ -318,8 +323,9 @@ class Perceptron:
         return found
 
     def hessians(self, parameters: np.ndarray, inputs: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """Return the Hessians of the losses, (N, p, p); for ReLU, they exist almost everywhere. N should be
-        small, since memory grows as N p^2.
+        """Return the Hessians of the losses, (N, p, p); for ReLU, they exist almost everywhere.
+
+        N should be small, since memory grows as N p^2.
 
         With g_l = dloss / dz_l, Q_lk = dg_l / dz_k and R_lk = da_l / dz_k, k < l, the block of W_k and W_l is
         the sum over points of a_(k-1) x (Q_lk x a_(l-1) + g_l x R_(l-1)k), where x is the outer product.
@@ -373,8 +379,9 @@ class Perceptron:
         gradient: np.ndarray,
         reach: np.ndarray | None,
     ) -> None:
-        """Write into `found` the Hessian blocks of the weights and biases of two layers, as sums over
-        points.
+        """Write the Hessian blocks of the weights and biases of layers `low` and `high` into `found`.
+
+        The blocks are sums over points.
         """
         count, points = len(found), both.shape[-1]
         before_low, before_high = inputs_of[low], inputs_of[high]
@@ -382,14 +389,14 @@ class Perceptron:
             ones = np.ones((count, 1, points))
             before_low = np.concatenate([before_low, ones], 1)
             before_high = np.concatenate([before_high, ones], 1)
-        # products of an input j of the lower layer and an input j' of the higher layer, (N, j, j', P)
+        # Products of an input j of the lower layer and an input j' of the higher layer, (N, j, j', P).
         products = before_low[:, :, None] * before_high[:, None]
-        # block of the two weights; outputs are i in the lower and i' in the higher layer, (N, i', i, j, j')
+        # Block of the two weights, (N, i', i, j, j'), for output i of the lower and i' of the higher layer.
         block = _sum_points(both, products)
         if reach is not None:
-            # products of the gradient of an output i' and an input j, (N, i', j, P)
+            # Products of the gradient of an output i' and an input j, (N, i', j, P).
             left = gradient[:, :, None] * before_low[:, None]
-            # sum over points of these products times the derivatives `reach`, (N, i', j, r, i)
+            # Sum over points of the products `left` times the derivatives `reach`, (N, i', j, r, i).
             more = _sum_points(left, reach)
             block[..., : more.shape[3]] += more.transpose(0, 1, 4, 2, 3)
         rows, columns = self._layer_places(low), self._layer_places(high)
@@ -405,20 +412,20 @@ class Perceptron:
 
 
 def _left(matrix: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return the products A X of N networks and P points, for A (N, i, k) and X (N, k, j, P)."""
+    """Return the matrix products A X for N networks and P points, with A (N, i, k) and X (N, k, j, P)."""
     count, _, columns, points = values.shape
     flat = matrix @ values.reshape(count, values.shape[1], -1)
     return np.asarray(flat.reshape(count, -1, columns, points))
 
 
 def _between(left: np.ndarray, values: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Return the products A X B of N networks and P points, for X (N, k, k', P)."""
+    """Return the matrix products A X B for N networks and P points, with X (N, k, k', P)."""
     half = _left(left, values).swapaxes(1, 2)
     return np.ascontiguousarray(_left(right.swapaxes(1, 2), half).swapaxes(1, 2))
 
 
 def _middle(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Return the products X Y of N networks and P points, for X (N, i, k, P) and Y (N, k, j, P)."""
+    """Return the matrix products X Y for N networks and P points, with X (N, i, k, P), Y (N, k, j, P)."""
     return np.asarray(np.einsum("nikp,nkjp->nijp", first, second))
 
 
@@ -430,7 +437,7 @@ def _sum_points(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def chunks(count: int, length: int) -> Iterator[slice]:
-    """Yield slices of `length` entries (at least 1) that cover `count` entries; the last may be shorter."""
+    """Yield slices of `length` entries, or of 1 if `length` is 0, that together cover `count` entries."""
     length = max(length, 1)
     for start in range(0, count, length):
         yield slice(start, min(start + length, count))

@@ -60,8 +60,9 @@ class Training:
 
 
 def draw_lanes(random: Random, seeds: int, steps: int) -> SeedProblems:
-    """Draw problems with correlated inputs. The labels come from a teacher network; a tenth of them is
-    random.
+    """Draw problems with correlated inputs.
+
+    Nine tenths of the labels come from a teacher network; a tenth is random.
     """
     mixing = random.standard_normal((seeds, WIDTH, WIDTH)) * np.geomspace(1, 0.1, WIDTH) / np.sqrt(WIDTH)
     inputs = (random.standard_normal((seeds, EXAMPLES, WIDTH)) @ mixing).astype(np.float32)
@@ -76,8 +77,9 @@ def draw_lanes(random: Random, seeds: int, steps: int) -> SeedProblems:
 def loss_and_gradient(
     weights: np.ndarray, inputs: np.ndarray, labels: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean cross-entropy of logits W_2 tanh(W_1 x), (seeds,), and its gradient (seeds, 2, WIDTH,
-    WIDTH).
+    """Return the mean cross-entropy of the logits W_2 tanh(W_1 x), and its gradient.
+
+    The shapes are (seeds,) and (seeds, 2, WIDTH, WIDTH).
     """
     first, second = weights[:, 0], weights[:, 1]
     hidden = np.tanh(inputs @ first.swapaxes(-1, -2))

@@ -25,10 +25,11 @@ from curvebench.property_checks.checks import Measure, PropertyClaim
 
 # Relative tolerance of products of a few orthogonal matrices.
 EXACT = 1e-12
-# Maximum relative distance of two paths of iterates that count as equal.
-# It is large because rounding errors change later gradients and grow along a path.
+# Two paths of iterates count as equal if their relative distance is at most this number.
+# This tolerance is large because rounding errors change later gradients and grow along a path.
 FOLLOWED = 1e-9
-# Minimum relative distance of two paths that count as different; typical distances are above 0.1.
+# Two paths count as different if their relative distance is at least this number. Typical distances are above
+# 0.1.
 APART = 1e-3
 
 
@@ -84,9 +85,7 @@ def parted(flat: np.ndarray, like: Mapping[str, np.ndarray]) -> dict[str, np.nda
 
 
 def draw_ridges(random: Random) -> Ridges:
-    """Draw a function of a matrix (2 to 3 rows and columns) and a vector, with 6 to 12 parameters in
-    total.
-    """
+    """Draw a function of a matrix (2 to 3 rows and columns) and a vector, 6 to 12 parameters in total."""
     rows, columns = (int(length) for length in random.integers(2, 4, 2))
     start = {"w": random.standard_normal((rows, columns)), "b": random.standard_normal(columns)}
     count, size = int(random.integers(2, 7)), rows * columns + columns
@@ -99,16 +98,15 @@ def draw_ridges(random: Random) -> Ridges:
 
 
 def signed_permutation(random: Random, size: int, signed: bool = True) -> np.ndarray:
-    """Draw a matrix (d, d) with one nonzero entry in each row and column, which is 1. With `signed`, it is 1
-    or -1.
-    """
+    """Draw a permutation matrix (d, d); with `signed`, its nonzero entries are 1 or -1."""
     signs = random.choice([-1.0, 1.0], size) if signed else np.ones(size)
     return np.asarray(np.eye(size)[random.permutation(size)] * signs)
 
 
 def _path(optimizer: str, function: Ridges, rate: float, basis: np.ndarray | None = None) -> np.ndarray:
-    """Run a rule in a basis, and return the iterates theta_0 ... theta_20 in original coordinates, (21,
-    d).
+    """Run a rule in a basis, and return the iterates theta_0 ... theta_20, (21, d).
+
+    The iterates are in original coordinates.
     """
     online = curvebench.Online(optimizer, function.start, {"learning_rate": rate}, basis=basis)
     path = (joined(online.step(function.gradients(online.params))) for _ in range(STEPS))
@@ -116,26 +114,28 @@ def _path(optimizer: str, function: Ridges, rate: float, basis: np.ndarray | Non
 
 
 def path_error(path: np.ndarray, other: np.ndarray) -> float:
-    """Return the maximum distance of two paths (T, d), divided by the maximum distance of `path` from its
-    start.
+    """Return the maximum distance between two paths (T, d), relative to the extent of `path`.
+
+    The extent is the maximum distance of the points of `path` from its start.
     """
     farthest = np.linalg.norm(path - path[0], axis=1).max()
     return float(np.linalg.norm(path - other, axis=1).max() / farthest)
 
 
 def _rate(random: Random, optimizer: str, function: Ridges) -> float:
-    """Draw a learning rate. For gradient descent it is relative to 1 / smoothness, so that rounding errors do
-    not grow.
+    """Draw a learning rate for a rule.
 
-    For Adam, the learning rate is about the length of a step in each coordinate.
+    For gradient descent the rate is relative to 1 / smoothness, so that rounding errors do not grow. For
+    Adam, the rate is about the length of a step in each coordinate.
     """
     unit = 1 / function.smoothness if optimizer in EQUIVARIANT else 1.0
     return unit * float(10.0 ** random.uniform(-1.5, -0.5))
 
 
 def _distance(random: Random, optimizer: str, drawn: Callable[[Random, int], np.ndarray]) -> float:
-    """Return the relative distance between the path of a rule without a basis and its path in the basis
-    `drawn(random, d)`.
+    """Return the relative distance between two paths of a rule: without a basis, and in a basis.
+
+    The basis is `drawn(random, d)`.
     """
     function = draw_ridges(random)
     rate = _rate(random, optimizer, function)
@@ -225,10 +225,10 @@ def _two_sided(random: Random) -> Iterator[Measure]:
 
 
 def proof_basis(random: Random, outer: int, inner: int) -> np.ndarray:
-    """Draw an orthogonal matrix whose first two columns have entries of equal magnitude (line 1815 of the
-    source of 000).
+    """Draw an orthogonal matrix whose first two columns have entries of equal magnitude.
 
-    All entries of the first column are positive; the second half of the second column is negative.
+    All entries of the first column are positive; the second half of the second column is negative (line 1815
+    of the source of 000).
     """
     size = outer * inner
     halves = np.repeat([1.0, -1.0], size // 2)
@@ -242,8 +242,8 @@ def _not_kronecker(random: Random) -> Iterator[Measure]:
     inner += outer * inner % 2
     basis = proof_basis(random, outer, inner)
     residual = kronecker_residual(basis, outer, inner) * np.sqrt(outer * inner)
-    # The first two columns of A (x) B use the same column of A, but those of V are not of this form.
-    # The squared distance of these two columns from a product is at least 0.86, the distance at least 0.92.
+    # The first two columns of A (x) B use the same column of A, but the first two columns of V do not.
+    # Their squared distance from such columns is at least 0.86, and the distance at least 0.92.
     yield at_least("Kronecker residual of V times sqrt(n_in n_out)", residual, 0.92)
 
 

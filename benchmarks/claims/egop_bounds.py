@@ -1,5 +1,4 @@
-"""Guarantees of the EGOP basis for Adagrad: smaller sums of smoothness constants, and a bound in terms of
-them.
+"""Guarantees of the EGOP basis for Adagrad: smaller sums of smoothness constants, and a convergence bound.
 
 In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
 Reparameterization" (docs/sources.md).
@@ -44,7 +43,10 @@ def _spectral_factor(ball: Ball) -> float:
 
 
 def _greatest_ratio(ball: Ball) -> float:
-    """Return an upper bound of the ratio of smoothness sums, EGOP basis over original coordinates."""
+    """Return an upper bound of the smallest sum of smoothness constants in the EGOP basis, relative.
+
+    The sum is divided by the smallest sum in the original coordinates.
+    """
     return ball.rotated(ball.spectrum[1]).sums()[1] / ball.sums()[0]
 
 
@@ -66,7 +68,7 @@ def _in_general(random: Random) -> Iterator[Measure]:
     bound = float((first + second) * np.sqrt(leading + gamma) / (beta * leading - gamma))
     yield at_most("ratio of the sums over eq. A.5", ratio / bound, 1.0, SUMS)
     steepest = float(np.linalg.norm(ball.curvature, 2))
-    # This is 000 eq. A.1, solved for delta.
+    # 000 eq. A.1, solved for delta.
     raised = lipschitz * diameter**2 + diameter * steepest
     delta = float((raised**2 - (diameter * steepest) ** 2) / leading)
     root = np.sqrt(1 + delta)
@@ -83,7 +85,7 @@ def _constant_needed(random: Random) -> Iterator[Measure]:
     scale = float(10.0 ** random.uniform(-1, 1))
     objective = Quadratic((basis * values) @ basis.T, random.standard_normal(size))
     ball = Ball(objective, objective.minimizer + scale * dense, scale)
-    # The smallest sums are known in both coordinate systems: d lambda_1(H), and the trace of H.
+    # The smallest sums are known: d lambda_1(H) in original coordinates, and the trace of H in the basis.
     lower, upper = ball.sums()[1], ball.rotated(ball.spectrum[1]).sums()[0]
     ratio = upper / lower / _spectral_factor(ball)
     expected = (1 + (size - 1) * share) / (1 + (size - 1) * share / np.sqrt(2))
@@ -154,7 +156,7 @@ class Descent:
         return length**2 * constants / self.steps + self.rest
 
     def suboptimality(self, basis: np.ndarray) -> float:
-        """Return the mean gap f(theta_t) - f(theta*) over all steps of Adagrad in a basis."""
+        """Return the mean over all steps of the gap f(theta_t) - f(theta*), for Adagrad in a basis."""
         hyper = {"learning_rate": self.rate, "epsilon": 0.0, "initial_accumulator": self.epsilon**2}
         online = curvebench.Online("adagrad", {"w": self.start}, hyper, basis=basis)
         objective, centre = self.ball.objective, self.ball.centre
@@ -195,9 +197,7 @@ def projected(point: np.ndarray, weights: np.ndarray, radius: float) -> np.ndarr
 
 
 def _distant_ball(random: Random) -> Ball:
-    """Draw a ball around the minimum of a logistic regression that is so large that the Hessian varies in
-    it.
-    """
+    """Draw a ball around the minimizer of a logistic regression, so large that the Hessian varies in it."""
     objective = draw_logistic(random)
     direction, scale = random.standard_normal(len(objective.minimizer)), float(random.uniform(0.3, 2))
     share = scale * random.random() / np.linalg.norm(direction)
@@ -205,8 +205,9 @@ def _distant_ball(random: Random) -> Ball:
 
 
 def draw_descent(random: Random, ball: Ball) -> Descent:
-    """Draw a run that starts on the sphere or inside it, with eta from 0.01 to 10 diameters and up to 400
-    steps.
+    """Draw a run of up to 400 steps that starts on the surface of the ball or inside it.
+
+    eta is from 0.01 to 10 times the diameter of the ball.
     """
     direction = random.standard_normal(ball.dimension)
     share = ball.radius * float(random.choice([1.0, random.random()])) / np.linalg.norm(direction)

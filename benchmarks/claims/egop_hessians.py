@@ -43,8 +43,9 @@ SUMS = 1e-6
 
 
 def _logistic_ball(random: Random) -> Ball:
-    """Draw a ball of random size, from balls in which the Hessian is nearly constant to balls in which it
-    varies much.
+    """Draw a ball of random size around the minimizer of a logistic regression.
+
+    In small balls the Hessian is nearly constant, in large balls it varies much.
     """
     return draw_logistic_ball(random, (-3, 0.5))
 
@@ -54,10 +55,10 @@ def _drawn(random: Random) -> Ball:
 
 
 def sandwiched(ball: Ball) -> np.ndarray:
-    """Return the matrix between the two bounds of 000 Lemma A.6, H (c^2 I + (theta_c - theta*) (theta_c -
-    theta*)^T) H.
+    """Return the matrix between the two bounds of 000 Lemma A.6, which are multiples of c^2 H^2.
 
-    H is the Hessian at the minimum; the bounds are multiples of c^2 H^2.
+    The matrix is H (c^2 I + (theta_c - theta*) (theta_c - theta*)^T) H, where H is the Hessian at the
+    minimizer.
     """
     away = ball.centre - ball.objective.minimizer
     inner = ball.scale**2 * np.eye(ball.dimension) + np.outer(away, away)
@@ -123,11 +124,12 @@ def _upper(random: Random) -> Iterator[Measure]:
     ball = _drawn(random)
     values, vectors = ball.spectrum
     there = ball.rotated(vectors)
-    # This is H D_2, an upper bound of the change of the Hessian in the ball.
+    # An upper bound of the change of the Hessian in the ball: the Lipschitz constant times the diameter D_2.
     change = ball.objective.hessian_lipschitz * 2 * ball.radius
     bound = ball.dimension * (np.sqrt(ball.gamma) / ball.scale + change) + np.sqrt(values).sum() / ball.scale
     yield at_most("least sum over Lemma A.4's bound", there.sums()[1] / float(bound), 1.0, SUMS)
-    constants = np.sqrt(values + ball.gamma) / ball.scale + change  # smoothness constants as in 000 l. 1510
+    # Smoothness constants as in line 1510 of 000.
+    constants = np.sqrt(values + ball.gamma) / ball.scale + change
     greatest = there.objective.greatest_hessian(there.centre, there.radius)
     least = loewner_ratio(greatest, np.diag(constants))
     yield at_most("least r with the Hessians <= r diag(L) of the proof", least, 1.0, ROUNDING)
@@ -222,7 +224,7 @@ class Factorization:
         maps, targets = torch.from_numpy(self.maps), torch.from_numpy(self.targets)
         given = torch.from_numpy(points).requires_grad_()
         left, right = self.factors(given)
-        # The points are independent, so that derivatives of the sum are the derivatives of each term.
+        # Each term depends on one point only, so that the derivatives of the sum are those of the terms.
         total = torch.square(torch.einsum("mij,pik,pjk->pm", maps, left, right) - targets).sum()
         (slopes,) = torch.autograd.grad(total, given, create_graph=True)
         rows = [torch.autograd.grad(slope.sum(), given, retain_graph=True)[0] for slope in slopes.T]
@@ -253,8 +255,9 @@ def _form(random: Random) -> Iterator[Measure]:
 
 
 def lipschitz_constant(function: Factorization, radius: float) -> float:
-    """Return the Lipschitz constant of the Hessian in a ball, 12 B sum |A_i|_F^2 with the radius B (000 Lemma
-    E.3).
+    """Return the Lipschitz constant of the Hessian in a ball as 000 Lemma E.3 states it.
+
+    The constant is 12 B sum |A_i|_F^2, where B is the radius of the ball.
     """
     return 12 * radius * float(np.sum(function.maps**2))
 
@@ -266,11 +269,12 @@ def _lipschitz(random: Random) -> Iterator[Measure]:
     ends[0, :10] = np.abs(ends[0, :10])
     # When all factors are 1 x 1, the Hessian changes fastest at this point.
     ends[0, 0] = 1.0
-    # Put the second end points of these pairs on the line from the first ones to 0.
+    # Put the second points of the first 20 pairs on the lines from the first points to 0.
     ends[1, :20] = ends[0, :20] * (1 - 10.0 ** random.uniform(-4, 0, (20, 1)))
     ends[1, 20:30] = ends[0, 20:30] + 1e-3 * ends[1, 20:30]
     lengths = np.linalg.norm(ends, axis=2, keepdims=True)
-    ends *= radius / np.maximum(lengths[0], lengths[1])  # the longer end of each pair lies on the sphere
+    # Scale each pair of points so that the longer of the two vectors has the length `radius`.
+    ends *= radius / np.maximum(lengths[0], lengths[1])
     first, second = (function.hessians(points) for points in ends)
     changes = np.linalg.norm(first - second, 2, axis=(1, 2)) / np.linalg.norm(ends[0] - ends[1], axis=1)
     greatest = float(changes.max()) / lipschitz_constant(function, radius)

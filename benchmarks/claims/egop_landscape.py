@@ -1,5 +1,4 @@
-"""Landscape of a loss in two dimensions: its direction of largest variation in original and EGOP
-coordinates.
+"""Landscape of a loss in two dimensions: its steepest direction in original and in EGOP coordinates.
 
 In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
 Reparameterization" (docs/sources.md).
@@ -37,7 +36,7 @@ ADAGRAD = {"learning_rate": RATE, "initial_accumulator": 0.1, "epsilon": 1e-7}
 UNALIGNED = 30.0
 # Distance of the start from the minimum, longer than one step at the learning rate.
 START = 45.0
-# Losses of the level sets above the minimum, divided by the loss of the start above the minimum.
+# For each level set, the excess of its loss over the minimum, divided by the excess at the start.
 LEVELS = (0.0025, 0.01, 0.04, 0.16)
 
 
@@ -73,13 +72,14 @@ class LogSumExp:
     def leading_direction(self) -> np.ndarray:
         """Return the unit vector (2,) along which the loss grows fastest around its minimum.
 
-        There, the Hessian is proportional to A^T A.
+        At the minimum, the Hessian is proportional to A^T A.
         """
         return np.asarray(np.linalg.svd(self.features)[2][0])
 
     def level_set(self, height: float, directions: np.ndarray) -> np.ndarray:
-        """Return the points (k, 2) at `height` above the minimum, in directions (k, 2) from theta*, by
-        bisection.
+        """Return the points (k, 2) at which the loss is `height` above its minimum, by bisection.
+
+        Point i lies in direction i, from directions (k, 2), as seen from theta*.
         """
         centre = self.minimizer
         level = self.losses(centre) + height
@@ -116,7 +116,8 @@ def angle(direction: np.ndarray) -> float:
 def _angles(random: Random) -> tuple[LogSumExp, np.ndarray, float, float]:
     """Draw a problem; return the problem, its EGOP basis, and two angles of its leading direction.
 
-    They are the angles with the nearest coordinate axis, in original coordinates and in the EGOP basis.
+    The angles are between the leading direction and the nearest coordinate axis: first in original
+    coordinates, then in the EGOP basis.
     """
     problem = draw_problem(random)
     basis, direction = egop_basis(random, problem), problem.leading_direction()

@@ -1,12 +1,11 @@
-"""Changes of basis of a single layer: rotated data, auxiliary variables, and one V for all filters, each in
-two equivalent forms.
+"""Changes of basis of a layer in two equivalent forms each: of the data, with auxiliary variables, by filter.
 
 In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
 Reparameterization" (docs/sources.md).
 
-V has the eigenvectors of a layer's expected gradient outer product (EGOP) in columns; r of them, if it is
-reduced. n_in and n_out are the inputs and outputs of a layer. Two forms of a method are equivalent if their
-trajectories agree.
+V has the eigenvectors of a layer's expected gradient outer product (EGOP) in columns; V_r has only the r
+leading eigenvectors. n_in and n_out are the numbers of inputs and outputs of a layer. Two forms of a method
+are equivalent if their trajectories agree.
 """
 
 from __future__ import annotations
@@ -27,10 +26,11 @@ from curvebench.property_checks.checks import Measure, PropertyClaim
 
 # Relative tolerance of products of a few orthogonal matrices.
 EXACT = 1e-12
-# Maximum relative distance of two paths of iterates that count as equal.
-# It is large because rounding errors change later gradients and grow along a path.
+# Two paths of iterates count as equal if their relative distance is at most this number.
+# This tolerance is large because rounding errors change later gradients and grow along a path.
 FOLLOWED = 1e-9
-# Minimum relative distance of two paths that count as different; typical distances are above 0.1.
+# Two paths count as different if their relative distance is at least this number. Typical distances are above
+# 0.1.
 APART = 1e-3
 
 
@@ -78,8 +78,9 @@ class TwoLayers:
 
 
 def nearest_rotation(basis: np.ndarray, inputs: int, hidden: int) -> np.ndarray:
-    """Return the orthogonal Q (n_in, n_in) for which Q (x) I is nearest to `basis`, the matrix V (n_in
-    n_hidden, n_in n_hidden).
+    """Return the orthogonal Q (n_in, n_in) for which Q (x) I is nearest to `basis`.
+
+    `basis` is V, a square matrix with n_in n_hidden rows.
     """
     blocks = basis.reshape(inputs, hidden, inputs, hidden)
     left, _, right = np.linalg.svd(np.einsum("iojo->ij", blocks))
@@ -100,7 +101,7 @@ def _first_layer(random: Random, printed: bool) -> Iterator[Measure]:
     samples = network.gradients(random.standard_normal((4 * inputs * hidden, inputs, hidden)))
     if printed:
         basis = eigenbasis(samples.reshape(len(samples), -1))[0]
-    else:  # the columns of all gradients have the same basis of the inputs
+    else:  # All columns of the gradients share one basis of the inputs.
         basis = np.kron(eigenbasis(samples.swapaxes(1, 2).reshape(-1, inputs))[0], np.eye(hidden))
     rotation = nearest_rotation(basis, inputs, hidden)
     yield agrees("V less the nearest Q (x) I, relative", basis, np.kron(rotation, np.eye(hidden)), EXACT)
@@ -152,9 +153,7 @@ class LinearLayer:
     bias: np.ndarray
 
     def outputs(self, entries: np.ndarray) -> np.ndarray:
-        """Return outputs (..., N, n_out) for W (n_out, n_in), given by its entries (..., d) in row-major
-        order.
-        """
+        """Return outputs (..., N, n_out) for W, which is given by its row-major entries (..., d)."""
         weights = entries.reshape(*entries.shape[:-1], len(self.bias), -1)
         return np.asarray(self.inputs @ weights.swapaxes(-1, -2) + self.bias)
 
@@ -165,22 +164,26 @@ class LinearLayer:
 
 
 def in_parameters(change: str, matrix: np.ndarray, coordinates: np.ndarray) -> np.ndarray:
-    """Convert coordinates c to parameters J c, (d,), where J is the linear map of the change of coordinates
-    that `change` names, and `matrix` is V.
+    """Convert coordinates c to parameters J c, (d,).
+
+    Args:
+        change: name of the change of coordinates, whose linear map is J.
+        matrix: V.
+        coordinates: c.
     """
     return np.asarray(CHANGES[change].to_parameters(OPS, matrix[None], coordinates[None, None])[0, 0])
 
 
 def in_coordinates(change: str, matrix: np.ndarray, parameters: np.ndarray) -> np.ndarray:
-    """Convert parameters or gradients to coordinates, J^T theta or J^T g, with the same change as
-    `in_parameters`.
-    """
+    """Convert parameters theta or gradients g to coordinates, J^T theta or J^T g (see `in_parameters`)."""
     return np.asarray(CHANGES[change].to_coordinates(OPS, matrix[None], parameters[None, None])[0, 0])
 
 
 def _draw_layer(random: Random, least: int = 1) -> tuple[LinearLayer, np.ndarray, np.ndarray]:
-    """Draw a linear layer with up to 6 inputs and outputs, initial entries theta_0 (d,), and its EGOP basis
-    (d, d).
+    """Draw a linear layer with up to 6 inputs and outputs.
+
+    Returns:
+        The layer, initial entries theta_0 (d,) of its weight, and its EGOP basis (d, d).
     """
     outputs, inputs = (int(length) for length in random.integers(least, 7, 2))
     count, size = int(random.integers(2, 20)), outputs * inputs
@@ -199,7 +202,8 @@ def _exact_for_every_rank(random: Random) -> Iterator[Measure]:
         found = in_parameters("auxiliary", leading, held)
         errors.append(relative_error(found, start))
         outputs.append(relative_error(layer.outputs(found), layer.outputs(start)))
-        held = random.standard_normal(len(held))  # the formula of 000 l. 1246 holds for any parameters
+        # The formula in line 1246 of 000 holds for any parameters.
+        held = random.standard_normal(len(held))
         first, rest = held[:rank], held[rank:]
         expected = leading @ first + rest - leading @ (leading.T @ rest)
         forward.append(relative_error(in_parameters("auxiliary", leading, held), expected))
@@ -220,10 +224,10 @@ def _reduced(random: Random) -> Iterator[Measure]:
 
 
 def _descends(random: Random) -> Iterator[Measure]:
-    """Compare SGD on the auxiliary coordinates theta_r and theta_d with SGD on theta = V_r theta_r + (I - V_r
-    V_r^T) theta_d.
+    """Compare SGD on the auxiliary coordinates theta_r and theta_d with SGD on theta.
 
-    Gradients of the coordinates are computed by the change of coordinates.
+    theta = V_r theta_r + (I - V_r V_r^T) theta_d. The gradients of the coordinates are computed by the change
+    of coordinates.
     """
     layer, start, basis = _draw_layer(random)
     rank = int(random.integers(1, len(start) + 1))
@@ -322,8 +326,9 @@ class Convolutions:
 
 
 def draw_convolutions(random: Random) -> Convolutions:
-    """Draw images of 2 channels and 5 x 5 pixels with anisotropic covariance, and a network with 3 filters
-    per layer.
+    """Draw a network with 3 filters per layer, and images of 2 channels and 5 x 5 pixels.
+
+    The covariance of the pixels is anisotropic.
     """
     images = random.standard_normal((6, 2, 5, 5)) * 10.0 ** random.uniform(-0.5, 0.5, (1, 2, 5, 5))
     shapes = {"first": (3, 2, 2, 2), "second": (3, 3, 2, 2), "last": (3, 3)}
@@ -331,14 +336,16 @@ def draw_convolutions(random: Random) -> Convolutions:
 
 
 def shared_basis(gradients: np.ndarray) -> np.ndarray:
-    """Return V (n, n) for K gradients of all filters, (K, filters, channels, k, k), with n = channels k^2
-    (000 Alg. D.2 lines 14-21).
+    """Return V (n, n), with n = channels k^2, for all filters of a layer (000 Alg. D.2 lines 14-21).
+
+    Args:
+        gradients: K gradients of the layer, (K, filters, channels, k, k).
     """
     return eigenbasis(gradients.reshape(-1, int(np.prod(gradients.shape[2:]))))[0]
 
 
 def whole_basis(bases: list[np.ndarray]) -> np.ndarray:
-    """Return the block-diagonal matrix of one V per filter, which is I (x) V if all are equal."""
+    """Return the block-diagonal matrix of one V per filter, which is I (x) V if all V are equal."""
     from scipy.linalg import block_diag
 
     return np.asarray(block_diag(*bases))
@@ -371,16 +378,18 @@ def _one_for_all(random: Random) -> Iterator[Measure]:
 
 
 def _at_once(gradients: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-    """Return the weights (entries,) that Adam reaches from 0 with gradients (T, filters, ...), in one basis
-    `matrix` of all entries.
+    """Return the weights (entries,) that Adam reaches from 0 with gradients (T, filters, ...).
+
+    Adam runs in the basis `matrix` of all entries.
     """
     given = [gradient.ravel() for gradient in gradients]
     return stepped("adam", np.zeros(len(matrix)), given, {"learning_rate": 0.1}, basis=matrix)
 
 
 def _by_filter(gradients: np.ndarray, basis: np.ndarray) -> np.ndarray:
-    """Return the same weights as `_at_once`, computed with one V for all filters by the project's `SHARED`
-    change.
+    """Return the weights that `_at_once` returns, computed by the project's change of coordinates `SHARED`.
+
+    `SHARED` uses one V, `basis`, for all filters.
     """
     given = [in_coordinates("shared", basis, gradient.ravel()) for gradient in gradients]
     moved = stepped("adam", np.zeros(len(given[0])), given, {"learning_rate": 0.1})

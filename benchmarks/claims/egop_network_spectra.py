@@ -45,7 +45,8 @@ EXPLAINED = 0.9
 # Number of leading eigenvectors whose density is measured (000 Fig. 12).
 LEADING = 100
 SEVERAL = 3
-# Minimum ratio of a density to 1 / d, the smallest possible density, that counts as "far above".
+# A density counts as "far above" the smallest possible density, 1 / d, if it is at least this multiple of
+# 1 / d.
 FAR_ABOVE = 10.0
 DENSITY_AXES = ("eigenvector index k", "density βₖ")
 
@@ -88,8 +89,12 @@ def gradients(
 
 
 def _digits_gradients(random: Random, samples: float, normal_scale: float | None) -> np.ndarray:
-    """Return full-batch gradients of the digits network with respect to all d parameters, (M, d); `samples`
-    is M / d.
+    """Return full-batch gradients of the digits network with respect to all d parameters, (M, d).
+
+    Args:
+        random: generator of the instance.
+        samples: M / d.
+        normal_scale: as in `gradients`.
     """
     return np.concatenate(list(gradients(random, DIGITS, samples, normal_scale).values()), axis=1)
 
@@ -103,8 +108,9 @@ def _sampled_part(
     instances: int = 3,
     **case: Any,
 ) -> Check:
-    """Return a check with `samples` gradients per parameter; at scale `quick`, it has one instance with
-    `quick_samples` gradients per parameter.
+    """Return a check of an EGOP that is estimated from `samples` gradients per parameter.
+
+    At scale `quick`, the check has one instance with `quick_samples` gradients per parameter.
     """
     return Check(
         name,
@@ -122,14 +128,15 @@ def _sampled_part(
 class Spectra:
     """Eigenvalues (d,) of an EGOP of M gradients, and of a control whose true spectrum is flat.
 
-    The control has M vectors of the same lengths as the gradients, in random directions.
+    The control is the EGOP of M random vectors, which have the lengths of the gradients and random
+    directions.
     """
 
     found: np.ndarray
     flat: np.ndarray
 
     def over_flat(self, number: Callable[[np.ndarray], float]) -> float:
-        """Return the statistic `number` of the spectrum, divided by the statistic of the control."""
+        """Return the statistic `number` of the gradients' spectrum divided by that of the control."""
         return number(self.found) / number(self.flat)
 
 
@@ -141,7 +148,7 @@ def spectra(random: Random, gradients: np.ndarray) -> Spectra:
 
 
 def _fallen(values: np.ndarray, parts: int) -> float:
-    """Return the k-th eigenvalue divided by the largest, for k = d / parts."""
+    """Return the k-th largest eigenvalue divided by the largest eigenvalue, for k = d / parts."""
     return float(values[len(values) // parts - 1] / values[0])
 
 
@@ -150,7 +157,7 @@ def _low_rank(both: Spectra) -> Measure:
 
 
 def _leading_half(values: np.ndarray, samples: float) -> np.ndarray:
-    """Return half of the eigenvalues; if M < d, half of the M eigenvalues that can differ from 0."""
+    """Return the larger half of the eigenvalues; if M < d, of the M eigenvalues that can differ from 0."""
     return values[: int(min(samples, 1.0) * len(values)) // 2]
 
 

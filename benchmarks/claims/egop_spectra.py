@@ -3,8 +3,8 @@
 In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
 Reparameterization" (docs/sources.md).
 
-EGOP is the expected gradient outer product E[g g^T] over random parameters theta, A the matrix of the data,
-and lambda_k and sigma_k the k-th largest eigenvalue and singular value.
+EGOP is the expected gradient outer product E[g g^T] over random parameters theta. A is the matrix of the
+data. lambda_k is the k-th largest eigenvalue of the EGOP, and sigma_k the k-th largest singular value of A.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ROUNDING = 1e-8
 
 
 def decaying(random: Random, count: int) -> np.ndarray:
-    """Draw singular values k^-alpha with alpha up to 1.5; some are equal to their predecessor."""
+    """Draw singular values k^-alpha with alpha up to 1.5; some values are equal to the value before them."""
     values = np.arange(1, count + 1) ** -random.uniform(0, 1.5)
     for place in range(1, count):
         if random.random() < 0.1:
@@ -49,8 +49,9 @@ def least_squares_egop(matrix: np.ndarray, targets: np.ndarray) -> np.ndarray:
 
 
 def _draw_least_squares(random: Random) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Draw A (d, n), y (d,) and the n singular values of A. The targets y are noisy measurements, or make
-    lambda_3 as large as sigma_2^4.
+    """Draw A (d, n) and y (d,), and return them with the n singular values of A.
+
+    The targets y are noisy measurements, or are chosen such that lambda_3 is as large as sigma_2^4.
     """
     count = int(random.integers(3, 11))
     rows = count + int(random.integers(0, 5))
@@ -58,7 +59,7 @@ def _draw_least_squares(random: Random) -> tuple[np.ndarray, np.ndarray, np.ndar
     matrix = with_singular_values(random, rows, count, values)
     if random.integers(3) == 0:
         # A^T y is parallel to the third singular vector.
-        # Its length makes lambda_3 equal to sigma_2^4, and does not change lambda_1.
+        # The length of A^T y makes lambda_3 equal to sigma_2^4, and does not change lambda_1.
         left, _, _ = np.linalg.svd(matrix, full_matrices=False)
         lift = random.uniform(values[1] ** 4, values[0] ** 4) - values[2] ** 4
         return matrix, left[:, 2] * np.sqrt(lift) / values[2], values
@@ -164,10 +165,11 @@ def _against_lemma(eigenvalues: np.ndarray, values: np.ndarray, inner: np.ndarra
 
 
 def _attained(random: Random) -> Iterator[Measure]:
-    """Check a case where the bound is an equality: h(z) = |z|^2 / 2 at points theta for which A theta has
-    covariance I.
+    """Check a case where the bound is an equality.
 
-    The EGOP of theta is A^T M A, where M is the EGOP of z = A theta. Here M = I, so that it is A^T A.
+    The function is h(A theta) with h(z) = |z|^2 / 2, at points theta for which z = A theta has covariance I.
+    The EGOP with respect to theta is A^T M A, where M is the EGOP with respect to z. Here M = I, so that the
+    EGOP with respect to theta is A^T A.
     """
     size = int(random.integers(2, 9))
     values = decaying(random, size)

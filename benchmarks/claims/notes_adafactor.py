@@ -1,4 +1,4 @@
-"""Adafactor and AdamNMF: factored second moments under the I-divergence, and the bound on a clipped step.
+"""Adafactor and AdamNMF: factored second moments under the I-divergence, and the size of clipped steps.
 
 In citations, 002 is Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md).
 
@@ -27,10 +27,10 @@ from curvebench.steps.layout import layout
 from curvebench.workloads.workload import Role
 
 # Number that stands for zero in a gradient.
-# Its square is lost to rounding in every sum, but the step that it causes still reveals V.
+# The square of this number is lost to rounding in every sum, but a step G / sqrt(V) still reveals V.
 NOTHING = 1e-75
 ROUNDING = 1e-12
-# Minimum relative difference of quantities that the notes call unequal without saying by how much.
+# Minimum relative difference of two quantities that 002 calls unequal without saying by how much.
 BEYOND_ROUNDING = 1e-9
 ROUNDS = 10
 
@@ -67,8 +67,10 @@ def _second_moments(
     hyper: Mapping[str, float],
     options: Mapping[str, Any],
 ) -> list[dict[str, np.ndarray]]:
-    """Reconstruct the second moments V, by step and parameter name, from the updates G / sqrt(V) of a
-    rule.
+    """Reconstruct the second moments V from the updates G / sqrt(V) of a rule.
+
+    Returns:
+        For each step, V by parameter name.
     """
     start = {name: np.zeros_like(value) for name, value in gradients[0].items()}
     online = curvebench.Online(
@@ -91,8 +93,10 @@ def _adafactor_moments(
 
 
 def _averaging(random: Random) -> tuple[dict[str, float], bool]:
-    """Draw a constant or scheduled beta_2, as hyperparameters; the second result is true if it is
-    scheduled.
+    """Draw hyperparameters of a constant or a scheduled beta_2.
+
+    Returns:
+        The hyperparameters, and whether beta_2 is scheduled.
     """
     if random.integers(2):
         return {"beta2_exponent": float(random.uniform(0.3, 1.5))}, True
@@ -152,7 +156,8 @@ def _optimum(random: Random) -> Iterator[Measure]:
     total = target.sum()
     rows = np.abs(moment.sum(1) - target.sum(1)).max() / total
     columns = np.abs(moment.sum(0) - target.sum(0)).max() / total
-    # The divergence is convex in log a and log b. These are its derivatives, which are 0 at the minimum.
+    # The divergence is convex in log a and log b. Its derivatives, which are measured here, are 0 at the
+    # minimum.
     yield vanishes(
         "derivative of the I-divergence by log a and log b, over the sum of G^2", max(rows, columns), ROUNDING
     )

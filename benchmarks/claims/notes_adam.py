@@ -2,8 +2,8 @@
 
 Equations and sections without a document are those of 002, Stratos (2026), "Adaptive Learning Methods", a set
 of notes (docs/sources.md). g is a gradient, v_t the second moment after t steps, u the best weight in
-hindsight, and RMS the root mean square. The two orders are those of AMSGrad: taking the maximum of second
-moments before or after bias correction.
+hindsight, and RMS the root mean square. AMSGrad has two orders of operations: it takes the maximum of second
+moments before or after the bias correction.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ STEPS = 3000
 def _counterexample(random: Random, amsgrad: bool | str) -> tuple[float, float, np.ndarray, np.ndarray]:
     """Play the counterexample of Reddi et al. (2019) on [-1, 1].
 
-    The losses are C w in every third step and -w otherwise, C > 2, so that the best weight is u = -1.
-    Furthermore beta_1 = 0, beta_2 = 1 / (1 + C^2), and the learning rate is eta / sqrt(t).
+    The losses are C w in every third step and -w in all other steps, with C > 2, so that the best weight is
+    u = -1. Adam has beta_1 = 0, beta_2 = 1 / (1 + C^2) and the learning rate eta / sqrt(t).
 
     Returns:
         C, eta, the weights w_1 ... w_(T+1), and the regret after each step.
@@ -46,11 +46,11 @@ def _counterexample(random: Random, amsgrad: bool | str) -> tuple[float, float, 
 
 
 def _adam_fails(random: Random) -> Iterator[Measure]:
-    """Check that Adam ends at 1 and that its regret grows by 2 (C - 2) in every cycle of three steps."""
+    """Check that Adam's weight ends at 1, and that its regret grows by 2 (C - 2) in each cycle of 3 steps."""
     height, rate, path, regrets = _counterexample(random, False)
     # The learning rate is eta / sqrt(t), and beta_1 = 0. Since v_t >= (1 - beta_2) g_t^2, a step is at most
     # eta / sqrt((1 - beta_2) t), where 1 / sqrt(1 - beta_2) = sqrt(1 + C^2) / C.
-    # Two of three steps therefore begin at a distance from 1 that is at most this length.
+    # Two of three steps therefore begin at a distance from 1 that is at most the length of a step.
     step = rate * float(np.sqrt(1 + height**2)) / height
     slack = 2 * step / float(np.sqrt(STEPS))
     yield equals(
@@ -72,15 +72,15 @@ def _amsgrad_converges(random: Random, amsgrad: bool | str) -> Iterator[Measure]
     height, rate, path, regrets = _counterexample(random, amsgrad)
     bounds = (2 * height / rate + rate * float(np.sqrt(1 + height**2))) * np.sqrt(np.arange(1, STEPS + 1))
     yield at_most("regret over its bound", (regrets / bounds).max(), 1.0, 1e-9)
-    # Two steps with gradient -1 move w away from -1 by at most this length.
+    # Two steps with gradient -1 move w away from -1 by at most `away`.
     away = 2 * rate * float(np.sqrt(1 + height**2)) / height**2 / float(np.sqrt(STEPS - 2))
     yield equals("final weight", path[-1], -1.0, away)
 
 
 def _greatest_rise(random: Random, order: str) -> float:
-    """Return the maximum ratio of successive learning rates of an entry.
+    """Return the maximum factor by which the learning rate of an entry grows from one step to the next.
 
-    The learning rate is the update divided by the gradient, since beta_1 = 0.
+    The learning rate of an entry is its update divided by its gradient, since beta_1 = 0.
     """
     gradients = random.normal(size=(100, 50)) * 10 ** random.uniform(-1, 1, (100, 1))
     hyper = {"beta1": 0.0, "beta2": float(1 - 10 ** random.uniform(-3, -1)), "epsilon": 0.0}
@@ -102,7 +102,10 @@ LITTLE = 0.05
 
 
 def _differences(gradients: np.ndarray, beta2: float) -> np.ndarray:
-    """Return the RMS difference of updates between the two orders, relative to the RMS of updates, (T,)."""
+    """Return, for each step, the RMS difference of updates between the two orders of AMSGrad, (T,).
+
+    The RMS difference is divided by the RMS of the updates.
+    """
     hyper = {"beta1": 0.9, "beta2": beta2, "epsilon": 0.0}
     after, before = (
         moves("adam", gradients, hyper, {"amsgrad": ORDERS[order]}) for order in ("after", "before")
@@ -117,8 +120,9 @@ def _order_matters_early(random: Random) -> Iterator[Measure]:
 
 
 def _order_on_noise(random: Random) -> Iterator[Measure]:
-    """Compare the two orders of AMSGrad after 500 steps (1 - beta_2^t > 0.99) on independent normal
-    gradients.
+    """Compare the two orders of AMSGrad after 500 steps on independent normal gradients.
+
+    After 500 steps, 1 - beta_2^t is above 0.99.
     """
     differences = _differences(random.normal(size=(LATE + 100, 500)), 0.99)
     late = float(np.sqrt((differences[LATE:] ** 2).mean()))
@@ -174,10 +178,10 @@ ENTRIES, AVERAGED = 1000, 100
 
 
 def _root_mean_square(random: Random, beta1: float, beta2: float) -> tuple[float, float]:
-    """Return the stationary RMS of Adam's updates for normal gradients of variance 42, and its standard
-    error.
+    """Return the stationary RMS of Adam's updates for normal gradients, and the standard error of the RMS.
 
-    Both are relative to the limit sqrt((1 - beta_1) / (1 + beta_1)).
+    The gradients have variance 42. The RMS and its standard error are divided by the limit of the RMS,
+    sqrt((1 - beta_1) / (1 + beta_1)).
     """
     steps = int(5 / (1 - beta2)) + int(5 / (1 - beta1)) + AVERAGED
     gradients = random.normal(scale=np.sqrt(42), size=(steps, ENTRIES))
@@ -190,8 +194,9 @@ def _root_mean_square(random: Random, beta1: float, beta2: float) -> tuple[float
 
 
 def _update_size(random: Random) -> Iterator[Measure]:
-    """Check that the size of Adam's updates (eq. 50) is the limit of eq. 51 up to a relative error of 1 -
-    beta_2.
+    """Check that the size of Adam's updates (eq. 50) is close to the limit of eq. 51.
+
+    The relative error must be at most 1 - beta_2.
     """
     beta1 = float(random.choice([0.0, random.uniform(0, 0.95)]))
     beta2 = float(1 - 10 ** random.uniform(-2.7, -1))
@@ -204,7 +209,7 @@ def _update_size(random: Random) -> Iterator[Measure]:
 def _mild(random: Random) -> Iterator[Measure]:
     """Check that from beta_2 = 0.9 to 0.998 the size of updates changes by at most a tenth.
 
-    By eq. 51, it depends on beta_1 only.
+    By eq. 51, the size of updates depends on beta_1 only.
     """
     beta1 = float(random.uniform(0, 0.95))
     low, low_error = _root_mean_square(random, beta1, 0.9)
@@ -247,8 +252,9 @@ INVARIANT: Mapping[str, Mapping[str, float]] = {
 
 
 def _gradients(random: Random) -> np.ndarray:
-    """Draw gradients (T, d) of sizes over four orders of magnitude, some of them 0; T from 5 to 60, d from 1
-    to 20.
+    """Draw gradients (T, d), T from 5 to 60, d from 1 to 20.
+
+    The sizes of entries span four orders of magnitude; some entries are 0.
     """
     shape = (int(random.integers(5, 61)), int(random.integers(1, 21)))
     gradients = random.normal(size=shape) * 10 ** random.uniform(-2, 2, shape[1])
@@ -260,9 +266,9 @@ def _betas(random: Random) -> dict[str, float]:
 
 
 def _invariance(random: Random, printed: bool) -> Iterator[Measure]:
-    """Check that a positive factor per entry of all gradients does not change a rule's updates (eq. 47).
+    """Check that multiplying each entry's gradients by a factor does not change a rule's updates (eq. 47).
 
-    As printed, the factors are arbitrary.
+    The factors are positive in the corrected statement, and arbitrary in the printed statement.
     """
     gradients, betas = _gradients(random), _betas(random)
     scales = 10 ** random.uniform(-6, 6, (gradients.shape[1],))
@@ -287,9 +293,9 @@ def _epsilon_breaks(random: Random) -> Iterator[Measure]:
 
 
 def _epsilon_harmless(random: Random) -> Iterator[Measure]:
-    """Check that gradients far above epsilon, multiplied by c, change an update little.
+    """Check that multiplying gradients by c changes an update little if they are far above epsilon.
 
-    The bound on the relative change is epsilon max(1, 1 / c) / min |g|.
+    The bound on the relative change of the update is epsilon max(1, 1 / c) / min |g|.
     """
     gradients = random.choice([-1.0, 1.0], (30, 10)) * 10 ** random.uniform(0, 2, (30, 10))
     epsilon, scale = float(10 ** random.uniform(-8, -3)), float(10 ** random.uniform(-2, 2))
@@ -301,8 +307,9 @@ def _epsilon_harmless(random: Random) -> Iterator[Measure]:
 
 
 def _spike(random: Random) -> Iterator[Measure]:
-    """Check that a large gradient after many small gradients moves Adam far, but Adam-atan2 by at most eta pi
-    / 2.
+    """Check the step at a large gradient after many small gradients.
+
+    Adam moves far, but Adam-atan2 moves by at most eta pi / 2.
     """
     steps = int(random.integers(100, 301))
     gradients = 1e-3 * random.normal(size=(steps, 10))
@@ -315,8 +322,9 @@ def _spike(random: Random) -> Iterator[Measure]:
 
 
 def _bounded(random: Random) -> Iterator[Measure]:
-    """Check that Adam-atan2's updates are at most eta pi / 2 for any gradients, and that entries whose
-    gradients are 0 do not move.
+    """Check that Adam-atan2's updates are at most eta pi / 2 for any gradients.
+
+    Furthermore, entries whose gradients are 0 must not move.
     """
     gradients, betas = _gradients(random), _betas(random)
     gradients[:, 0] = 0.0

@@ -1,5 +1,4 @@
-"""Fisher matrix of small classifiers: relation to Gauss-Newton, Hessian, minibatches, and Adam's
-denominators.
+"""Fisher matrix of small classifiers: its relation to Gauss-Newton, Hessian, minibatches and Adam.
 
 Equations are those of 002, Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md). N
 is the number of inputs, K the number of labels, d the number of weights, and g the gradient at one input and
@@ -21,14 +20,13 @@ from curvebench.benchmarks.claims._parts import Random, part
 from curvebench.property_checks.checks import Measure, PropertyClaim
 
 ROUNDING = 1e-10
-# Minimum relative difference of quantities that the notes call unequal without saying by how much.
+# Minimum relative difference of two quantities that 002 calls unequal without saying by how much.
 BEYOND_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
 class PopulationDerivatives:
-    """Softmax classifier on a finite population, with its derivatives with respect to all d weights by
-    autograd.
+    """Softmax classifier on a finite population, with its derivatives with respect to all d weights.
 
     Args:
         inputs: probability of each input, (N,).
@@ -51,8 +49,9 @@ class PopulationDerivatives:
     hessian: np.ndarray
 
     def gauss_newton(self, label: int) -> np.ndarray:
-        """Return the Gauss-Newton term of eq. 113, averaged over inputs, with the loss's Hessian at label
-        `label`.
+        """Return the Gauss-Newton term of eq. 113, averaged over inputs.
+
+        The Hessian of the loss with respect to the logits is taken at the label `label`.
         """
         return np.einsum(
             "x,xkd,xkl,xle->de", self.inputs, self.jacobian, self.curvature[:, label], self.jacobian
@@ -61,7 +60,7 @@ class PopulationDerivatives:
     def second_moment(self, labels: np.ndarray) -> np.ndarray:
         """Return E[g g^T] for given probabilities of the labels, (N, K).
 
-        With the probabilities that the model predicts, this is the Fisher matrix (eqs. 58-59).
+        For the probabilities that the model predicts, E[g g^T] is the Fisher matrix (eqs. 58-59).
         """
         return np.einsum("x,xk,xkd,xke->de", self.inputs, labels, self.gradients, self.gradients)
 
@@ -71,8 +70,12 @@ class PopulationDerivatives:
 
 
 def _classifier(random: Random, linear: bool, labels_of_model: bool = False) -> PopulationDerivatives:
-    """Draw a classifier with 2 or 3 classes and inputs, and logits W x or W_2 tanh(W_1 x). Some labels have
-    probability 1.
+    """Draw a classifier with 2 or 3 classes and inputs; some labels have probability 1.
+
+    Args:
+        random: generator of the instance.
+        linear: whether the logits are W x; otherwise they are W_2 tanh(W_1 x).
+        labels_of_model: whether the labels have the probabilities that the model predicts.
     """
     import torch
     from torch.func import hessian, jacrev, vmap
@@ -139,7 +142,7 @@ def _hessian(random: Random) -> Iterator[Measure]:
     error = relative_error(model.gauss_newton(0), model.hessian)
     yield vanishes("Gauss-Newton less Hessian, relative, logits linear in w", error, ROUNDING)
     model = _classifier(random, linear=False)
-    # This is E[p - e_y], where p are predicted probabilities and e_y is the label's unit vector.
+    # E[p - e_y], where p are predicted probabilities and e_y is the label's unit vector.
     slopes = model.predicted - model.labels
     rest = np.einsum("x,xk,xkde->de", model.inputs, slopes, model.logit_hessians)
     scale = float(np.linalg.norm(model.gauss_newton(0)) + np.linalg.norm(rest))
@@ -176,7 +179,7 @@ def _empirical(random: Random) -> Iterator[Measure]:
 def _adam(random: Random) -> Iterator[Measure]:
     model, beta2 = _either(random), float(random.uniform(0.7, 0.99))
     shares, gradients = _pairs(model)
-    # Each gradient is scaled so that its weight in Adam's running mean becomes its probability.
+    # Each gradient is scaled so that the weight of its square in Adam's running mean becomes its probability.
     kept = (1 - beta2) * beta2 ** np.arange(len(shares) - 1, -1, -1.0)
     fed = np.sqrt(shares / (kept / kept.sum()))[:, None] * gradients
     step = -moves("adam", fed, {"beta1": 0.0, "beta2": beta2, "epsilon": 0.0})[-1]

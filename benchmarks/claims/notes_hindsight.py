@@ -1,9 +1,9 @@
-"""Claims of the adaptive-methods notes on preconditioners in hindsight, and on the cost of choosing them
-early.
+"""Claims of the adaptive-methods notes on preconditioners in hindsight, and on the cost of an early choice.
 
 Equations, sections and facts are those of 002, Stratos (2026), "Adaptive Learning Methods", a set of notes
-(docs/sources.md). g_t is the gradient of step t, O_T the sum of g_t g_t^T over T steps, X_t a sum of x_t
-x_t^T, tr the trace, delta_i the distance of weight i from its best value, and D the distance of all weights.
+(docs/sources.md). g_t is the gradient of step t, O_T the sum of g_t g_t^T over T steps, and X_t the sum of
+x_s x_s^T up to step t. tr is the trace, delta_i the distance of weight i from its best value, and D the
+distance of the vector of weights from the best weights.
 """
 
 from __future__ import annotations
@@ -42,9 +42,8 @@ def _draw_full_rank(random: Random) -> tuple[np.ndarray, np.ndarray]:
 def _trace_of_root(vectors: np.ndarray) -> float:
     """Return tr(X_T^(1/2)), where X_T is the sum of x x^T over the rows x of `vectors`, (T, d).
 
-    It is computed as the sum of the singular values of `vectors`.
-
-    X_T itself would give the singular values only to half of the precision.
+    The trace is computed as the sum of the singular values of `vectors`, because a root of X_T would have
+    only half of the precision.
     """
     return float(np.linalg.svd(vectors, compute_uv=False).sum())
 
@@ -53,8 +52,9 @@ def _trace_of_root(vectors: np.ndarray) -> float:
 
 
 def _fact(random: Random) -> Iterator[Measure]:
-    """Check Fact 2.1, sum_t x_t^T X_t^(-1/2) x_t <= 2 tr(X_T^(1/2)), with the steps of full AdaGrad as
-    X_t^(-1/2) x_t.
+    """Check Fact 2.1, sum_t x_t^T X_t^(-1/2) x_t <= 2 tr(X_T^(1/2)).
+
+    X_t^(-1/2) x_t is computed as a step of full AdaGrad.
     """
     vectors = _draw(random)
     total = -float((vectors * moves("adagrad_full", vectors, {})).sum())
@@ -65,7 +65,7 @@ def _fact(random: Random) -> Iterator[Measure]:
 def _scalar_fact(random: Random) -> Iterator[Measure]:
     """Check sum_t b_t / sqrt(B_t) <= 2 sqrt(B_T) for numbers b_t >= 0 with sums B_t.
 
-    Some b_t are 0. Steps of diagonal AdaGrad give sqrt(b_t / B_t).
+    Some b_t are 0. sqrt(b_t / B_t) is computed as a step of diagonal AdaGrad.
     """
     # Each of 20 entries is an independent sequence.
     shape = (int(random.integers(1, 61)), 20)
@@ -81,7 +81,7 @@ def _scalar_fact(random: Random) -> Iterator[Measure]:
 def _proof_step(random: Random, printed: bool) -> Iterator[Measure]:
     """Check a step in the proof of Fact 2.1: tr X_t^(1/2) - tr X_(t-1)^(1/2) >= x_t^T X_t^(-1/2) x_t / 2.
 
-    The notes print X_(t-1) on the right-hand side.
+    002 prints X_(t-1) instead of X_t on the right-hand side.
     """
     _, before = _draw_full_rank(random)
     vector = random.normal(size=before.shape[0]) * 10 ** random.uniform(-1, 1)
@@ -118,9 +118,7 @@ def _bound(diagonal: np.ndarray, squares: np.ndarray, distances: np.ndarray) -> 
 
 
 def _diagonal_over_norm(squares: np.ndarray, distances: np.ndarray) -> float:
-    """Return the bound with the best diagonal (eq. 38), divided by the bound with the best learning rate (eq.
-    32).
-    """
+    """Return the bound with the best diagonal (eq. 38) divided by the bound with the best rate (eq. 32)."""
     rates = np.full(len(squares), 1 / _best_rate(squares, distances))
     best = _best_diagonal(squares, distances)
     return _bound(best, squares, distances) / _bound(rates, squares, distances)
@@ -129,7 +127,7 @@ def _diagonal_over_norm(squares: np.ndarray, distances: np.ndarray) -> float:
 def _diagonal_optimum(random: Random) -> Iterator[Measure]:
     """Check the best diagonal preconditioner in hindsight, a_i = sqrt(sum_t g_ti^2) / |delta_i|.
 
-    It minimizes eq. 36, and half of the minimum is eq. 38.
+    This a minimizes eq. 36, and half of the minimum is eq. 38.
     """
     from scipy.optimize import minimize
 
@@ -161,21 +159,18 @@ def _diagonal_optimum(random: Random) -> Iterator[Measure]:
 
 
 def _diagonal_below_norm(random: Random) -> Iterator[Measure]:
-    """Check that the bound with the best diagonal (eq. 38) is at most the bound with the best rate (eq.
-    32).
-    """
+    """Check that the bound with the best diagonal is at most the bound with the best rate (eqs. 38, 32)."""
     squares = (_draw(random) ** 2).sum(0)
     distances = np.abs(random.normal(size=len(squares)))
     yield at_most("eq. 38 over eq. 32", _diagonal_over_norm(squares, distances), 1.0, 1e-12)
 
 
 def _diagonal_equal_norm(random: Random) -> Iterator[Measure]:
-    """Check that the bounds of eqs. 38 and 32 are equal only if |delta_i| is proportional to sqrt(sum_t
-    g_ti^2).
+    """Check that the bounds of eqs. 38 and 32 differ unless |delta_i| is proportional to sqrt(sum_t g_ti^2).
 
-    The check starts from proportional values, and multiplies each |delta_i| by e^s or e^-s, at least one by
-    each, with s from 0.3 to 1. If the square roots of sum_t g_ti^2 lie between 0.5 and 2, in at most 6
-    dimensions, the ratio of the bound of eq. 38 to the bound of eq. 32 is then below 0.9988.
+    The check starts from proportional values, and multiplies each |delta_i| by e^s or by e^-s, with s from
+    0.3 to 1. Both factors occur. The roots of sum_t g_ti^2 lie between 0.5 and 2, in at most 6 dimensions.
+    The bound of eq. 38 divided by the bound of eq. 32 is then below 0.9988.
     """
     size = int(random.integers(2, 7))
     roots = random.uniform(0.5, 2, size)
@@ -190,9 +185,7 @@ def _diagonal_equal_norm(random: Random) -> Iterator[Measure]:
 
 
 def _full_optimum(random: Random) -> Iterator[Measure]:
-    """Check that A = c O^(1/2) / tr(O^(1/2)) minimizes tr(A^(-1) O) subject to tr(A) <= c, for O = O_T (eq.
-    40).
-    """
+    """Check that c O^(1/2) / tr(O^(1/2)) minimizes tr(A^(-1) O) over A with tr(A) <= c (eq. 40, O = O_T)."""
     _, outer = _draw_full_rank(random)
     size, budget = len(outer), float(10 ** random.uniform(-1, 1))
 
@@ -208,16 +201,14 @@ def _full_optimum(random: Random) -> Iterator[Measure]:
         other = factor @ factor.T
         others.append(objective(budget * other / np.trace(other)))
     yield at_most("value at eq. 40 over the least of others", least / min(others), 1.0, ROUNDING)
-    # tr(A^(-1) O) is convex with gradient -A^(-1) O A^(-1): A is optimal if this is a multiple of I.
+    # tr(A^(-1) O) is convex. A is optimal if the gradient, -A^(-1) O A^(-1), is a multiple of I.
     gradient = np.linalg.solve(stated, np.linalg.solve(stated, outer).T)
     distance = float(np.abs(gradient / np.trace(gradient) - np.eye(size) / size).max())
     yield vanishes("distance of the gradient from a multiple of I, relative", distance, ROUNDING)
 
 
 def _full_below_diagonal(random: Random) -> Iterator[Measure]:
-    """Check that the full bound is at most the diagonal bound: tr(O^(1/2)) <= sum_i sqrt(O_ii) (Lemma
-    S.1).
-    """
+    """Check that the full bound is at most the diagonal bound (Lemma S.1): tr(O^(1/2)) <= sum sqrt(O_ii)."""
     gradients = _draw(random)
     ratio = _trace_of_root(gradients) / float(np.linalg.norm(gradients, axis=0).sum())
     yield at_most("eq. 41 over eq. 42", ratio, 1.0, ROUNDING)
@@ -239,7 +230,7 @@ def _full_equal_diagonal(random: Random) -> Iterator[Measure]:
 def _diagonal_order(random: Random, printed: bool) -> Iterator[Measure]:
     """Check that the full and the diagonal bound (eqs. 41 and 42) are equal for a diagonal matrix O_T.
 
-    The printed statement requires the diagonal entries in descending order.
+    The printed statement requires that the diagonal entries are in descending order.
     """
     size = int(random.integers(2, 7))
     gradients = np.linalg.qr(random.normal(size=(size + 5, size)))[0] * 10 ** random.uniform(-1, 1, size)
@@ -263,16 +254,16 @@ def _within(ratio: float) -> Iterator[Measure]:
 def _norm_factor(random: Random) -> Iterator[Measure]:
     """Compare the bound of norm AdaGrad with the bound of the best rate in hindsight (eq. 32).
 
-    The bound is D^2 / (2 eta_T) + sum_t eta_t |g_t|^2 / 2. It is computed with the rates eta_t of eq. 33, and
-    with these rates times sqrt(1/2).
+    The bound of norm AdaGrad is D^2 / (2 eta_T) + sum_t eta_t |g_t|^2 / 2. It is computed twice: with the
+    rates eta_t of eq. 33, and with these rates times sqrt(1/2).
     """
     gradients = _draw(random)
     steps = -moves("adagrad_norm", gradients, {"epsilon": 0.0})
     known = float(np.linalg.norm(gradients))
     last = len(gradients) - 1 - int((np.linalg.norm(gradients, axis=1)[::-1] > 0).argmax())
-    # This is eta_T / D, computed from the last step of the rule.
+    # eta_T / D, computed from the last step of the rule.
     rate = float(gradients[last] @ steps[last] / (gradients[last] @ gradients[last]))
-    # These are the two terms of the bound, divided by D.
+    # The two terms of the bound, divided by D.
     first, second = 1 / (2 * rate), float((gradients * steps).sum()) / 2
     yield from _within((first + second) / known)
     scaled = (first * np.sqrt(2) + second / np.sqrt(2)) / known
@@ -280,10 +271,10 @@ def _norm_factor(random: Random) -> Iterator[Measure]:
 
 
 def _diagonal_factor(random: Random) -> Iterator[Measure]:
-    """Compare the bound of diagonal AdaGrad (eq. 39) with that of the best diagonal in hindsight (eq. 38).
+    """Compare the bound of diagonal AdaGrad with the bound of the best diagonal in hindsight (eqs. 39, 38).
 
-    The first bound is sum_i delta_i (sqrt(s_i) / 2 + sum_t g_ti^2 / sqrt(s_ti) / 2), where s_ti is the sum of
-    squared gradients up to step t, and s_i the sum over all steps.
+    The bound of AdaGrad is sum_i delta_i (sqrt(s_i) / 2 + sum_t g_ti^2 / sqrt(s_ti) / 2), where s_ti is the
+    sum of squared gradients up to step t, and s_i the sum over all steps.
     """
     gradients = _draw(random)
     distances = np.abs(random.normal(size=gradients.shape[1])) + 1e-3
@@ -294,9 +285,9 @@ def _diagonal_factor(random: Random) -> Iterator[Measure]:
 
 
 def _full_factor(random: Random) -> Iterator[Measure]:
-    """Compare the bound of full AdaGrad (eq. 43) with that of the best matrix in hindsight (eq. 41).
+    """Compare the bound of full AdaGrad with the bound of the best matrix in hindsight (eqs. 43 and 41).
 
-    The first bound is D (tr(O_T^(1/2)) + sum_t g_t^T O_t^(-1/2) g_t) / 2.
+    The bound of AdaGrad is D (tr(O_T^(1/2)) + sum_t g_t^T O_t^(-1/2) g_t) / 2.
     """
     gradients = _draw(random)
     trace = _trace_of_root(gradients)

@@ -1,5 +1,4 @@
-"""Power, orthogonal and online orthogonal iteration: limits, convergence rates, and tracking of a drifting
-basis.
+"""Power, orthogonal and online orthogonal iteration: limits, convergence rates, and tracking of a basis.
 
 Equations are those of 002, Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md).
 lambda_1 > lambda_2 > ... are the eigenvalues of the matrix, and "ratios" are lambda_(i+1) / lambda_i.
@@ -19,15 +18,16 @@ from curvebench.property_checks.checks import Measure, PropertyClaim
 
 ROUNDING = 1e-9
 # A convergence rate is fitted to errors in this range.
-# Below the range rounding dominates; above it, components of the error that decay faster.
+# Below the range, rounding dominates; above the range, components of the error that decay faster.
 MEASURED = (1e-13, 1e-9)
 # Relative tolerance of the logarithm of a fitted convergence rate.
 RATE_TOLERANCE = 0.1
 
 
 def _tangent(basis: np.ndarray, exact: np.ndarray) -> float:
-    """Return the tangent of the largest angle between the spans of two matrices (n, m) with orthonormal
-    columns.
+    """Return the tangent of the largest angle between the spans of two matrices' columns.
+
+    Both matrices are (n, m), with orthonormal columns.
     """
     along = exact.T @ basis
     across = basis - exact @ along
@@ -46,8 +46,9 @@ def _errors(basis: np.ndarray, exact: np.ndarray) -> np.ndarray:
 
 
 def _spectrum(random: Random, size: int, least: float, greatest: float) -> np.ndarray:
-    """Draw descending eigenvalues (size,): ratios of neighbours from `least` to `greatest`, the first of any
-    magnitude.
+    """Draw descending eigenvalues (size,), the first of any magnitude.
+
+    The ratios lambda_(i+1) / lambda_i are from `least` to `greatest`.
     """
     ratios = random.uniform(least, greatest, size - 1)
     return np.asarray(10.0 ** random.uniform(-100, 100) * np.cumprod([1.0, *ratios]))
@@ -63,7 +64,7 @@ def _power_iteration(random: Random) -> Iterator[Measure]:
     matrix, start = (vectors * values) @ vectors.T, orthonormal(random, size, 1)[:, 0]
     found = matrix_functions.power_iteration(OPS, matrix, start, steps)
     shares = vectors.T @ start
-    # This is eq. 141, divided by the power of lambda_1 to avoid overflow.
+    # Eq. 141, divided by the power of lambda_1 to avoid overflow.
     expected = vectors @ ((values / values[0]) ** steps * shares)
     expected /= np.linalg.norm(expected)
     yield agrees("q_k less eq. 141's direction", found, expected, ROUNDING)
@@ -109,7 +110,7 @@ def _subspace(random: Random) -> Iterator[Measure]:
 def logarithmic_rate(errors: np.ndarray) -> float:
     """Return the logarithm of the factor by which an error changes per step.
 
-    It is fitted to the steps at which the error is in the range MEASURED.
+    The factor is fitted to the steps at which the error is in the range MEASURED.
     """
     low, high = MEASURED
     inside = np.flatnonzero((errors < high) & (errors > low))
@@ -157,7 +158,7 @@ def _column_rates(random: Random, printed: bool) -> Iterator[Measure]:
     ratios = _separated_ratios(random, size)
     vectors, bases = _iterated(random, ratios, size)
     errors = np.array([_errors(basis, vectors) for basis in bases])
-    for column in range(size - 1):  # the last column has no next eigenvalue
+    for column in range(size - 1):  # The last column is left out, because it has no next eigenvalue.
         neighbours = ratios[column : column + 1] if printed else ratios[max(column - 1, 0) : column + 1]
         ratio = logarithmic_rate(errors[:, column]) / np.log(neighbours.max())
         yield equals("log rate of a column's error over what is said", ratio, 1.0, RATE_TOLERANCE)
@@ -180,7 +181,8 @@ def _tracking(random: Random) -> Iterator[Measure]:
     ratios = random.uniform(0.3, 0.8, size - 1)
     values, drift = np.cumprod([1.0, *ratios]), float(10.0 ** random.uniform(-4, -2.3))
     turn = expm(drift * _generator_of_rotation(random, size))
-    exact = -orthonormal(random, size, size)  # the minus sign makes the signs differ from those of QR
+    # The minus sign makes the signs of the columns differ from the signs that QR chooses.
+    exact = -orthonormal(random, size, size)
     first = basis = plain = exact
     drifted, behind, flips, plain_flips = 0.0, 0.0, 0, 0
     angles = np.zeros(size - 1)
@@ -221,7 +223,7 @@ def _crossing(random: Random) -> Iterator[Measure]:
     start = np.cumprod([1.0, *random.uniform(0.7, 0.9, size - 1)])
     basis = plain = vectors
     # The eigenvalues change their order, but the columns of the plain iteration keep the initial order.
-    # Rounding errors, which grow in each step, would exchange the columns only after more steps than these.
+    # Rounding errors, which grow in each step, would exchange the columns only after more than 30 steps.
     steps = 30
     for step in range(steps + 1):
         share = step / steps

@@ -35,8 +35,9 @@ def _sizes(random: Random, count: int, greatest: int = 4) -> list[int]:
 
 
 def _drawn(random: Random, *sizes: int) -> np.ndarray:
-    """Draw an array of shape `sizes` with normal entries, entries that span 4 orders of magnitude, or small
-    integers.
+    """Draw an array of shape `sizes`, of one of three kinds.
+
+    Its entries are normal, span 4 orders of magnitude, or are small integers.
     """
     kind = random.integers(3)
     if kind == 0:
@@ -66,7 +67,7 @@ def _definition(random: Random) -> Iterator[Measure]:
 def _against(found: np.ndarray, expected: np.ndarray, *factors: np.ndarray) -> float:
     """Return |found - expected|_F divided by the product of the factors' Frobenius norms.
 
-    Unlike |expected|_F, this product is not small if terms of `expected` cancel.
+    Unlike |expected|_F, the product of norms is not small if terms of `expected` cancel.
     """
     size = float(np.prod([np.linalg.norm(factor) for factor in factors]))
     return float(np.linalg.norm(found - expected)) / (size or 1.0)
@@ -132,9 +133,9 @@ def _twice(random: Random, printed: bool) -> Iterator[Measure]:
 def _alternating_least_squares(
     matrix: np.ndarray, m: int, n: int, d: int, length: int, random: Random
 ) -> float:
-    """Return the distance |C - A (x) B|_F after 30 rounds of alternating least squares for A and B.
+    """Return the distance |C - A (x) B|_F of the matrix C from a product found by alternating least squares.
 
-    B starts at random.
+    There are 30 rounds, in which A and B are fitted in turn. B starts at random.
     """
     blocks = matrix.reshape(m, n, d, length)
     b = random.standard_normal((n, length))
@@ -148,14 +149,15 @@ def _nearest(random: Random) -> Iterator[Measure]:
     m, n, d, length = _sizes(random, 4)
     if random.integers(2):
         matrix = random.standard_normal((m * n, d * length))
-    else:  # a sum of two orthogonal products with equal singular values and a third product
+    else:
+        # The matrix is a sum of up to three orthogonal Kronecker products; two have equal singular values.
         terms = orthonormal(random, m * d, min(m * d, n * length, 3))
         others = orthonormal(random, n * length, terms.shape[1])
         values = np.array([1.0, 1.0, 0.3])[: terms.shape[1]]
-        # Rearranging with exchanged sizes is the inverse.
+        # Rearranging with exchanged sizes n and d is the inverse of `rearrange`.
         matrix = rearrange((terms * values) @ others.T, m, d, n, length)
     u, values, vh = np.linalg.svd(rearrange(matrix, m, n, d, length), full_matrices=False)
-    # The two factors are determined up to a scale: only the product of their norms, sigma_1, is fixed.
+    # The factors A and B are determined up to a scale: only the product of their norms, sigma_1, is fixed.
     share = float(10.0 ** random.uniform(-2, 2))
     a, b = share * u[:, 0].reshape(m, d), values[0] / share * vh[0].reshape(n, length)
     distance, size = float(np.linalg.norm(matrix - np.kron(a, b))), float(np.linalg.norm(matrix))
@@ -190,15 +192,17 @@ def _outer_product(random: Random) -> Iterator[Measure]:
 def geometric_mean(first: np.ndarray, second: np.ndarray, share: float) -> np.ndarray:
     """Return the geometric mean of positive definite X and Y, X^1/2 (X^-1/2 Y X^-1/2)^(1 - share) X^1/2.
 
-    It is X^share Y^(1 - share) if X and Y commute (Kubo and Ando 1980, "Means of positive linear operators").
+    If X and Y commute, the geometric mean is X^share Y^(1 - share) (Kubo and Ando 1980, "Means of positive
+    linear operators").
     """
     root, inverse = power(first, 0.5), power(first, -0.5)
     return np.asarray(root @ power(inverse @ second @ inverse, 1 - share) @ root)
 
 
 def _commuting_pairs(random: Random, size: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Draw two pairs X_i <= Y_i in the Loewner order; X_1 commutes with X_2 and Y_1 with Y_2, but X_i does
-    not commute with Y_i.
+    """Draw two pairs of matrices with X_i <= Y_i in the Loewner order.
+
+    X_1 commutes with X_2, and Y_1 with Y_2, but X_i does not commute with Y_i.
     """
     bases = [orthonormal(random, size, size) for _ in range(2)]
     pairs = []

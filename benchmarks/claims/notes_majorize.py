@@ -1,5 +1,4 @@
-"""Majorization and smoothness: descent at eta <= 1 / L in several norms, and three definitions of
-smoothness.
+"""Majorization and smoothness: descent at eta <= 1 / L in several norms, and definitions of smoothness.
 
 In citations, 002 is Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md).
 
@@ -21,7 +20,8 @@ from curvebench.benchmarks.claims._measures import at_most, equals, vanishes
 from curvebench.benchmarks.claims._parts import Random, bounds, part
 from curvebench.property_checks.checks import Measure, PropertyClaim
 
-# Tolerance of excesses of a loss, relative to its size; a loss is a sum of some dozen products.
+# Tolerance for the excess of a loss over its bound, relative to the size of the loss.
+# A loss is a sum of some dozen products.
 EXACT = 1e-13
 ROUNDING = 1e-10
 STEPS = 15
@@ -105,7 +105,7 @@ def _quadratic(random: Random, shape: tuple[int, int]) -> Smooth:
         constants={
             "frobenius": float(values[0][0] * values[1][0]),
             # For the Hessian H, the maximum of |H X|_1 over |X|_max <= 1 is attained at sign matrices.
-            # For a semi-definite H, it is the maximum of x^T H x over sign vectors x.
+            # For a semi-definite H, this maximum is the maximum of x^T H x over sign vectors x.
             "max": float(np.einsum("si,ij,sj->s", signs, np.kron(p, q), signs).max()),
             # By von Neumann's trace inequality, this is the maximum of |P X Q|_nuc over |X|_2 <= 1.
             "spectral": float(values[0][:count] @ values[1][:count]),
@@ -124,7 +124,8 @@ def _descent(random: Random) -> Iterator[Measure]:
         for _ in range(STEPS):
             weight = online.params["w"]
             gradient = function.gradient(weight)
-            bounds.append(values[-1] - rate * dual(gradient) ** 2 / 2)  # minimum of the surrogate
+            # The loss after a step is bounded by the minimum of the majorizing surrogate.
+            bounds.append(values[-1] - rate * dual(gradient) ** 2 / 2)
             for _ in range(5):
                 away = random.standard_normal(shape) * 10.0 ** random.uniform(-1, 1)
                 error = function.value(weight + away) - values[-1] - float(np.sum(gradient * away))
@@ -144,8 +145,9 @@ ORDERS: Mapping[str, tuple[float, float]] = {"l1": (1, np.inf), "l2": (2, 2), "l
 
 
 def operator_norm(hessian: np.ndarray, norm: str) -> tuple[float, np.ndarray]:
-    """Return the maximum of |H h|_* over |h| = 1, and an extreme point h of the ball at which it is attained
-    (002 eq. 135).
+    """Return the maximum of |H h|_* over |h| = 1 (002 eq. 135), and a point h that attains the maximum.
+
+    h is an extreme point of the ball |h| <= 1.
     """
     size = len(hessian)
     if norm == "l2":
@@ -158,8 +160,9 @@ def operator_norm(hessian: np.ndarray, norm: str) -> tuple[float, np.ndarray]:
 
 
 def _symmetric(random: Random, size: int) -> np.ndarray:
-    """Draw an indefinite symmetric matrix of any rank, with eigenvalues over 4 orders of magnitude or two
-    opposite ones.
+    """Draw an indefinite symmetric matrix of any rank.
+
+    Its eigenvalues span 4 orders of magnitude, or are two opposite numbers.
     """
     values = random.choice([-1.0, 1.0], size) * 10.0 ** random.uniform(-2, 2, size)
     values[random.random(size) < 0.2] = 0.0

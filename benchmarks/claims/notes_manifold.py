@@ -34,8 +34,9 @@ ENOUGH = 1000
 
 
 def _pair(random: Random) -> tuple[np.ndarray, np.ndarray]:
-    """Draw a weight vector and a gradient, (d,), of any scale: general, with zeros or ties, or nearly
-    parallel.
+    """Draw a weight vector and a gradient, (d,) each, of any scale.
+
+    They are general vectors, have entries that are 0 or equal, or are nearly parallel to each other.
     """
     size, kind = int(random.integers(2, 9)), random.integers(4)
     if kind == 0:
@@ -78,8 +79,8 @@ def _first_order(random: Random) -> Iterator[Measure]:
     radius, size = float(np.linalg.norm(weight)), float(np.linalg.norm(gradient))
     along = tangential(gradient, weight)
     # The error is of second order in the step. Let c be the cosine of the angle between w and g.
-    # For `pin_to_sphere`, the factor is |(3 c^2 - 1) w / (2 r) - c g / |g||, at most 1 / sqrt(3).
-    # For `riemannian_sgd`, the factor is |g_perp|^2 / (2 |g|^2).
+    # For `pin_to_sphere`, the second-order coefficient is |(3 c^2 - 1) w / (2 r) - c g / |g||, which is at
+    # most 1 / sqrt(3). For `riemannian_sgd`, the coefficient is |g_perp|^2 / (2 |g|^2).
     for optimizer, constant in (("pin_to_sphere", float(1 / np.sqrt(3))), ("riemannian_sgd", 0.5)):
         for share in (1e-2, 1e-3, 1e-4):
             rate = share * radius / size
@@ -117,8 +118,9 @@ def _updates(random: Random) -> Iterator[Measure]:
 def least_dual_norm(gradient: np.ndarray, weight: np.ndarray, norm: str) -> float:
     """Return the minimum over lambda of the dual norm of g + lambda w (002 Lemma S.21).
 
-    `norm` is the norm of the step. The dual of l-infinity is piecewise linear, with its minimum where an
-    entry is 0. The dual of l1 has its minimum where two entries are equal in size or one has w_i = 0.
+    `norm` is the norm of the step. The dual norm of l-infinity is piecewise linear in lambda, with its
+    minimum where an entry of g + lambda w is 0. The dual norm of l1 has its minimum where two entries of g +
+    lambda w are equal in size, or where an entry with w_i = 0 is the largest.
     """
     if norm == "l2":
         return float(np.linalg.norm(tangential(gradient, weight)))
@@ -156,8 +158,9 @@ def _trust_region(random: Random) -> Iterator[Measure]:
 
 
 def _draw_path(random: Random) -> tuple[np.ndarray, list[np.ndarray], float]:
-    """Draw a weight, gradients, and a learning rate at which a step is at most about as long as the
-    weight.
+    """Draw a weight vector, gradients and a learning rate.
+
+    At this rate, a step is at most about as long as the weight vector.
     """
     size = int(random.integers(2, 9))
     weight = random.standard_normal(size) * 10.0 ** random.uniform(-1, 1)
@@ -168,7 +171,8 @@ def _draw_path(random: Random) -> tuple[np.ndarray, list[np.ndarray], float]:
 def _squared_lengths(path: list[np.ndarray], gradients: list[np.ndarray], rate: float) -> list[float]:
     """Return the squared length of weight normalization's direction v before each step (002 eq. 74).
 
-    v starts as the weight. With the scale s, its gradient is s / |v| g_perp, which is orthogonal to v.
+    v starts as the weight vector. The gradient with respect to v is s / |v| g_perp, where s is the scale; it
+    is orthogonal to v.
     """
     squares = [float(path[0] @ path[0])]
     for weight, gradient in zip(path[:-1], gradients, strict=True):
@@ -261,10 +265,10 @@ def _orthonormal_steps(random: Random) -> Iterator[Measure]:
 
 
 def least_nuclear_norm(gradient: np.ndarray, weight: np.ndarray) -> float:
-    """Return an upper bound, nearly the minimum, of |G + W Lambda|_nuc over symmetric Lambda (002 Lemma
-    S.22).
+    """Return nearly the minimum of |G + W Lambda|_nuc over symmetric Lambda (002 Lemma S.22).
 
-    BFGS is applied to smoothed singular values sqrt(s^2 + mu^2), with decreasing mu.
+    The result is an upper bound of the minimum. BFGS is applied to smoothed singular values sqrt(s^2 + mu^2),
+    with decreasing mu.
     """
     from scipy.optimize import minimize
 

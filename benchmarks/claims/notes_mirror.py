@@ -29,8 +29,9 @@ COMPARATORS = 20
 
 
 def _distribution(random: Random, size: int, least: float) -> np.ndarray:
-    """Draw a point of the simplex whose entries span up to six orders of magnitude; the smallest is about
-    `least`.
+    """Draw a point of the simplex whose entries span up to six orders of magnitude.
+
+    The smallest entry is about `least`.
     """
     weights = np.maximum(random.dirichlet(np.full(size, 10 ** random.uniform(-1, 1))), least)
     return weights / weights.sum()
@@ -42,7 +43,7 @@ def _distribution(random: Random, size: int, least: float) -> np.ndarray:
 def _solved(weights: np.ndarray, pulls: np.ndarray) -> np.ndarray:
     """Return the point w of the simplex that minimizes pulls^T w + KL(w, weights) (eq. 90).
 
-    It is computed by BFGS in the logarithms of w.
+    w is computed by BFGS, as a function of its logarithms.
     """
     from scipy.optimize import minimize
     from scipy.special import log_softmax
@@ -68,13 +69,14 @@ def _proximal(random: Random) -> Iterator[Measure]:
 
 
 def _certified(random: Random) -> Iterator[Measure]:
-    """Measure the duality gap of eq. 90 at the rule's point, an upper bound of its distance from the
-    minimum.
+    """Measure the duality gap of eq. 90 at the point to which the rule moves.
+
+    The gap is an upper bound of the excess of eq. 90 over its minimum.
     """
     size, rate = int(random.integers(2, 21)), float(10 ** random.uniform(-3, 2))
     weights, gradient = _distribution(random, size, 1e-8), random.normal(size=size)
     found = stepped("exponentiated_gradient", weights, [gradient], {"learning_rate": rate})
-    # This is the gradient with respect to w, up to a constant.
+    # The gradient of eq. 90 with respect to w, up to a constant.
     terms = rate * gradient + np.log(found) - np.log(weights)
     gap = float(found @ terms - terms.min()) / (1 + float(np.abs(terms).max()))
     yield vanishes("duality gap, relative", gap, 1e-12)
@@ -83,7 +85,7 @@ def _certified(random: Random) -> Iterator[Measure]:
 def _policy(random: Random, printed: bool) -> Iterator[Measure]:
     """Check that the new policy pi maximizes E[r] - KL(pi, pi_t) / eta for the reward r (App. D).
 
-    The solution is proportional to pi_t e^(eta r); it is printed as pi_t e^r.
+    The solution is proportional to pi_t e^(eta r); 002 prints pi_t e^r.
     """
     size, rate = int(random.integers(2, 9)), float(10 ** random.uniform(-1.5, 1))
     policy, rewards = _distribution(random, size, 1e-4), random.normal(size=size)
@@ -118,15 +120,16 @@ def _hyper(domain: str, rate: float, radius: float) -> dict[str, float]:
 
 
 def _projected(random: Random) -> Iterator[Measure]:
-    """Check that an unconstrained step with projection (eqs. 2-3) solves eq. 1: the duality gap of the result
-    is 0.
+    """Check that an unconstrained step and a projection (eqs. 2-3) solve eq. 1.
+
+    The duality gap at the result must be 0.
     """
     domain = DOMAINS[random.integers(len(DOMAINS))]
     size, radius = int(random.integers(2, 9)), float(10 ** random.uniform(-1, 1))
     rate = float(10 ** random.uniform(-2, 2))
     weights, gradient = _inside(random, domain, size, radius), random.normal(size=size)
     found = stepped("mirror_descent", weights, [gradient], _hyper(domain, rate, radius), {"domain": domain})
-    # This is the gradient of eta g^T w + |w - w_t|^2 / 2.
+    # The gradient of eta g^T w + |w - w_t|^2 / 2.
     slope = rate * gradient + found - weights
     gap = float(slope @ (found - _least(domain, slope, radius)))
     scale = 1 + radius**2 + float(np.linalg.norm(rate * gradient)) * (1 + radius)
@@ -144,8 +147,9 @@ def _simplex_game(random: Random) -> Game:
 
 
 def _worst_ratio(played: Play, comparators: np.ndarray, bounds: np.ndarray) -> Measure:
-    """Return the measure that the ratio of regret to bound is at most 1, at its maximum over comparators
-    (number, d).
+    """Return the measure that the regret against any comparator is at most the bound for this comparator.
+
+    Its value is the maximum of regret divided by bound, over comparators (number, d).
     """
     regrets = np.array([played.regret_against(one) for one in comparators])
     return at_most("regret over its bound, greatest of all u", (regrets / bounds).max(), 1.0, ROUNDING)
@@ -154,7 +158,7 @@ def _worst_ratio(played: Play, comparators: np.ndarray, bounds: np.ndarray) -> M
 def _entropy_regret(random: Random) -> Iterator[Measure]:
     """Check that exponentiated gradient's regret is at most KL(u, w_1) / eta + (eta / 2) sum |g_t|_inf^2.
 
-    It is eq. 8 with the entropy, which is 1-strongly convex in the l1 norm.
+    The bound is eq. 8 with the entropy, which is 1-strongly convex in the l1 norm.
     """
     game = _simplex_game(random)
     size = len(game.start)
@@ -169,8 +173,9 @@ def _entropy_regret(random: Random) -> Iterator[Measure]:
 
 
 def _euclidean_regret(random: Random) -> Iterator[Measure]:
-    """Check that projected gradient descent's regret is at most |w_1 - u|^2 / (2 eta) + (eta / 2) sum |g_t|^2
-    (eq. 20).
+    """Check the regret bound of projected gradient descent (eq. 20).
+
+    The bound is |w_1 - u|^2 / (2 eta) + (eta / 2) sum |g_t|^2.
     """
     domain = DOMAINS[random.integers(len(DOMAINS))]
     drawn = _simplex_game(random)

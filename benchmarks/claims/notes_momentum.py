@@ -1,5 +1,4 @@
-"""Claims of the adaptive-methods notes on Polyak's, Nesterov's and double momentum, and on Nesterov's
-momentum in Adam.
+"""Claims of the adaptive-methods notes on Polyak's, Nesterov's and double momentum, also in Adam.
 
 Equations, sections and lemmas are those of 002, Stratos (2026), "Adaptive Learning Methods", a set of notes
 (docs/sources.md). w_t are weights, g_t gradients, v_t velocities, x_t look-ahead points, and mu is the
@@ -29,9 +28,9 @@ DESCENT = "regularized_update_descent"
 class Valley:
     """Losses l_t(w) = (w - c_t)^T Q (w - c_t) / 2 + sum_i cos(w_i) / 10, whose minimum may move with t."""
 
-    # matrix Q, (d, d), with eigenvalues in (0, 1]
+    # Q, (d, d), with eigenvalues in (0, 1].
     curvature: np.ndarray
-    # centres c_t, (T, d)
+    # c_t, (T, d).
     centers: np.ndarray
 
     @property
@@ -60,7 +59,7 @@ class Path:
     Args:
         weights: w_1 ... w_(T+1), (T + 1, d).
         points: x_1 ... x_T, the points at which gradients were taken, (T, d).
-        gradients: gradients at these points, (T, d).
+        gradients: gradients at the points x_t, (T, d).
     """
 
     weights: np.ndarray
@@ -82,12 +81,12 @@ def _run(
 
     Args:
         optimizer, hyper, options: name of the rule, its hyperparameters and options.
-        gradient: `gradient(number, weights)` is the gradient of the loss of a step.
+        gradient: `gradient(number, weights)` is the gradient of the loss of step `number`.
         start: initial weights, (d,).
         steps: number of steps.
         schedule: factor of the learning rate at each step; None for a constant rate.
-        point: `point(weights, past gradients)` is where the gradient is taken; None for the point that the
-            rule itself determines.
+        point: `point(weights, past gradients)` is the point at which the gradient is taken; None for the
+            point that the rule itself determines.
     """
     online = curvebench.Online(optimizer, {"w": start}, hyper, options=options)
     weights = [start]
@@ -103,8 +102,9 @@ def _run(
 
 
 def _path_error(one: np.ndarray, other: np.ndarray) -> float:
-    """Return the maximum difference of two paths, relative to the maximum distance of the second from its
-    start.
+    """Return the maximum distance between two paths, relative to the extent of the second path.
+
+    The extent is the maximum distance of the second path from its start.
     """
     span = np.abs(other - other[0]).max()
     return float(np.abs(one - other).max() / span)
@@ -137,7 +137,7 @@ def _double(random: Random) -> Iterator[Measure]:
 def _classical(random: Random) -> Iterator[Measure]:
     """Check that double momentum is Nesterov's classical iteration (eq. 167, footnote 3).
 
-    That is w_(t+1) = x_t - eta g_t, x_(t+1) = w_(t+1) + mu (w_(t+1) - w_t).
+    The classical iteration is w_(t+1) = x_t - eta g_t, x_(t+1) = w_(t+1) + mu (w_(t+1) - w_t).
     """
     valley, hyper, start = _draw(random)
     path = _run("nesterov_lookahead", valley.gradient, start, valley.steps, hyper)
@@ -148,7 +148,7 @@ def _classical(random: Random) -> Iterator[Measure]:
 
 
 def _changing_rate(random: Random) -> Iterator[Measure]:
-    """Check the equivalence of Lemma S.10 for learning rates that change.
+    """Check the equivalence of Lemma S.10, which is for a constant learning rate, for rates that change.
 
     The point x_(t+1) then moves by an additional (eta_t - eta_(t+1)) mu v_t.
     """
@@ -167,9 +167,7 @@ def _changing_rate(random: Random) -> Iterator[Measure]:
 
 
 def _velocity(random: Random) -> Iterator[Measure]:
-    """Check that for a constant gradient g, the velocity after t steps is (1 - mu^t) g / (1 - mu) (eq.
-    27).
-    """
+    """Check the velocity for a constant gradient g: after t steps it is (1 - mu^t) g / (1 - mu) (eq. 27)."""
     momentum = float(random.choice([0.0, 0.5, 0.9, 0.95, 0.99]))
     steps = int(np.ceil(np.log(1e-9) / np.log(max(momentum, 1e-9)))) + 1
     gradient = random.normal(size=int(random.integers(1, 7)))
@@ -208,8 +206,8 @@ def _lagging(random: Random) -> Iterator[Measure]:
 def _update_descent(random: Random) -> Iterator[Measure]:
     """Check that regularized update descent (eq. 97) is Polyak's or Nesterov's momentum (App. F).
 
-    It is Polyak's momentum if the gradient is taken at the weights theta, and Nesterov's momentum if it is
-    taken at theta + mu v.
+    The rule is Polyak's momentum if the gradient is taken at the weights theta, and Nesterov's momentum if
+    the gradient is taken at theta + mu v.
     """
     valley, hyper, start = _draw(random)
     rate = hyper["learning_rate"]
@@ -222,8 +220,9 @@ def _update_descent(random: Random) -> Iterator[Measure]:
 
 
 def _update_descent_minimum(random: Random) -> Iterator[Measure]:
-    """Check that exact regularized update descent converges to v = 0 and the minimum of the objective J (App.
-    F).
+    """Check that exact regularized update descent converges to v = 0 and the minimum of J (App. F).
+
+    J is the objective.
     """
     size = int(random.integers(1, 7))
     turn = np.linalg.qr(random.normal(size=(size, size)))[0]
@@ -285,8 +284,9 @@ def _led_by_velocity(hyper: Mapping[str, float]) -> Callable[[Weights, list[np.n
 
 
 def _led_by_mean(hyper: Mapping[str, float]) -> Callable[[Weights, list[np.ndarray]], Weights]:
-    """Return a function that computes w_t - eta beta_1 m, where m is the bias-corrected mean of past
-    gradients (Sec. 4.3).
+    """Return a function that computes w_t - eta beta_1 m from the past gradients (Sec. 4.3).
+
+    m is the bias-corrected running mean of the past gradients.
     """
     beta = hyper["beta1"]
 
@@ -300,8 +300,9 @@ def _led_by_mean(hyper: Mapping[str, float]) -> Callable[[Weights, list[np.ndarr
 
 
 def _without_transform(random: Random) -> Iterator[Measure]:
-    """Check that gradients at the look-ahead point give double momentum if gradients are not transformed
-    (Sec. 2.3.2).
+    """Check that momentum with gradients at the look-ahead points is double momentum (Sec. 2.3.2).
+
+    This is true for a rule that does not transform gradients.
     """
     valley, hyper, start = _draw(random, least=20)
     lookahead = _run("momentum", valley.gradient, start, valley.steps, hyper, point=_led_by_velocity(hyper))
@@ -310,8 +311,9 @@ def _without_transform(random: Random) -> Iterator[Measure]:
 
 
 def _with_transform(random: Random) -> Iterator[Measure]:
-    """Check that Adam's double momentum differs from Adam with look-ahead gradients, in points and weights
-    (Sec. 4.3).
+    """Check that Adam with double momentum differs from Adam with look-ahead gradients (Sec. 4.3).
+
+    Both the weights and the points at which gradients are taken must differ.
     """
     steps = int(random.integers(20, 61))
     valley = _valley(random, steps)

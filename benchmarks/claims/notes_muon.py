@@ -27,7 +27,8 @@ from curvebench.optimizers.matrix_functions import COEFFICIENTS, newton_schulz, 
 from curvebench.property_checks.checks import Check, Measure, PropertyClaim
 
 ROUNDING = 1e-12
-# Maximum error of a converged iteration: relative error of a matrix, or distance of singular values from 1.
+# Maximum error of an iteration that has converged.
+# The error is the relative error of a matrix, or the distance of singular values from 1.
 REACHED = 1e-9
 # The smallest normalized singular value that 5 steps of Jordan's polynomial move close to 1.
 THRESHOLD = 1.5e-3
@@ -43,7 +44,7 @@ def _singular_values(matrix: np.ndarray) -> np.ndarray:
     return np.asarray(np.linalg.svd(matrix, compute_uv=False))
 
 
-# Norm and dual norm, by the name of the rule's option.
+# Norm and dual norm, by the value of the option `norm` of the rule `steepest_descent`.
 NORMS: Mapping[str, tuple[Norm, Norm]] = {
     "frobenius": (lambda x: float(np.linalg.norm(x)), lambda x: float(np.linalg.norm(x))),
     "max": (lambda x: float(np.abs(x).max()), lambda x: float(np.abs(x).sum())),
@@ -54,7 +55,7 @@ NORMS: Mapping[str, tuple[Norm, Norm]] = {
 def _closed_form(norm: str, gradient: np.ndarray) -> np.ndarray:
     """Return the steepest direction in a norm: G / |G|_F, sign(G) or U V^T (002 eq. 69).
 
-    U and V belong to the singular values above rounding errors.
+    U and V have the singular vectors whose singular values are larger than rounding errors.
     """
     if norm == "frobenius":
         return gradient / np.linalg.norm(gradient)
@@ -66,8 +67,9 @@ def _closed_form(norm: str, gradient: np.ndarray) -> np.ndarray:
 
 
 def _gradient(random: Random) -> np.ndarray:
-    """Draw a gradient of any rank and scale, with singular values over up to 3 orders of magnitude and some
-    zeros.
+    """Draw a gradient of any rank and scale, whose singular values span up to 3 orders of magnitude.
+
+    In some cases, one entry is set to 0 afterwards.
     """
     m, n = (int(length) for length in random.integers(1, 7, 2))
     values = spread_values(random, int(random.integers(1, min(m, n) + 1))) * 10.0 ** random.uniform(-4, 4)
@@ -87,7 +89,7 @@ def _step(
 
 
 def _rivals(random: Random, step: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield 30 random steps to compare with `step`, at three distances from it."""
+    """Yield 30 random steps at three distances from `step`, which must not be better than `step`."""
     size = np.abs(step).max()
     for distance in (1e-3, 1e-1, 10.0):
         for _ in range(10):
@@ -157,8 +159,9 @@ def _directions(random: Random) -> Iterator[Measure]:
 def _flattened(
     left: np.ndarray, values: np.ndarray, right: np.ndarray, coefficients: str, steps: int
 ) -> np.ndarray:
-    """Return the values to which Muon's iteration maps the singular values of U diag(values) V^T, in the same
-    order.
+    """Return the values to which Muon's iteration maps the singular values of U diag(values) V^T.
+
+    The results are in the order of `values`.
     """
     options = {
         "coefficients": coefficients,
@@ -204,7 +207,7 @@ def _jordan(random: Random, printed: bool) -> Iterator[Measure]:
     left, right = orthonormal(random, m, min(m, n)), orthonormal(random, n, min(m, n))
     reached = [_flattened(left, values, right, "jordan", STEPS)]
     normalized = [values / np.linalg.norm(values)]
-    # A normalized matrix with one singular value would only have the value 1, so that pairs are used.
+    # These matrices have two singular values, x and sqrt(1 - x^2); a single value would be normalized to 1.
     for x in 10.0 ** random.uniform(np.log10(THRESHOLD), 0, 100):
         pair = np.array([x, np.sqrt(1 - x**2)])
         normalized.append(pair)
@@ -272,7 +275,7 @@ def _error_after_a_step(random: Random, error: float, coefficients: str) -> floa
 def _orders(random: Random) -> Iterator[Measure]:
     error = float(10.0 ** random.uniform(-2.5, -1.5))
     # For the cubic polynomial, the error 1 - phi(1 - e) is 3/2 e^2 - e^3 / 2.
-    # For the quintic polynomial, it is 5/2 e^3 - 15/8 e^4 + 3/8 e^5.
+    # For the quintic polynomial, the error is 5/2 e^3 - 15/8 e^4 + 3/8 e^5.
     for name, order, leading in (("cubic", 2, 3 / 2), ("quintic", 3, 5 / 2)):
         whole = _error_after_a_step(random, error, name)
         half = _error_after_a_step(random, error / 2, name)
@@ -288,7 +291,7 @@ def _no_fixed_point(random: Random) -> Iterator[Measure]:
     left, right = orthonormal(random, m, size), orthonormal(random, n, size)
     values = random.uniform(0.1, 1, size)
     distances = [np.abs(_flattened(left, values, right, "jordan", steps) - 1) for steps in (20, 21, 22, 23)]
-    # If the singular values were within 0.1 of 1, the next step would move them out of this range.
+    # A step moves a singular value that is within 0.1 of 1 out of this range, since phi(1) is far from 1.
     least = float(np.max(distances, axis=0).min())
     quantity = "distance from 1, greatest of steps 20 to 23, least of all singular values"
     yield at_least(quantity, least, 0.1)

@@ -50,7 +50,7 @@ def _under(regret: float, bound: float, quantity: str = REGRET) -> Measure:
 
 
 def _descent(random: Random, game: Game, learning_rate: float, schedule: np.ndarray | None = None) -> Play:
-    """Play a game by gradient descent. It is random whether weights are projected onto the box."""
+    """Play a game by gradient descent. In a random half of the games, weights are projected onto the box."""
     options, hyper = {"domain": "space"}, {"learning_rate": learning_rate}
     if random.random() < 0.5:
         options, hyper = {"domain": "box"}, {**hyper, "radius": game.radius}
@@ -60,7 +60,7 @@ def _descent(random: Random, game: Game, learning_rate: float, schedule: np.ndar
 def _constant_rate(random: Random) -> Iterator[Measure]:
     """Check the regret bound of gradient descent with a constant rate (eq. 22).
 
-    It is D_1^2 / (2 eta) + (eta / 2) sum |g_t|^2, which is at most D_1^2 / (2 eta) + (eta / 2) L^2 T.
+    The bound is D_1^2 / (2 eta) + (eta / 2) sum |g_t|^2, at most D_1^2 / (2 eta) + (eta / 2) L^2 T.
     """
     game = draw_game(random)
     scale = game.diameter / (game.losses.steepest(game.radius) * np.sqrt(game.steps))
@@ -86,8 +86,9 @@ def _best_constant_rate(random: Random) -> Iterator[Measure]:
 
 
 def _falling_rate(random: Random) -> Iterator[Measure]:
-    """Check the regret bound (D^2 + 2 L^2) / 2 sqrt(T) of gradient descent with eta_t = 1 / sqrt(t) (eq.
-    24).
+    """Check the regret bound of gradient descent with eta_t = 1 / sqrt(t) (eq. 24).
+
+    The bound is (D^2 + 2 L^2) sqrt(T) / 2.
     """
     game = draw_game(random)
     played = _descent(random, game, 1.0, multipliers({"name": "inverse_sqrt"}, game.steps))
@@ -103,16 +104,16 @@ def _adagrad_norm(random: Random) -> Iterator[Measure]:
     played = play(game, "adagrad_norm", hyper, projection=clipping(game.radius))
     total = float(np.sqrt(played.squares.sum()))
     yield _under(played.regret, 1.5 * rate * total)
-    # This is the bound of eq. 19 with the distance D of this run, before the rate is replaced by its value.
+    # The bound of eq. 19 with the distance D of this run, before the rate is replaced by its value.
     own = played.distance**2 / (2 * rate) + rate
     yield _under(played.regret, own * total, OWN)
 
 
 def _adagrad_diagonal(random: Random, printed: bool) -> Iterator[Measure]:
-    """Check the regret bound 3/2 delta sum_i sqrt(sum_t g_ti^2) of diagonal AdaGrad, with the width delta of
-    the box as rate (eq. 39).
+    """Check the regret bound 3/2 delta sum_i sqrt(sum_t g_ti^2) of diagonal AdaGrad (eq. 39).
 
-    Secs. 3 and 3.3 print the update as w_t + eta A_t^(-1) g_t.
+    The rate is delta, the width of the box. Secs. 3 and 3.3 print the update as w_t + eta A_t^(-1) g_t, with
+    the wrong sign.
     """
     game = draw_game(random)
     width = 2 * game.radius
@@ -134,8 +135,9 @@ def _first_step(random: Random, printed: bool) -> Iterator[Measure]:
 
 
 def _adagrad_euclidean(random: Random) -> Iterator[Measure]:
-    """Check the regret bound 3/2 D sum_i sqrt(sum_t g_ti^2) of diagonal AdaGrad, with the box's diameter D as
-    rate (Sec. 3.1.1).
+    """Check the regret bound 3/2 D sum_i sqrt(sum_t g_ti^2) of diagonal AdaGrad (Sec. 3.1.1).
+
+    The rate is D, which is here the diameter of the box.
     """
     game = draw_game(random)
     hyper = {"learning_rate": game.diameter, "epsilon": 0.0}
@@ -144,16 +146,14 @@ def _adagrad_euclidean(random: Random) -> Iterator[Measure]:
 
 
 def _full_preconditioner(gradients: np.ndarray) -> np.ndarray:
-    """Return the preconditioner O_t^(1/2) of full AdaGrad, where O_t is the sum of g g^T over the
-    gradients.
-    """
+    """Return the preconditioner O_t^(1/2) of full AdaGrad, where O_t is the sum of g g^T over gradients g."""
     return power(gradients.T @ gradients, 0.5)
 
 
 def _adagrad_full(random: Random) -> Iterator[Measure]:
     """Check the regret bound 3/2 D tr(O_T^(1/2)) of full AdaGrad with the rate D (eq. 43).
 
-    Its preconditioner is the root of O_t, the sum of g g^T.
+    The preconditioner of full AdaGrad is the root of O_t, the sum of g g^T up to step t.
     """
     game = draw_game(random)
     projection = weighted_clipping(game.radius, _full_preconditioner)
@@ -165,15 +165,15 @@ def _adagrad_full(random: Random) -> Iterator[Measure]:
 
 
 def _shampoo(random: Random) -> Iterator[Measure]:
-    """Check the regret bound D sqrt(2 r) tr(L_T^(1/4)) tr(R_T^(1/4)) of Shampoo for gradients of rank r (Sec.
-    5).
+    """Check the regret bound of Shampoo for gradients G of rank r (Sec. 5).
 
-    L_T and R_T are the sums of G G^T and G^T G, and the rate is D / sqrt(2 r).
+    The bound is D sqrt(2 r) tr(L_T^(1/4)) tr(R_T^(1/4)), where L_T and R_T are the sums of G G^T and G^T G.
+    The rate is D / sqrt(2 r).
     """
     rows, columns = (int(size) for size in random.integers(1, 5, 2))
     rank = int(random.integers(1, min(rows, columns) + 1))
     features = draw_low_rank_features(random, int(random.integers(20, 61)), rows, columns, rank)
-    # the signs that an adversary chooses would increase the rank
+    # There is no adversary, because the signs that it chooses would increase the rank.
     game = draw_game(random, features, OBLIVIOUS)
 
     def statistics(gradients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -188,7 +188,7 @@ def _shampoo(random: Random) -> Iterator[Measure]:
     left, right = statistics(played.gradients)
     traces = float(np.trace(left) * np.trace(right))
     yield _under(played.regret, game.diameter * float(np.sqrt(2 * rank)) * traces)
-    # This is the bound of eq. 18 with the distance D of this run.
+    # The bound of eq. 18 with the distance D of this run.
     own = played.distance**2 / (2 * rate) + rate * rank
     yield _under(played.regret, own * traces, OWN)
 
@@ -222,12 +222,12 @@ ENVIRONMENTS = 5000
 def _random_environment(random: Random, optimizer: str) -> Iterator[Measure]:
     """Check that the expected regret against random signs x_t is E|x_1 + ... + x_T| (App. B).
 
-    This is sqrt(2 T / pi) up to a relative error of 1 / (4 T).
+    That expectation is sqrt(2 T / pi) up to a relative error of 1 / (4 T).
     """
     steps = int(random.integers(50, 201))
     hyper = {"learning_rate": float(10 ** random.uniform(-2, 0))}
     options = {"domain": "box"} if optimizer == "mirror_descent" else None
-    # Each entry is a separate game.
+    # Each column of signs is a separate game.
     signs = random.choice([-1.0, 1.0], (steps, ENVIRONMENTS))
     weights, suffered = np.zeros(ENVIRONMENTS), np.zeros(ENVIRONMENTS)
     free = path(optimizer, weights, list(-signs), hyper, options)
@@ -333,7 +333,7 @@ BATCH_LEARNERS = (
     Learner("full AdaGrad", "adagrad_full", together=False),
     Learner("Shampoo", "shampoo", hyper=NO_EPSILON, matrix=True),
 )
-# Maximum number of sequences, all of which are played.
+# Maximum number of sequences of examples; all sequences of the chosen length are played.
 SEQUENCES = 256
 # Tolerance of means over all sequences, which are exact up to rounding errors.
 EXACT = 1e-12
@@ -342,8 +342,14 @@ EXACT = 1e-12
 def _paths(
     learner: Learner, population: Losses, order: np.ndarray, start: np.ndarray, rate: float
 ) -> np.ndarray:
-    """Return the weights (sequences, T, d) of a learner on sequences of examples, whose indices are
-    `order`.
+    """Return the weights (sequences, T, d) of a learner on sequences of examples.
+
+    Args:
+        learner: the online learning method.
+        population: the losses of all examples.
+        order: indices of the examples in each sequence.
+        start: first weights, (d,).
+        rate: learning rate.
     """
     sequences, steps = order.shape
     schedule = multipliers({"name": "inverse_sqrt" if learner.inverse_sqrt else "constant"}, steps)
@@ -367,20 +373,20 @@ def _paths(
 
 
 def all_sequences(examples: int) -> np.ndarray:
-    """Return all sequences of examples, (sequences, T), with the largest T for which there are at most
-    `SEQUENCES`.
+    """Return all sequences of T examples, as indices (sequences, T).
 
-    Examples are equally likely, so that a mean over all sequences is an expectation.
+    T is the largest length for which there are at most `SEQUENCES` sequences. Examples are equally likely, so
+    that a mean over all sequences is an expectation.
     """
     steps = int(np.log(SEQUENCES + 0.5) / np.log(examples))
     return np.indices((examples,) * steps).reshape(steps, -1).T
 
 
 def _online_to_batch(random: Random, learner: Learner) -> Iterator[Measure]:
-    """Check that the expected gap J(w) - J(w*) of the mean iterate w is at most the expected regret against
-    w*, divided by T (eq. 82).
+    """Check that the mean of the iterates has a small gap if the learner has a small regret (eq. 82).
 
-    J is the expected loss, and w* are fixed weights.
+    For the mean w of T iterates, the expected gap J(w) - J(w*) is at most the expected regret against w*,
+    divided by T. J is the expected loss, and w* are fixed weights.
     """
     size = int(random.integers(1, 4)) * 2
     features = random.normal(size=(int(random.integers(2, 7)), size)) * 10 ** random.uniform(-0.5, 0.5)
@@ -397,7 +403,7 @@ def _online_to_batch(random: Random, learner: Learner) -> Iterator[Measure]:
     def expected(weights: np.ndarray) -> np.ndarray:
         return population.values(weights @ population.features.T).mean(-1)
 
-    # This has the shape (sequences, T, examples).
+    # The shape is (sequences, T, examples).
     every = population.values(paths @ population.features.T)
     suffered = np.take_along_axis(every, order[..., None], -1)[..., 0].mean(1)
     along = expected(paths).mean(1)

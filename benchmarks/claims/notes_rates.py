@@ -99,8 +99,8 @@ def _nesterov(random: Random) -> Iterator[Measure]:
 
     The look-ahead point is y_(t+1) = w_(t+1) + t / (t + 3) (w_(t+1) - w_t).
 
-    In the look-ahead form (eqs. 28-31), this is the momentum mu_t = (t - 1) / (t + 2). Since it changes at
-    every step, the functions of the rule are called directly.
+    In the look-ahead form (eqs. 28-31), the factor t / (t + 3) is the momentum mu_(t+1), with mu_t = (t - 1)
+    / (t + 2). Since the momentum changes at every step, the functions of the rule are called directly.
     """
     function, start = _smooth(random)
     rule = rules()["nesterov_lookahead"]
@@ -126,7 +126,7 @@ QUADRATURE, SHARES = (numbers.tolist() for numbers in np.polynomial.legendre.leg
 class Bend:
     """Strongly convex function with minimum at 0.
 
-    It is w^T Q w / 2 + sum_i c_i (log cosh(a_i^T w - b_i) + tanh(b_i) a_i^T w).
+    The function is w^T Q w / 2 + sum_i c_i (log cosh(a_i^T w - b_i) + tanh(b_i) a_i^T w).
 
     Args:
         curvature: Q, (d, d).
@@ -142,7 +142,8 @@ class Bend:
     def gradient(self, weights: np.ndarray) -> np.ndarray:
         """Return the gradient, (d,).
 
-        Near 0, where tanh(x - b) + tanh(b) would cancel, another form keeps the relative precision.
+        For small x, the terms of tanh(x - b) + tanh(b) would cancel. Another form of the sum keeps the
+        relative precision.
         """
         margins = self.features @ weights
         near = np.clip(margins, -1.0, 1.0)
@@ -159,15 +160,17 @@ class Bend:
         return self.curvature + (self.features.T * bends) @ self.features
 
     def value(self, weights: np.ndarray) -> float:
-        """Return the gap J - J*, as an integral of the slope from 0, which is precise also near 0."""
+        """Return the gap J - J*. It is computed as an integral of the slope, which is precise near 0, too."""
         places = [(1 + place) / 2 for place in QUADRATURE]
         slopes = [float(self.gradient(place * weights) @ weights) for place in places]
         return sum(share * slope for share, slope in zip(SHARES, slopes, strict=True)) / 2
 
     @property
     def bounds(self) -> tuple[float, float, float]:
-        """Constants on the whole space: m of strong convexity, M of smoothness, and the Lipschitz constant L
-        of the Hessian.
+        """Three constants, valid on the whole space: m, M and L.
+
+        m is the constant of strong convexity, M the smoothness constant, and L the Lipschitz constant of the
+        Hessian.
         """
         gram = (self.features.T * self.sizes) @ self.features
         greatest = float(np.linalg.eigvalsh(gram).max())
@@ -196,8 +199,9 @@ def _bend(random: Random, size: int) -> Bend:
 
 
 def _newton(random: Random) -> Iterator[Measure]:
-    """Check the quadratic convergence of Newton's method inside the ball |w - w*| <= m / L (Theorem A.1,
-    Lemma S.6).
+    """Check the quadratic convergence of Newton's method (Theorem A.1, Lemma S.6).
+
+    The iterates are in the ball |w - w*| <= m / L, with the constants of `Bend.bounds`.
     """
     size = int(random.integers(1, 7))
     function = _bend(random, size)
@@ -245,16 +249,19 @@ def _quartic_gaps(random: Random) -> list[float]:
 
 
 def _quartic(random: Random) -> Iterator[Measure]:
-    """Check that on w^4 / 4 the gap is (16/81)^T times the first, since w_(t+1) = 2/3 w_t (A.2.1)."""
+    """Check that on w^4 / 4 the gap after T steps is (16/81)^T times the first gap (A.2.1).
+
+    The reason is that w_(t+1) = 2/3 w_t.
+    """
     gaps = _quartic_gaps(random)
     error = max(abs(gap / gaps[0] / (16 / 81) ** number - 1) for number, gap in enumerate(gaps))
     yield vanishes("greatest error of (16/81)^T, relative", error, 1e-12)
 
 
 def _no_quadratic_phase(random: Random, printed: bool) -> Iterator[Measure]:
-    """Check that on w^4 / 4 the gap decreases more slowly than 2^(-2^T), so that their ratio grows.
+    """Check that on w^4 / 4 the gap decreases more slowly than 2^(-2^T): the quotient of the two grows.
 
-    The source prints 2^(-2T).
+    002 prints 2^(-2T).
     """
     gaps = _quartic_gaps(random)
     first, last = (gaps[steps] * 2.0 ** (2 * steps if printed else 2**steps) for steps in (4, 8))
@@ -263,9 +270,7 @@ def _no_quadratic_phase(random: Random, printed: bool) -> Iterator[Measure]:
 
 
 def _jump(random: Random) -> Iterator[Measure]:
-    """Check that on e^w - w a step from -100 leads beyond 1e43, and that no further step leads back
-    (A.2.1).
-    """
+    """Check that on e^w - w a step from -100 leads beyond 1e43, and no further step leads back (A.2.1)."""
     online = curvebench.Online("newton", {"w": np.array([-100.0])}, {"learning_rate": 1.0})
 
     def stepped(weights: float) -> float:

@@ -1,8 +1,9 @@
 """Shampoo: its preconditioner and regret, the power 1/2, and cases in which the idealized iteration is exact.
 
 Equations and sections are those of 002, Stratos (2026), "Adaptive Learning Methods", a set of notes
-(docs/sources.md). G is an m x n gradient, g its entries as a vector; L and R are the sums of G G^T and G^T G.
-sigma_1 and v_1 are the leading singular value and vector of a rearranged sum of g g^T.
+(docs/sources.md). G is an m x n gradient, and g the vector of its entries. L and R are the sums of G G^T and
+G^T G over steps. The sum of g g^T, with its entries rearranged (`_matrices.rearrange`), has the leading
+singular value sigma_1 and the leading singular vector v_1.
 """
 
 from __future__ import annotations
@@ -83,9 +84,7 @@ def _gradients(random: Random, longest: int = 8) -> Gradients:
 
 
 def running_mean_weights(steps: int, beta2: float) -> np.ndarray:
-    """Return the weights of gradients in a bias-corrected running mean, (steps,), in the order of the
-    gradients.
-    """
+    """Return the weight of each step's gradient in a bias-corrected running mean, (steps,)."""
     shares = (1 - beta2) * beta2 ** np.arange(steps - 1, -1, -1.0)
     return np.asarray(shares / shares.sum())
 
@@ -100,7 +99,11 @@ def _last_step(
 def _draw_statistics(
     random: Random,
 ) -> tuple[Gradients, np.ndarray, dict[str, Any], dict[str, float]]:
-    """Draw gradients; return them, their weights in a sum or running mean, and Shampoo's settings for it."""
+    """Draw gradients, and a way in which Shampoo accumulates statistics: a sum or a running mean.
+
+    Returns:
+        The gradients, their weights in the sum or mean, and the options and hyperparameters of Shampoo.
+    """
     gradients = _gradients(random)
     count = len(gradients.matrices)
     if random.integers(2):
@@ -142,8 +145,9 @@ def _power_iteration(random: Random) -> Iterator[Measure]:
 def _separated(random: Random) -> list[np.ndarray]:
     """Draw gradients that have a large leading singular value.
 
-    Each gradient has a single nonzero entry before all are multiplied by the same orthogonal matrices. The
-    entry of the first gradient is large; the entries of all other gradients are 1, in other rows and columns.
+    Each gradient starts with a single nonzero entry. In the first gradient, the entry is large. In each other
+    gradient, the entry is 1, in another row and another column than the large entry. All gradients are then
+    multiplied by the same orthogonal matrices.
     """
     m, n = (int(length) for length in random.integers(2, 5, 2))
     single = np.zeros((m, n))
@@ -155,9 +159,7 @@ def _separated(random: Random) -> list[np.ndarray]:
 
 
 def _decomposed(matrices: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return the rearranged sum of g g^T, (m^2, n^2), and the three factors of its singular value
-    decomposition.
-    """
+    """Return the rearranged sum of g g^T, (m^2, n^2), and its singular value decomposition (3 factors)."""
     m, n = matrices[0].shape
     outer, *_ = Gradients(matrices, 0).statistics(np.ones(len(matrices)))
     rearranged = rearrange(outer, m, n, m, n)
@@ -167,8 +169,9 @@ def _decomposed(matrices: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.
 def _with_a_gap(
     random: Random, matrices: list[np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Decompose the gradients as `_decomposed` does; while sigma_1 = sigma_2, so that v_1 is not determined,
-    decompose new random gradients instead.
+    """Return the result of `_decomposed` for the gradients, if sigma_1 and sigma_2 differ.
+
+    If sigma_1 = sigma_2, v_1 is not determined. In this case the result for new random gradients is returned.
     """
     found = _decomposed(matrices)
     while len(found[2]) > 1 and found[2][1] > (1 - 1e-6) * found[2][0]:
@@ -201,7 +204,7 @@ def _identity_start(random: Random, printed: bool) -> Iterator[Measure]:
 def _rank_one_rearrangement(random: Random, weights: np.ndarray, m: int, n: int) -> Gradients:
     """Draw m n gradients whose weighted sum of g g^T is a single Kronecker product A (x) B."""
     ranks = [int(random.integers(1, size + 1)) for size in (m, n)]
-    # Roots are used so that the eigenvalues of the product span at most 6 orders of magnitude.
+    # Roots are drawn, so that the eigenvalues of the product span at most 6 orders of magnitude.
     left, right = (
         with_singular_values(random, size, size, np.sqrt(spread_values(random, rank)))
         for size, rank in zip((m, n), ranks, strict=True)

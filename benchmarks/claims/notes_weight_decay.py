@@ -1,5 +1,4 @@
-"""Claims of the adaptive-methods notes on weight decay: its steps, stationary weight sizes, and
-sensitivity.
+"""Claims of the adaptive-methods notes on weight decay: its steps, stationary weight sizes, sensitivity.
 
 Equations and sections are those of 002, Stratos (2026), "Adaptive Learning Methods", a set of notes
 (docs/sources.md). w are weights, eta is the learning rate, s the schedule's multiplier, lambda the weight
@@ -48,8 +47,9 @@ def _error(found: np.ndarray, stated: np.ndarray) -> float:
 
 
 def _coupled(random: Random, printed: bool) -> Iterator[Measure]:
-    """Check that coupled decay adds -eta lambda w to Adam's step; the end of Sec. 4.4 prints the factor (1 +
-    eta lambda).
+    """Check that coupled decay adds -eta lambda w to Adam's step.
+
+    The end of Sec. 4.4 prints that decay multiplies w by 1 + eta lambda.
     """
     weights, gradient, rate, decay = _draw(random)
     factor = float(random.uniform(0, 1))
@@ -72,8 +72,9 @@ def _decoupled(random: Random) -> Iterator[Measure]:
 
 
 def _penalty(random: Random, printed: bool) -> Iterator[Measure]:
-    """Check that SGD on l + lambda |w|^2 / 2 for a loss l multiplies w by 1 - eta lambda. The notes print l -
-    lambda |w|^2 / 2.
+    """Check that SGD on l + lambda |w|^2 / 2, for a loss l, multiplies w by 1 - eta lambda.
+
+    002 prints l - lambda |w|^2 / 2.
     """
     weights, gradient, rate, decay = _draw(random)
     sign = -1 if printed else 1
@@ -83,8 +84,9 @@ def _penalty(random: Random, printed: bool) -> Iterator[Measure]:
 
 
 def _not_a_penalty(random: Random) -> Iterator[Measure]:
-    """Check that in Adam an l2 penalty differs from coupled decay, by more than a tenth of the effect of the
-    decay.
+    """Check that in Adam an l2 penalty differs from coupled decay.
+
+    The difference must be more than a tenth of the effect of the decay.
     """
     size = int(random.integers(2, 21))
     weights, rate, decay = random.normal(size=size), 0.01, 0.1
@@ -106,11 +108,11 @@ def _sizes(
 ) -> list[np.ndarray]:
     """Return the stationary weights (ENTRIES,) of each setting, for gradients with random signs.
 
-    They count as stationary when their variance is less than a share of 1e-6 below its limit.
+    Weights count as stationary when the relative difference of their variance from its limit is below 1e-6.
 
     Args:
         random: generator of the instance.
-        settings: pairs of eta and the relative decay of w per step.
+        settings: pairs of eta and the share of w by which a step shrinks w.
         options: options of AdamW; None for coupled decay.
     """
     least = min(share for _, share in settings)
@@ -132,15 +134,16 @@ def _sizes(
 
 
 def _size(weights: np.ndarray) -> tuple[float, float]:
-    """Return the root mean square of weights, and 4 of its standard errors relative to it."""
+    """Return the root mean square of weights, and 4 times its relative standard error."""
     squares = weights**2
     mean = float(squares.mean())
     return float(np.sqrt(mean)), 4 * float(squares.std()) / float(np.sqrt(len(squares))) / (2 * mean)
 
 
 def _decoupled_size(random: Random) -> Iterator[Measure]:
-    """Check that the stationary size with decoupled decay is eta sigma / sqrt(lambda (2 - lambda)) (eq. 48,
-    exact).
+    """Check the stationary size with decoupled decay, eta sigma / sqrt(lambda (2 - lambda)) (eq. 48).
+
+    This is the exact form of eq. 48.
     """
     rate, decay = float(10 ** random.uniform(-3, 0)), float(10 ** random.uniform(-2, -0.1))
     size, error = _size(_sizes(random, [(rate, decay)], DECOUPLED)[0])
@@ -149,8 +152,9 @@ def _decoupled_size(random: Random) -> Iterator[Measure]:
 
 
 def _approximate_size(random: Random) -> Iterator[Measure]:
-    """Check that the stationary size with decoupled decay is about eta sigma / sqrt(2 lambda) if lambda <=
-    0.01 (eq. 48).
+    """Check the approximate stationary size with decoupled decay (eq. 48).
+
+    For lambda <= 0.01, the size is about eta sigma / sqrt(2 lambda).
     """
     rate, decay = float(10 ** random.uniform(-3, 0)), float(10 ** random.uniform(-2.3, -2))
     size, error = _size(_sizes(random, [(rate, decay)], DECOUPLED)[0])
@@ -159,8 +163,9 @@ def _approximate_size(random: Random) -> Iterator[Measure]:
 
 
 def _coupled_size(random: Random) -> Iterator[Measure]:
-    """Check that the stationary size with coupled decay is about sqrt(eta / (2 lambda)) sigma if eta lambda
-    <= 0.03 (eq. 49).
+    """Check the approximate stationary size with coupled decay (eq. 49).
+
+    For eta lambda <= 0.03, the size is about sqrt(eta / (2 lambda)) sigma.
     """
     rate, share = float(10 ** random.uniform(-3, 0)), float(10 ** random.uniform(-2.3, -1.5))
     size, error = _size(_sizes(random, [(rate, share)])[0])
@@ -171,7 +176,7 @@ def _coupled_size(random: Random) -> Iterator[Measure]:
 def _scaling(random: Random) -> Iterator[Measure]:
     """Check that the stationary size does not change if eta is multiplied by c, and lambda by c^2.
 
-    This is exact up to the factor sqrt((2 - lambda) / (2 - c^2 lambda)).
+    The statement is exact up to the factor sqrt((2 - lambda) / (2 - c^2 lambda)).
     """
     rate, decay = float(10 ** random.uniform(-3, 0)), float(10 ** random.uniform(-2.3, -2))
     factor = float(2 ** (random.choice([-1, 1]) * random.uniform(0.5, 1)))
@@ -198,8 +203,9 @@ AROUND = 10.0 ** np.arange(-1.5, 1.51, 0.5)
 def _digits(
     seeds: Sequence[int], rates: np.ndarray, decays: np.ndarray, options: Mapping[str, Any]
 ) -> np.ndarray:
-    """Return final training losses of the digits network under AdamW, clipped at the initial losses, (seeds,
-    rates).
+    """Return final training losses of the digits network under AdamW, (seeds, rates).
+
+    The losses are clipped at the initial losses.
     """
     settings = DIGITS_MLP.complete({})
     randoms = [WorkloadRandom("digits_mlp", seed) for seed in seeds]
@@ -224,7 +230,7 @@ def _digits(
 
 
 def _sensitivities(losses: np.ndarray) -> np.ndarray:
-    """Return for each seed the mean over rates of log10(loss / loss at the best rate)."""
+    """Return for each seed the sensitivity to the rate: the mean of log10(loss / loss at the best rate)."""
     decades = np.log10(losses)
     return (decades - decades.min(1, keepdims=True)).mean(1)
 
@@ -232,7 +238,8 @@ def _sensitivities(losses: np.ndarray) -> np.ndarray:
 def _sensitivity(random: Random) -> Iterator[Measure]:
     """Check that decoupled decay makes the final loss depend less on the learning rate (Sec. 4.4).
 
-    The criterion is a paired t interval over the seeds, of 95 % for all draws together.
+    The criterion is a paired t interval over the seeds for each draw. The simultaneous coverage of the
+    intervals of all draws is 95 %.
     """
     from scipy.stats import t
 

@@ -46,19 +46,22 @@ from curvebench.results.verdicts import Variant
 # Times at which methods are compared, as numbers of steps times beta_2.
 # The remaining share of S_0 is exp(-time).
 TIMES = np.array([0.25, 0.5, 1.0, 2.0, 4.0])
-# Maximum ratio of the error to the error of a baseline, at every time, that counts as equally fast.
+# A method counts as equally fast if at every time its error, divided by the error of a baseline, is at most
+# this number.
 AS_FAST = 1.1
-# Maximum distance of S from the default update's S, divided by the same distance of the Cholesky step's S.
+# Maximum distance of S from the default update's S, divided by the distance of the Cholesky step's S from the
+# default update's S.
 AS_NEAR = 1.5
-# Maximum distance of S from the default update's S, divided by the latter's distance from the covariance.
+# Maximum distance of S from the default update's S, divided by the distance of the default update's S from
+# the covariance of the gradients.
 CLOSE = 0.5
-# Maximum ratio of two losses, larger over smaller, that count as matching.
+# Two losses count as matching if the larger, divided by the smaller, is at most this number.
 MATCHES = 1.5
 # Maximum ratio of a baseline's last loss to its first loss.
 FALLS = 0.1
 FEW_STEPS = 10
 SMALL_RATES = 1e-6 / 2.0 ** np.arange(4)
-# Values of beta_2 n, at which gaps after 1 / beta_2 steps are measured.
+# Values of beta_2 n, at which the gap to the default update after 1 / beta_2 steps is measured.
 TIME_SHARES = np.array([0.4, 0.2, 0.1])
 CONDITIONS = (10.0, 1000.0)
 # Values of beta_2 n, the step size in relation to the dimension n.
@@ -77,7 +80,7 @@ TOLERANCES: tuple[tuple[Variant, float], ...] = ((PRINTED, 0.0), (CORRECTED, TIE
 def _by_ties(source: str, cases: Cases, **quick: Any) -> tuple[Check, ...]:
     """Return the checks of several cases in two variants, without and with a tie tolerance.
 
-    In 003 as printed, only equal eigenvalues are tied. Both variants use the same instances.
+    Without a tolerance, only equal eigenvalues are tied, as 003 prints. Both variants use the same instances.
 
     Args:
         source: number and place of the source, such as 003 Fig. 2.
@@ -103,8 +106,9 @@ def _maps(exponential: str, tie_tolerance: float) -> SpectralMaps:
 
 
 def _ratios(found: np.ndarray, baseline: np.ndarray) -> np.ndarray:
-    """Divide a method's errors by a baseline's errors. The ratio is infinity if the method diverged, and 0 if
-    only the baseline diverged.
+    """Divide a method's errors by a baseline's errors.
+
+    The quotient is infinity if the method diverged, and 0 if only the baseline diverged.
     """
     found, baseline = (np.where(np.isfinite(one), one, np.inf) for one in (found, baseline))
     # The quotient of two infinities is NaN; `where` does not use it.
@@ -113,8 +117,10 @@ def _ratios(found: np.ndarray, baseline: np.ndarray) -> np.ndarray:
 
 
 def _as_fast(found: np.ndarray, other: np.ndarray, what: str, over: str) -> Iterator[Measure]:
-    """Yield the measures that the errors of a method, (times,), are at most AS_FAST times the errors of
-    another method: the largest ratio before the last time, and the ratio at the last time.
+    """Yield measures that the errors of a method, (times,), are at most AS_FAST times the errors of another.
+
+    The two measures are the largest quotient of errors before the last time, and the quotient at the last
+    time.
     """
     ratios = _ratios(found, other)
     yield at_most(f"{what} on the way over {over}", ratios[:-1].max(), AS_FAST)
@@ -135,14 +141,15 @@ def _lines(
 
 @dataclass(frozen=True)
 class Learned:
-    """Covariance (n, n) of the gradients, and S of each method at the times TIMES, (times, n, n), learned
-    from the same gradients.
+    """Curvatures S that several methods have learned from the same gradients, at the times TIMES.
+
+    The covariance of the gradients is (n, n), and each S is (times, n, n).
     """
 
     covariance: np.ndarray
     default: np.ndarray
     cholesky: np.ndarray
-    # S for each exponential map, `exact` or truncated
+    # S of the spectral-factorized scheme, by exponential map: `exact` or truncated.
     spectral: Mapping[str, np.ndarray]
 
 
@@ -205,7 +212,7 @@ def _orders(
     rates: np.ndarray,
     counts: np.ndarray,
 ) -> Iterator[tuple[str, float]]:
-    """Yield the slope of log(gap to the default update) in log(rate), by least squares, with its name.
+    """Yield names and values of slopes of log(gap to the default update) in log(beta_2), by least squares.
 
     Args:
         random: generator of the instance.
@@ -213,7 +220,7 @@ def _orders(
         condition: condition number of the covariance.
         tie_tolerance: relative difference below which eigenvalues are tied.
         size: dimension n.
-        rates, counts: beta_2, and the number of steps for each.
+        rates, counts: values of beta_2, and the number of steps for each value.
     """
     covariance, begun = spread_matrix(random, size, condition), STARTS[start](random, size)
     gradients = gradients_of(random, covariance, int(counts.max()))
@@ -387,7 +394,7 @@ class MatrixLoss(NamedTuple):
 
     Args:
         excess: l(S) minus its minimum, from Q (n, n) and S (times, n, n).
-        gradient: dl / dS, symmetric, from Q, S and the inputs (n, count) that are observed in a step.
+        gradient: dl / dS, symmetric, from Q, S and the inputs (n, count) of a step.
         conditions: condition numbers of Q.
         rates: step sizes beta_2.
     """

@@ -3,9 +3,9 @@
 In citations, 003 is Lin et al. (2025), "Spectral-factorized Positive-definite Curvature Learning for NN
 Training" (docs/sources.md).
 
-B has the eigenvectors, and d the eigenvalues, of the learned curvature S. beta_2 is the step size of d, bar
-beta_2 that of a normalized rotation of B, and X the skew-symmetric generator of a rotation, whose Cayley map
-is (I + X) (I - X)^-1.
+B has the eigenvectors, and d the eigenvalues, of the learned curvature S. beta_2 is the step size of d, and
+bar beta_2 the step size of a normalized rotation of B. X is the skew-symmetric generator of a rotation; the
+Cayley map of X is (I + X) (I - X)^-1.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ from curvebench.results.verdicts import Variant
 
 TIES: tuple[tuple[Variant, float], ...] = ((PRINTED, 0.0), (CORRECTED, 1e-2))
 SEEDS, STEPS = 24, 1000
-# Maximum increase of log(loss) by half precision,
-# and maximum difference of log(loss) between the exact and the truncated map.
+# Maximum increase of log(loss) by half precision, and maximum difference of log(loss) between the exact and
+# the truncated Cayley map.
 WORSE = 0.05
 # Best learning rate for each power p, among 0.003, 0.01, ... 0.3, in float32 with 300 steps and other seeds.
 RATES = {1.0: 0.03, 2.0: 0.03, 4.0: 0.3}
@@ -62,7 +62,8 @@ def _by_ties(
 ) -> list[Check]:
     """Return two checks on the same seeds, without and with a tie tolerance.
 
-    In 003 as printed, only equal eigenvalues are tied.
+    Without a tolerance, only equal eigenvalues count as tied (and their eigenvectors are not rotated), as 003
+    prints.
     """
     return [
         Check(
@@ -79,9 +80,9 @@ def _by_ties(
 
 
 def _interval(values: np.ndarray, intervals: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return means over seeds (the last axis), and half-widths of their t intervals.
+    """Return means over seeds (the last axis), and half-widths of the t intervals of these means.
 
-    The simultaneous coverage of `intervals` such intervals is 95 %.
+    The level of an interval is such that `intervals` intervals have a simultaneous coverage of 95 %.
     """
     from scipy.stats import t
 
@@ -92,16 +93,14 @@ def _interval(values: np.ndarray, intervals: int) -> tuple[np.ndarray, np.ndarra
 
 # --- half precision (003 Sec. 3.4, Sec. 4.4) ------------------------------------------------------
 
-# Number of checks per variant; their intervals have simultaneous coverage.
+# Number of checks per variant. The intervals of these checks have a simultaneous coverage of 95 %.
 PARTS = 6
 
 
 def _stable(
     random: Random, power: float, weights: str, ties: float, seeds: int = SEEDS, steps: int = STEPS
 ) -> Iterator[Measure | Series]:
-    """Compare training in bfloat16 with training in float32, from the same weights on the same
-    minibatches.
-    """
+    """Compare training in bfloat16 and in float32, from the same weights and on the same minibatches."""
     lanes = draw_lanes(random, seeds, steps)
     options = {**TRAINED, "power": power, "tie_tolerance": ties}
     hyper = {"learning_rate": RATES[power]}
@@ -134,8 +133,7 @@ EVERY = 10
 def inverse_of(ops: Any, skew: Any) -> Any:
     """Return the inverse of I - X, for a skew-symmetric matrix X.
 
-    No library solves linear systems in bfloat16. In this precision, the inverse is computed in float32 and
-    rounded.
+    For bfloat16, in which no library solves linear systems, the inverse is computed in float32 and rounded.
     """
     table = torch_ops_of("float32") if ops.dtype == "bfloat16" else ops
     matrix = ops.cast(ops.eye(skew.shape[-1]) - skew, table.dtype)
@@ -216,7 +214,8 @@ def _double(ops: Any, array: Any) -> np.ndarray:
 def _drift(
     random: Random, precision: str, cayley: str, draws: int = DRAWS, steps: int = DRIFT_STEPS
 ) -> Iterator[Measure | Series]:
-    seed = int(random.integers(2**32))  # the same gradients for all forms
+    # One seed gives all forms the same gradients.
+    seed = int(random.integers(2**32))
     for form, function in FORMS[cayley].items():
         for corrects in (False, True):
             name = f"{form}, {'corrected' if corrects else 'as it drifts'}"
@@ -283,15 +282,16 @@ HALF_PRECISION = PropertyClaim(
 
 # --- the truncated Cayley map (003 Sec. 3.4, Fig. 10) ---------------------------------------------
 
-# Values of bar beta_2. The Frobenius norm of the rotation's generator is half of it, and thus below 1.
+# Values of bar beta_2. The Frobenius norm of the rotation's generator is bar beta_2 / 2, and thus below 1.
 TURNS = (0.05, 0.5, 1.5)
 # Number of times at which losses are compared.
 TIMES = 5
-# Maximum relative difference of S that counts as the same path.
+# Maximum relative difference of two curvatures S along a path, at which the paths count as the same.
 SAME_PATH = 0.01
-# Minimum ratio of step times, exact map over truncated map, that counts as much faster.
+# The truncated map counts as much faster if the step time with the exact map, divided by the step time with
+# the truncated map, is at least this number.
 MUCH_FASTER = 1.5
-# Number of samples of each step, and planned number of steps, so small that nothing is compiled.
+# Number of samples of each step, and planned number of steps, which is so small that nothing is compiled.
 REPETITIONS, EAGER = 101, 100
 
 
@@ -354,10 +354,9 @@ def _near_cayley(random: Random, printed: bool) -> Iterator[Measure]:
 
 
 def _step_times(random: Random, size: int, repetitions: int = REPETITIONS) -> Iterator[Measure]:
-    """Compare step times of the rule with the exact and with the truncated map, for one matrix (n, n) in
-    float32.
+    """Compare step times of the rule with the exact and with the truncated Cayley map.
 
-    The steps are timed in turn on one CPU thread.
+    The parameter is one matrix (n, n) in float32. The two steps are timed in turn on one CPU thread.
     """
     # The order of these imports is part of the hash of the claim's rule, and thus determines its instances.
     from curvebench.timing.clocks import one_thread

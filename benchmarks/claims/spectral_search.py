@@ -1,5 +1,4 @@
-"""Gradient-free search with normal distributions: the spectral-factorized scheme and natural evolution
-strategies.
+"""Gradient-free search with normal laws: the spectral-factorized scheme and natural evolution strategies.
 
 In citations, 003 is Lin et al. (2025), "Spectral-factorized Positive-definite Curvature Learning for NN
 Training" (docs/sources.md).
@@ -27,26 +26,27 @@ from curvebench.optimizers.matrix_functions import SpectralMaps, Spectrum, spect
 from curvebench.property_checks.checks import Check, Measure, PropertyClaim, Series
 from curvebench.results.intervals import median_interval
 
-# Minimum ratio of the loss reductions of method and baseline, in decades, that counts as comparable.
+# A method counts as comparable if its loss reduction, in decades, is at least this share of the baseline's.
 KEPT = 0.75
 # Minimum number of decades by which a baseline must reduce the loss to be worth a comparison.
 DECADES = 1.0
 # Number of evenly spaced generations at which the loss at the mean is recorded.
 RECORDS = 20
 JUDGED = {"half-way": RECORDS // 2, "at the end": RECORDS}
-# Lower limit to which losses are clipped.
-# It is a hundred times the rounding error of the terms of size 20 in `ackley`.
+# Lower limit to which losses are clipped: a hundred times the rounding error of the terms of size 20 in
+# `ackley`.
 FLOOR = 1e-12
-# Number of measures: 10 subclaims with 6 each, of which 4 have the limit 0.
+# Number of measures of the claim: 10 subclaims have 6 measures each, of which 4 have the limit 0.
 MEASURES = 60
-# Level of the interval whose lower end decides support.
-# A measure has an error probability of 5 %, which suffices since all measures must be satisfied.
+# Level of the interval whose lower end decides whether a measure is supported.
+# A measure has an error probability of 5 %, which suffices, since all measures must be supported.
 SUPPORT = 1 - 2 * 0.05
-# Level of the interval whose upper end decides refutation.
-# The error probability of all measures together is 5 %, since one failed measure refutes.
+# Level of the interval whose upper end decides whether a measure is refuted.
+# The error probability of all measures together is 5 %, since one refuted measure refutes the claim.
 REFUTATION = 1 - 2 * 0.05 / MEASURES
-MEAN_RATES = (0.25, 0.5, 1.0, 2.0, 4.0)  # beta_1
-CURVATURE_RATES = (0.05, 0.1, 0.2, 0.4, 0.8)  # beta_2
+# Values of beta_1 and of beta_2 among which the learning rates are tuned.
+MEAN_RATES = (0.25, 0.5, 1.0, 2.0, 4.0)
+CURVATURE_RATES = (0.05, 0.1, 0.2, 0.4, 0.8)
 RATES = np.array([(one, other) for one in MEAN_RATES for other in CURVATURE_RATES])
 
 
@@ -59,8 +59,8 @@ class Objective(NamedTuple):
 
     Args:
         loss: values (...,) at points (..., d), d >= 2.
-        low, high: range of the entries of the first mean, which are uniform. The minimum is not at its
-            centre.
+        low, high: range of the uniformly drawn entries of the first mean. The minimum of the function is not
+            at the centre of this range.
         generations: number of generations at scale `paper`.
     """
 
@@ -73,15 +73,16 @@ class Objective(NamedTuple):
 def ackley(w: np.ndarray) -> np.ndarray:
     """Return Ackley's function, with minimum 0 at 0.
 
-    It is 20 - 20 exp(-0.2 sqrt(mean w_i^2)) + e - exp(mean cos(2 pi w_i)).
+    The function is 20 - 20 exp(-0.2 sqrt(mean w_i^2)) + e - exp(mean cos(2 pi w_i)).
     """
     far = np.exp(-0.2 * np.sqrt((w**2).mean(-1)))
     return np.asarray(20 - 20 * far + math.e - np.exp(np.cos(2 * np.pi * w).mean(-1)))
 
 
 def rosenbrock(w: np.ndarray) -> np.ndarray:
-    """Return Rosenbrock's function, the sum of 100 (w_(i+1) - w_i^2)^2 + (w_i - 1)^2, with minimum 0 at (1,
-    ..., 1).
+    """Return Rosenbrock's function, with minimum 0 at (1, ..., 1).
+
+    The function is the sum of 100 (w_(i+1) - w_i^2)^2 + (w_i - 1)^2.
     """
     one, next_one = w[..., :-1], w[..., 1:]
     return np.asarray((100 * (next_one - one**2) ** 2 + (one - 1) ** 2).sum(-1))
@@ -90,7 +91,7 @@ def rosenbrock(w: np.ndarray) -> np.ndarray:
 def bohachevsky(w: np.ndarray) -> np.ndarray:
     """Return Bohachevsky's function, with minimum 0 at 0.
 
-    It is the sum of w_i^2 + 2 w_(i+1)^2 - 0.3 cos(3 pi w_i) - 0.4 cos(4 pi w_(i+1)) + 0.7.
+    The function is the sum of w_i^2 + 2 w_(i+1)^2 - 0.3 cos(3 pi w_i) - 0.4 cos(4 pi w_(i+1)) + 0.7.
     """
     one, next_one = w[..., :-1], w[..., 1:]
     waves = 0.3 * np.cos(3 * np.pi * one) + 0.4 * np.cos(4 * np.pi * next_one)
@@ -100,7 +101,7 @@ def bohachevsky(w: np.ndarray) -> np.ndarray:
 def schaffer(w: np.ndarray) -> np.ndarray:
     """Return Schaffer's function, with minimum 0 at 0.
 
-    It is the sum of r^0.25 (sin^2(50 r^0.1) + 1) with r = w_i^2 + w_(i+1)^2.
+    The function is the sum of r^0.25 (sin^2(50 r^0.1) + 1) with r = w_i^2 + w_(i+1)^2.
     """
     squares = w[..., :-1] ** 2 + w[..., 1:] ** 2
     return np.asarray((squares**0.25 * (np.sin(50 * squares**0.1) ** 2 + 1)).sum(-1))
@@ -109,7 +110,7 @@ def schaffer(w: np.ndarray) -> np.ndarray:
 def griewank(w: np.ndarray) -> np.ndarray:
     """Return Griewank's function, with minimum 0 at 0.
 
-    It is 1 plus the sum of w_i^2 / 4000, minus the product of cos(w_i / sqrt(i)), with i from 1.
+    The function is 1 plus the sum of w_i^2 / 4000, minus the product of cos(w_i / sqrt(i)), with i from 1.
     """
     waves = np.cos(w / np.sqrt(np.arange(1, w.shape[-1] + 1)))
     return np.asarray((w**2).sum(-1) / 4000 - waves.prod(-1) + 1)
@@ -168,7 +169,7 @@ BASELINES = {"NES": NES, "Cholesky-based NES": CHOLESKY_NES}
 
 
 def _spectral(spectrum: Spectrum, inside: np.ndarray, rate: np.ndarray, tie_tolerance: float) -> Spectrum:
-    # This root is the inverse transpose of A.
+    # `root` is the inverse transpose of A.
     root = spectrum.basis * np.sqrt(spectrum.values)[..., None, :]
     curvature = root @ inside @ root.swapaxes(-1, -2)
     return spectral_step(OPS, spectrum, curvature, rate, 0.0, SpectralMaps(tie_tolerance=tie_tolerance))
@@ -182,10 +183,10 @@ def spectral_search(tie_tolerance: float) -> SearchMethod:
 
 
 def rank_costs(count: int) -> np.ndarray:
-    """Return costs that replace the losses of `count` samples, the best first, (count,), with sum 0.
+    """Return costs that replace the losses of `count` samples, (count,), in the order from best to worst.
 
-    The cost of rank k, from 1, is 1 / count - m_k / sum m_k with m_k = max(0, log(count / 2 + 1) - log k)
-    (Glasmachers et al. 2010).
+    The sum of the costs is 0. The cost of rank k, from 1, is 1 / count - m_k / sum m_k with m_k = max(0,
+    log(count / 2 + 1) - log k) (Glasmachers et al. 2010).
     """
     shares = np.maximum(0, np.log(count / 2 + 1) - np.log(np.arange(1, count + 1)))
     return np.asarray(1 / count - shares / shares.sum())
@@ -194,8 +195,9 @@ def rank_costs(count: int) -> np.ndarray:
 def moments(draws: np.ndarray, costs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return A^T g and A^T H A as estimated by REINFORCE (003 eq. 7): the sums of c z and of c z z^T.
 
-    They are E[c grad_mu log q] and E[2 c grad_(S^-1) log q] in the coordinates z = A^-1 (w - mu). The
-    identity that is subtracted from z z^T in that formula has no effect, since the costs have sum 0.
+    g = E[c grad_mu log q] and H = E[2 c grad_(S^-1) log q] are expressed in the coordinates z = A^-1 (w -
+    mu). In these coordinates the second formula has z z^T - I; the identity I has no effect, since the costs
+    have sum 0.
 
     Args:
         draws: z, (..., samples, d).
@@ -214,10 +216,10 @@ def search(
     samples: int,
     generations: int,
 ) -> np.ndarray:
-    """Return losses at the mean before the first generation and at evenly spaced generations, (RECORDS + 1,
-    settings, seeds).
+    """Return losses at the mean mu, (RECORDS + 1, settings, seeds).
 
-    The mean moves with the covariance of the current samples, as in 003 eqs. 9-11 and in both baselines.
+    The losses are recorded before the first generation and at evenly spaced generations. The mean moves with
+    the covariance of the current samples, as in 003 eqs. 9-11 and in both baselines.
 
     Args:
         method: the method that learns the covariance.
@@ -242,7 +244,7 @@ def search(
     costs = rank_costs(samples)
     recorded = np.rint(np.linspace(0, generations, RECORDS + 1)).astype(int)
     found = [loss(mean)]
-    # a search that diverged continues with NaN
+    # A search that has diverged continues with NaN.
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         for generation in range(1, generations + 1):
             half = draws.standard_normal((count, samples // 2, size))
@@ -266,8 +268,8 @@ class SearchSizes:
 
     Args:
         dimension: number of parameters d.
-        share: fraction of an objective's generations.
-        tuning_seeds: number of seeds by which rates are chosen.
+        share: fraction of `Objective.generations` for which a search runs.
+        tuning_seeds: number of seeds on which rates are tuned.
         seeds: number of fresh seeds on which methods are compared.
     """
 
@@ -278,8 +280,9 @@ class SearchSizes:
 
     @property
     def samples(self) -> int:
-        """Samples per generation: twice the usual number of evolution strategies, since half of them are
-        mirrored.
+        """Samples per generation, twice the usual number of evolution strategies.
+
+        The number is doubled because half of the samples are mirror images of the other half.
         """
         return 2 * (4 + int(3 * np.log(self.dimension)))
 
@@ -288,29 +291,33 @@ PAPER, QUICK = SearchSizes(10, 1.0, 10, 20), SearchSizes(3, 0.15, 5, 20)
 
 
 def floored(losses: np.ndarray) -> np.ndarray:
-    """Clip losses (records, ...) to the range from FLOOR to the first loss; a diverged search gets the first
-    loss.
+    """Clip losses (records, ...) to the range from FLOOR to the first loss.
+
+    A search that has diverged gets the first loss.
     """
     first = np.broadcast_to(losses[0], losses.shape)
     return np.clip(np.where(np.isfinite(losses), losses, first), FLOOR, first)
 
 
 def best_setting(losses: np.ndarray) -> int:
-    """Return the setting with the minimum median of last losses; ties are decided by the median half-way.
+    """Return the index of the setting with the minimum median over seeds of the last losses.
+
+    If the medians of settings are equal, the median loss half-way decides.
 
     Args:
         losses: (records, settings, seeds).
     """
     medians = np.median(losses[list(JUDGED.values())], -1)
-    # lexsort uses the last key as the first criterion.
+    # The function lexsort sorts by the last key first.
     return int(np.lexsort(medians)[0])
 
 
 def _losses(
     method: SearchMethod, objective: Objective, start: str, seed: int, sizes: SearchSizes
 ) -> np.ndarray:
-    """Return losses on fresh seeds, (RECORDS + 1, seeds), with the rates that are best on the tuning
-    seeds.
+    """Tune the rates of a method on the tuning seeds, and return its losses on fresh seeds.
+
+    The shape is (RECORDS + 1, seeds).
     """
 
     def run(stream: int, seeds: int, rates: np.ndarray) -> np.ndarray:
@@ -330,14 +337,14 @@ def _losses(
     return run(1, sizes.seeds, RATES[[best]])[:, 0]
 
 
-# The two tie tolerances are compared with the same baselines.
+# The results of baselines are cached, because both tie tolerances are compared with the same baselines.
 _baseline_losses = lru_cache(maxsize=32)(_losses)
 
 
 def _interval_at_least(quantity: str, values: np.ndarray, limit: float) -> Measure:
     """Return the measure that the median of values (seeds,) is at least a limit.
 
-    Its confidence interval is given as midpoint and half-length.
+    The value and tolerance of the measure are the midpoint and half-length of a confidence interval.
     """
     low, high = median_interval(values, SUPPORT).low, median_interval(values, REFUTATION).high
     return at_least(quantity, (low + high) / 2, limit, (high - low) / 2)

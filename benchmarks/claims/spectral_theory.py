@@ -3,8 +3,9 @@
 In citations, 003 is Lin et al. (2025), "Spectral-factorized Positive-definite Curvature Learning for NN
 Training" (docs/sources.md).
 
-tau are the parameters, F the Fisher metric in them, and lambda other parameters with tau = U lambda. S = B
-diag(d) B^T, or alpha S_1 (x) S_2 with factors of determinant 1, is the learned curvature.
+tau are the parameters of a distribution, F is the Fisher metric with respect to tau, and lambda are other
+parameters with tau = U lambda. S = B diag(d) B^T, or alpha S_1 (x) S_2 with factors of determinant 1, is the
+learned curvature.
 """
 
 from __future__ import annotations
@@ -67,8 +68,7 @@ FOLLOWED = 1e-8
 
 @dataclass(frozen=True)
 class OutcomeLaws:
-    """Family of distributions of N outcomes, with a Fisher metric that depends on the parameters and is
-    regular.
+    """Family of distributions of N outcomes, whose Fisher metric is regular and depends on the parameters.
 
     Args:
         features: X (N, d); outcome i has the natural parameter (X tau)_i.
@@ -79,7 +79,11 @@ class OutcomeLaws:
     kind: str
 
     def metric(self, tau: np.ndarray) -> np.ndarray:
-        """Return the Fisher metric F = X^T diag(w) X, (d, d), where w are the variances of the outcomes."""
+        """Return the Fisher metric F = X^T diag(w) X, (d, d).
+
+        w_i is the Fisher information of outcome i about its natural parameter: the outcome's variance if
+        `kind` is `bernoulli`, and 1 / variance + 1 / 2 if it is `normal`.
+        """
         natural = self.features @ tau
         if self.kind == "bernoulli":
             weights = np.exp(-np.logaddexp(0, natural) - np.logaddexp(0, -natural))
@@ -88,9 +92,7 @@ class OutcomeLaws:
         return self.features.T @ (weights[:, None] * self.features)
 
     def within(self, coordinates: np.ndarray) -> OutcomeLaws:
-        """Return the same distributions as a function of lambda, where tau = U lambda and U is
-        `coordinates`.
-        """
+        """Return the same distributions as a function of lambda, where tau = `coordinates` lambda."""
         return OutcomeLaws(self.features @ coordinates, self.kind)
 
 
@@ -110,7 +112,7 @@ class LogCosh:
 
 def moore_penrose(metric: np.ndarray) -> np.ndarray:
     """Return the pseudo-inverse of a metric, computed with the project's own matrix root."""
-    # The factor 100 covers the rounding error of U^T F U.
+    # The factor 100 allows for the rounding error of metrics U^T F U.
     cutoff = 100 * rank_cutoff(OPS, len(metric))
     return np.asarray(inverse_root(OPS, metric, 1.0, cutoff=cutoff))
 
@@ -128,7 +130,7 @@ def _invariance(random: Random, redundant: bool) -> Iterator[Measure]:
     start, rate = random.standard_normal(size) / 2, float(random.uniform(0.02, 0.2))
     coordinates = draw_coordinates(random, size, int(random.integers(1, 5)) if redundant else 0)
     point = np.linalg.pinv(coordinates) @ start
-    # Several lambda have the same tau = U lambda.
+    # Here U has a null space, so that several lambda have the same tau = U lambda.
     if redundant:
         free = random.standard_normal(len(point))
         point = point + free - np.linalg.pinv(coordinates) @ (coordinates @ free)
@@ -197,7 +199,7 @@ TIED = 1e-8
 
 
 def rotation_entries(values: np.ndarray) -> np.ndarray:
-    """Return the metric's entries for rotations, 4 (d_i / d_j + d_j / d_i - 2) for i > j (003 eq. 17)."""
+    """Return the diagonal of the metric for rotations: 4 (d_i / d_j + d_j / d_i - 2), i > j (003 eq. 17)."""
     rows, columns = np.tril_indices(len(values), -1)
     ratios = values[rows] / values[columns]
     return np.asarray(4 * (ratios + 1 / ratios - 2))
@@ -242,12 +244,11 @@ def _block_diagonal(random: Random) -> Iterator[Measure]:
 
 
 def stated_block(coordinates: LocalCoordinates, name: str, inverse: bool) -> np.ndarray:
-    """Return a block of the metric F or of its pseudo-inverse, as 003 App. K states it, with or without
-    misprints.
+    """Return a block of the metric F or of its pseudo-inverse as 003 App. K states it, printed or corrected.
 
-    For m, only the inverse is stated. The corrected constants are n m / 2 for alpha instead of 1 / 2; for M
-    and m the other factor's length instead of 1; and off the diagonal of m's inverse -1 / l instead of 1 / l,
-    where l is the length of the factor.
+    For the coordinates m, 003 states only the inverse. The misprinted constants are corrected as follows. For
+    alpha, n m / 2 replaces 1 / 2. For M and m, the length of the other factor replaces 1. Off the diagonal of
+    the inverse for m, -1 / l replaces 1 / l, where l is the length of the factor.
     """
     printed, lengths = coordinates.printed, coordinates.lengths
     size = int(np.prod(lengths))
@@ -290,10 +291,9 @@ def natural_step(
     rate: float,
     gamma: float,
 ) -> tuple[Any, np.ndarray]:
-    """Return the factors of S after a step of Riemannian gradient descent, and the change of mu (003 eqs. 10,
-    11).
+    """Return the factors of S and the change of mu after a step of Riemannian gradient descent.
 
-    The loss is quadratic, so that its curvature is exact.
+    See 003 eqs. 10 and 11. The loss is quadratic, so that `curvature`, its Hessian, is exact.
     """
     eta = -rate * inverse @ coordinates.gradient(gradient, curvature, gamma)
     return coordinates.at(eta), coordinates.mean_map @ eta[coordinates.blocks["delta"]]
@@ -339,8 +339,9 @@ def _natural_kronecker(random: Random, printed: bool) -> Iterator[Measure]:
 
 
 def _rule_steps(random: Random, optimizer: str) -> Iterator[Measure]:
-    """Check that a rule's second step, which uses the S that its first step has learned, agrees with
-    natural-gradient steps from S = I.
+    """Check that a rule's second step agrees with a natural-gradient step from S = I.
+
+    The second step uses the curvature S that the rule has learned in its first step.
     """
     shape = lengths_of(random, 2, 2, 3) if optimizer == "spectral" else lengths_of(random, 1, 2, 4)
     rate, gamma = float(random.uniform(0.02, 0.3)), float(random.integers(2))
@@ -399,7 +400,7 @@ METRIC = PropertyClaim(
 # --- constraints (003 Claims 3, 5 and 9, Sec. 3.3) ----------------------------------------------------------
 
 # Largest entry of B^T B - I, or difference of a determinant from 1, that counts as 0.
-# It is measured after 20 steps, whose rotations have generators of norms up to 100.
+# Both errors are measured after 20 steps, whose rotations have generators of norms up to 100.
 KEPT = 1e-11
 STEPS = 20
 # Relative tolerance of Cayley maps, and of generators that are computed back from them.
@@ -410,8 +411,9 @@ ROTATION_RATES = (1e-3, 1.9)
 
 
 def draw_maps(random: Random) -> tuple[SpectralMaps, float]:
-    """Draw the exact maps, with or without normalized rotations, and the Frobenius norm of a normalized
-    rotation's generator.
+    """Draw the exact maps, with or without normalized rotations, and a rotation rate.
+
+    The rotation rate is the Frobenius norm of a normalized rotation's generator.
     """
     normalized = bool(random.integers(2))
     return SpectralMaps("exact", "exact", normalized), float(random.uniform(*ROTATION_RATES))
@@ -462,11 +464,13 @@ def _kronecker_constraints(random: Random) -> Iterator[Measure]:
 
 
 def decomposed(matrix: np.ndarray, shape: Sequence[int]) -> tuple[float, np.ndarray, np.ndarray, float]:
-    """Return alpha, S_1, S_2 and the relative residual of the product alpha S_1 (x) S_2 that is nearest to a
-    matrix S.
+    """Decompose a matrix S into the nearest product alpha S_1 (x) S_2 with factors of determinant 1.
 
-    The factors have determinant 1. The rearranged matrix of a Kronecker product has rank one, and its
-    singular vectors are the factors up to scale.
+    The entries of a Kronecker product can be rearranged to a matrix of rank one, whose singular vectors are
+    the factors up to scale.
+
+    Returns:
+        alpha, S_1, S_2 and the relative residual of the product.
     """
     first, second = shape
     left, values, right = np.linalg.svd(rearrange(matrix, first, second, first, second))

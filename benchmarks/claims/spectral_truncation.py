@@ -4,8 +4,8 @@ In citations, 003 is Lin et al. (2025), "Spectral-factorized Positive-definite C
 Training" (docs/sources.md).
 
 S = B diag(d) B^T, or alpha S_1 (x) S_2, is the learned curvature, g the gradient, beta_2 the step size of S,
-gamma its decay (0 or 1), and lambda the damping. Truncation replaces the exponential e^x, by which d is
-multiplied, by 1 + x.
+gamma its decay (0 or 1), and lambda the damping. A step multiplies d by the exponential e^x; a truncated step
+multiplies d by 1 + x instead.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ from curvebench.property_checks.checks import Measure, PropertyClaim
 
 # --- the truncated exponential map (003 Figs. 5 and 6, App. A.2 and A.3, Claims 7 and 8) --------------------
 
-# Tolerance of a measured order of convergence, which should be 2, at rates that change log d by at most 0.01.
+# Tolerance of a measured order of convergence, which should be 2.
+# The order is measured at rates at which a step changes log d by at most 0.01.
 SECOND_ORDER = 0.05
 # The truncated exponential map and the exact Cayley map, as in 003 Figs. 5 and 6.
 TRUNCATED_MAPS = SpectralMaps("first_order", "exact")
@@ -55,7 +56,7 @@ FORMS = {"full": "full", "Kronecker": "kronecker"}
 
 
 def draw_state(random: Random, form: str) -> tuple[Any, np.ndarray]:
-    """Draw the spectrum of a matrix S, and a gradient S^(1/2) z of matching magnitude.
+    """Draw the spectrum of a matrix S, and a gradient S^(1/2) z, whose magnitude matches S.
 
     The entries of z are normal with standard deviations from 1/3 to 3.
     """
@@ -71,10 +72,10 @@ def draw_state(random: Random, form: str) -> tuple[Any, np.ndarray]:
 
 
 def growths_of(spectrum: Any, gradient: np.ndarray, gamma: float) -> list[np.ndarray]:
-    """Return the growth m of each factor's log d: d^-1 diag(B^T g g^T B) - gamma, or d^-1 diag(W) / (alpha k)
-    - gamma (003 Fig. 1).
+    """Return the growth m of log d, for each factor of S (003 Fig. 1).
 
-    W / (alpha k) is the curvature of a Kronecker factor, as in `axes_curvatures`.
+    For one matrix S, m = d^-1 diag(B^T g g^T B) - gamma. For a Kronecker factor, m = d^-1 diag(W) / (alpha k)
+    - gamma, where W / (alpha k) is the curvature that `axes_curvatures` returns.
     """
     if isinstance(spectrum, Spectrum):
         return [(spectrum.basis.T @ gradient) ** 2 / spectrum.values - gamma]
@@ -103,8 +104,9 @@ def _claim_7(random: Random) -> Iterator[Measure]:
 
 
 def _log_determinant(random: Random) -> Iterator[Measure]:
-    """Check that the rule's log det S grows by beta_2 (Tr(S^-1 g g^T) - gamma m n), which is Claim 7 for
-    alpha.
+    """Check that a step of the rule increases log det S by beta_2 (Tr(S^-1 g g^T) - gamma m n).
+
+    This is 003 Claim 7 for alpha.
     """
     shape = lengths_of(random, 2, 2, 3)
     rate, gamma = float(random.uniform(0.02, 0.3)), float(random.integers(2))
@@ -125,10 +127,10 @@ def _log_determinant(random: Random) -> Iterator[Measure]:
 def boxes(
     spectrum: Any, gradient: np.ndarray, rate: float, gamma: float, damping: Sequence[float]
 ) -> list[Any]:
-    """Return the new eigenvalues of each factor: (1 - gamma beta_2) d + beta_2 (diag W + Lambda) / (alpha k)
-    (boxes of 003 Figs. 5, 6).
+    """Return the new eigenvalues of each factor, as the boxes of 003 Figs. 5 and 6 state them.
 
-    Lambda is the damping; W and k belong to a factor, as in `axes_curvatures`. One matrix S has alpha k = 1.
+    They are (1 - gamma beta_2) d + beta_2 (diag W + Lambda) / (alpha k), where Lambda is the damping of the
+    factor, and W and k are as in `axes_curvatures`. If S is one matrix, alpha k = 1.
     """
     if isinstance(spectrum, Spectrum):
         inside = np.diag(spectrum.basis.T @ np.outer(gradient, gradient) @ spectrum.basis)
@@ -145,7 +147,7 @@ def boxes(
 def adaptive_damping(spectrum: KroneckerSpectrum, damping: float, printed: bool) -> list[float]:
     """Return the adaptive damping Lambda^(l) of 003 Fig. 6 (caption).
 
-    It is divided by Tr(S^(l))^-1 as printed, and by Tr((S^(l))^-1) as corrected.
+    The divisor is Tr(S^(l))^-1 in the printed formula, and Tr((S^(l))^-1) in the corrected formula.
     """
     wholes = [assembled(factor) for factor in spectrum.factors]
     inverses = [float(np.trace(np.linalg.inv(whole))) for whole in wholes]
@@ -174,8 +176,9 @@ def _figure_5(random: Random) -> Iterator[Measure]:
 
 
 def _rule_figure_6(random: Random) -> Iterator[Measure]:
-    """Compare steps of the rule from S = I with steps of the scheme, which `_figure_6` compares with 003 Fig.
-    6.
+    """Compare steps of the rule from S = I with steps of the scheme.
+
+    `_figure_6` compares the scheme with 003 Fig. 6.
     """
     shape = lengths_of(random, 2, 2, 3)
     rate, gamma = float(random.uniform(0.02, 0.5)), float(random.integers(2))
@@ -209,7 +212,8 @@ def _figure_6(random: Random, printed: bool) -> Iterator[Measure]:
 def _claim_8(random: Random, printed: bool) -> Iterator[Measure]:
     """Check that the exact step multiplies the eigenvalues alpha d by exp(beta_2 m) (003 Claim 8).
 
-    The truncated step must differ from it by terms of second order in beta_2; m is the growth of log d.
+    m is the growth of log d (`growths_of`). The truncated step must differ from the exact step by terms of
+    second order in beta_2.
     """
     spectrum, gradient = draw_state(random, "kronecker")
     gamma = float(random.integers(2))
@@ -232,7 +236,7 @@ def _claim_8(random: Random, printed: bool) -> Iterator[Measure]:
 
 
 def _small_rates(growths: list[np.ndarray]) -> tuple[float, float]:
-    """Return two rates, at which no logarithm of d changes by more than 0.01 and by more than 0.001."""
+    """Return two rates: at the first no log d changes by more than 0.01, at the second by more than 0.001."""
     largest = max(float(np.abs(one).max()) for one in growths)
     return 1e-2 / largest, 1e-3 / largest
 
@@ -255,13 +259,14 @@ def _second_order(random: Random, form: str) -> Iterator[Measure]:
 
 
 def _draw_growing(random: Random, shape: tuple[int, ...]) -> np.ndarray:
-    """Draw gradients with entries of size 1.5 to 3, for which S = I grows with and without decay."""
+    """Draw gradients with entries of size 1.5 to 3. A step from S = I then increases S, even with decay."""
     return random.choice([-1.0, 1.0], shape) * random.uniform(1.5, 3, shape)
 
 
 def _rule_second_order(random: Random, optimizer: str) -> Iterator[Measure]:
-    """Check that a rule's first exact and truncated steps from S = I differ by terms of second order in
-    beta_2.
+    """Check that the exact and the truncated first step of a rule differ by terms of second order in beta_2.
+
+    Both steps start from S = I.
     """
     shape = lengths_of(random, 2, 2, 3) if optimizer == "spectral" else lengths_of(random, 1, 1, 5)
     gamma, gradients, gaps = float(random.integers(2)), [_draw_growing(random, shape)], []
@@ -279,11 +284,12 @@ def _rule_second_order(random: Random, optimizer: str) -> Iterator[Measure]:
 
 
 def _between(growths: list[np.ndarray], rate: float) -> np.ndarray:
-    """Return a bound of the absolute difference that the two exponential maps make to the logarithms of S's
-    eigenvalues, (n,) or (n, m).
+    """Return a bound of the difference between an exact and a truncated step in log(eigenvalues of S).
 
-    It uses 0 <= x - log(1 + x) <= x^2 / (2 min(1, 1 + x)), where x is the rate times a growth. With Kronecker
-    factors, half of the sum of the two factors' means is subtracted from the sum of two such terms.
+    The shape is (n,), or (n, m) with Kronecker factors. For one matrix S, the difference is x - log(1 + x),
+    where x is the rate times a growth, and 0 <= x - log(1 + x) <= x^2 / (2 min(1, 1 + x)). With two Kronecker
+    factors, the difference is the sum of such a term of each factor, minus half of the sum of the two mean
+    terms. Neither of these sums is negative, so that the larger of their bounds is a bound of the difference.
     """
     least = [(rate * one) ** 2 / (2 * np.minimum(1, 1 + rate * one)) for one in growths]
     if len(least) == 1:
@@ -302,7 +308,8 @@ def _gap_bound(random: Random, form: str) -> Iterator[Measure]:
         logarithms(stepped(spectrum, gradient, rate, gamma, maps)) for maps in (EXACT_MAPS, TRUNCATED_MAPS)
     )
     bound = _between(growths, rate)
-    counts = bound > 1e-11  # smaller bounds would be dominated by rounding errors
+    # Rounding errors would dominate differences with smaller bounds.
+    counts = bound > 1e-11
     ratio = np.abs(exact - truncated)[counts] / bound[counts]
     yield at_most("gap of log S over its bound", ratio.max(initial=0.0), 1.0, 1e-3)
 
@@ -347,8 +354,9 @@ def _positive_values(random: Random) -> Iterator[Measure]:
 
 
 def _positive_rule(random: Random, optimizer: str) -> Iterator[Measure]:
-    """Check that all steps of a rule are finite. This implies that d stays positive, since its roots would
-    otherwise not be finite.
+    """Check that all steps of a rule are finite.
+
+    This implies that d stays positive, since the roots of d would otherwise not be finite.
     """
     shape = lengths_of(random, 2, 2, 4) if optimizer == "spectral" else lengths_of(random, 1)
     rate, gamma, damping = _draw_damped(random)
@@ -405,8 +413,9 @@ DIAGONAL_OPTIONS: Mapping[str, Any] = {"exponential": "first_order", "start": "i
 
 
 def _draw_diagonal(random: Random) -> tuple[np.ndarray, float]:
-    """Draw beta_2 and gradients (T, m, n), whose standard deviations span 2 orders of magnitude; some entries
-    are 0.
+    """Draw beta_2 and gradients (T, m, n), some entries of which are 0.
+
+    The standard deviations of entries span 2 orders of magnitude.
     """
     shape = lengths_of(random, int(random.integers(1, 3)))
     gradients = random.standard_normal((PATH, *shape)) * 10.0 ** random.uniform(-1, 1, shape)
@@ -421,8 +430,8 @@ def _diagonal_moves(gradients: np.ndarray, rate: float, gamma: float, **options:
 def _is_adagrad(random: Random) -> Iterator[Measure]:
     """Check that the truncated diagonal scheme without decay is Adagrad, up to a factor of the updates.
 
-    S starts at I and is therefore beta_2 (1 / beta_2 + sum g^2), which is Adagrad's sum with the initial
-    value 1 / beta_2.
+    S starts at I, and is therefore beta_2 (1 / beta_2 + sum g^2). The second factor is Adagrad's sum with the
+    initial value 1 / beta_2.
     """
     gradients, rate = _draw_diagonal(random)
     hyper = {"initial_accumulator": 1 / rate, "epsilon": 0.0}
@@ -434,7 +443,7 @@ def _is_adagrad(random: Random) -> Iterator[Measure]:
 def _is_rmsprop(random: Random) -> Iterator[Measure]:
     """Check that the truncated diagonal scheme with decay is RMSprop with the initial second moment v = 1.
 
-    Since its state starts at 0, a first gradient of 1 / sqrt(beta_2) makes it 1.
+    Since v starts at 0 in the project's RMSprop, a first gradient of 1 / sqrt(beta_2) is used to make v = 1.
     """
     gradients, rate = _draw_diagonal(random)
     hyper = {"beta1": 0.0, "beta2": 1 - rate, "epsilon": 0.0}
@@ -447,7 +456,7 @@ def _is_rmsprop(random: Random) -> Iterator[Measure]:
 def _default_moves(gradients: np.ndarray, rate: float, gamma: float, power: float) -> np.ndarray:
     """Return the updates -S^(-1/p) g of the default scheme for a diagonal S that starts at 1 (003 eq. 2).
 
-    Its step is S <- (1 - beta_2 gamma) S + beta_2 g^2.
+    The step of the default scheme is S <- (1 - beta_2 gamma) S + beta_2 g^2.
     """
     diagonal, found = np.ones(gradients.shape[1:]), []
     for gradient in gradients:
@@ -466,8 +475,9 @@ def _is_default(random: Random, power: float) -> Iterator[Measure]:
 
 
 def _keeps_basis(random: Random) -> Iterator[Measure]:
-    """Check that a full step with diagonal curvature keeps B and is a diagonal step, if B is a diagonal
-    matrix of signs.
+    """Check that a step of the full scheme is a step of the diagonal scheme if the curvature is diagonal.
+
+    B is a diagonal matrix of signs, which the step must not change.
     """
     gradients, rate = _draw_diagonal(random)
     gradients, size = gradients.reshape(PATH, -1), gradients[0].size

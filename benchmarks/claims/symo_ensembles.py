@@ -1,4 +1,4 @@
-"""Gradients and Hessians over random initializations: zero and equal blocks of their covariances and means.
+"""Gradients and Hessians over random initializations: structure of the covariances and mean Hessians.
 
 An ensemble is a set of networks that start at random and have the same teacher. The source is 004, Bernacchia
 (2025), "Global curvature for second-order optimization of neural networks" (docs/sources.md).
@@ -57,7 +57,8 @@ class Sizes:
     """Sizes of a test.
 
     Args:
-        problems: number of teachers with their inputs. Each has one ensemble; one test covers all problems.
+        problems: number of problems, each of which is a teacher with inputs and has one ensemble. One test
+            covers all problems.
         teams: number of teams of models; the models of a team get the same map.
         models: models per team.
         draws: number of random maps per team.
@@ -71,7 +72,7 @@ class Sizes:
     points: int | None = None
 
     def of(self, lesson: Lesson) -> Lesson:
-        """Return the lesson with the number of inputs of these sizes."""
+        """Return the lesson with `points` inputs, or unchanged if `points` is None."""
         return lesson if self.points is None else replace(lesson, points=self.points)
 
 
@@ -121,7 +122,7 @@ def _blocks(
 ) -> Iterator[Measure]:
     """Yield measures of the p-values of all blocks, before and after training.
 
-    A further p-value is that of the components which the printed equations exclude.
+    With misprints in `printed`, a further p-value tests the components that the printed equations exclude.
     """
     found = _ensembles(random, lesson, sizes, curvature)
     statistics = [matrix_statistics(random, lesson, one, curvature, sizes.draws) for one in found]
@@ -135,8 +136,9 @@ def _blocks(
 
 
 def _noticed(random: Random, lesson: Lesson, sizes: Sizes, curvature: Curvature) -> Iterator[Measure]:
-    """Measure the smallest p-value of all blocks if the first hidden unit's initial parameters are multiplied
-    by 1.2.
+    """Measure the smallest p-value of all blocks for an ensemble without symmetry.
+
+    The initial parameters of the first hidden unit are multiplied by 1.2.
     """
     found = _ensembles(random, lesson, sizes, curvature, SCALED)
     statistics = [matrix_statistics(random, lesson, one, curvature, sizes.draws) for one in found]
@@ -157,9 +159,7 @@ def _means_noticed(random: Random, lesson: Lesson, sizes: Sizes, change: UnitCha
 
 
 def _forms(random: Random, groups: tuple[SymmetryGroup, ...], printed: bool) -> Iterator[Measure]:
-    """Check that a matrix is invariant under the group if and only if it has the structure of the
-    equations.
-    """
+    """Check that a matrix is invariant under the group if and only if the equations of 004 hold for it."""
     depth, bias = int(random.integers(2, 6)), bool(random.integers(2))
     outside = random.integers(2, 4, 2)
     widths = (int(outside[0]), *(int(width) for width in random.integers(2, 4, depth - 1)), int(outside[1]))
@@ -272,7 +272,7 @@ def _misprinted(
 ) -> tuple[Check, Check]:
     """Return two checks of the blocks of ReLU networks, for the equations as printed and as corrected.
 
-    Both use the same ensembles.
+    Both checks use the same ensembles.
     """
     measures = partial(_blocks, lesson=lesson, curvature=curvature)
     return (

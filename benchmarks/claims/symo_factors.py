@@ -1,5 +1,4 @@
-"""Accuracy of the factors of SymO that a single network estimates: relative to an ensemble, and with
-momentum.
+"""Accuracy of SymO's factors as estimated from a single network: relative to an ensemble, and with momentum.
 
 In citations, 004 is Bernacchia (2025), "Global curvature for second-order optimization of neural networks"
 (docs/sources.md).
@@ -56,10 +55,10 @@ def _weights(random: Random, widths: Sequence[int]) -> dict[str, np.ndarray]:
 
 
 def gradients(data: Data, w1: np.ndarray, w2: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the gradients of the loss of a tanh network with respect to its two weights (..., outputs,
-    inputs).
+    """Return the gradients of the loss of a tanh network with respect to its two weights.
 
-    The loss is the mean over points of |W2 tanh(W1 x) - y|^2 / 2.
+    The loss is the mean over points of |W2 tanh(W1 x) - y|^2 / 2. Weights and gradients are (..., outputs,
+    inputs).
     """
     first, second = np.zeros_like(w1), np.zeros_like(w2)
     count = len(data.inputs)
@@ -74,10 +73,9 @@ def gradients(data: Data, w1: np.ndarray, w2: np.ndarray) -> tuple[np.ndarray, n
 
 
 def factors(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the factors Phi_1 (..., d0, d0), Psi_1 (..., d0, d2), Phi_2 (..., d2, d2) of gradients (004 eqs.
-    37-39).
+    """Return the factors Phi_1 (..., d0, d0), Psi_1 (..., d0, d2) and Phi_2 (..., d2, d2) of gradients.
 
-    They are computed by the functions of the rule `symo`.
+    The factors are computed by the functions of the rule `symo` (004 eqs. 37-39).
     """
     inputs, shapes = first.shape[-1], {"W1": first.shape[-2:], "W2": second.shape[-2:]}
     ops = numpy_ops(str(first.dtype))
@@ -99,7 +97,7 @@ class Amount:
     """Sample sizes.
 
     Args:
-        points: number of points from which each gradient is computed.
+        points: number of data points from which each gradient is computed.
         reference: number of networks whose factors are averaged.
         single: number of further networks, each compared with the average.
     """
@@ -112,9 +110,8 @@ class Amount:
 def correlations(random: Random, width: int, sample: Amount) -> np.ndarray:
     """Return the correlations of single networks' three factors with the factors of an ensemble, (single, 3).
 
-    The networks have 100 inputs, `width` hidden units and 100 outputs.
-
-    The correlations are corrected to the values for an infinite ensemble (see `without_noise`).
+    The networks have 100 inputs, `width` hidden units and 100 outputs. The correlations are corrected to the
+    values for an infinite ensemble (`without_noise`).
     """
     widths = (100, width, 100)
     data = data_of(random, widths, sample.points)
@@ -135,12 +132,16 @@ def correlations(random: Random, width: int, sample: Amount) -> np.ndarray:
 
 
 def without_noise(seen: np.ndarray, count: int) -> np.ndarray:
-    """Estimate correlations with the mean of all networks from correlations `seen` with the mean of `count`
-    networks.
+    """Estimate the correlation of a network's factor with the mean factor of infinitely many networks.
 
-    A network's factor is the mean plus noise, and has the correlation rho with the mean. The remaining noise
-    in the mean of `count` networks lowers this correlation to r = rho / sqrt(1 + (1 / rho^2 - 1) / count), a
-    quadratic equation for rho^2 (correction for attenuation, Spearman 1904).
+    A network's factor is the mean factor plus noise, and has the correlation rho with the mean factor. In the
+    mean over only `count` networks some noise is left, which lowers the correlation to r = rho / sqrt(1 + (1
+    / rho^2 - 1) / count). The function solves this quadratic equation for rho^2 (correction for attenuation,
+    Spearman 1904).
+
+    Args:
+        seen: correlations r.
+        count: number of networks in the mean.
     """
     square = seen**2
     half = square * (1 - 1 / count) / 2
@@ -248,18 +249,18 @@ OWN_BETA = 0.95
 BETAS = (0.0, 0.8, 0.9, 0.95, 0.98, 0.99)
 # Tolerance of a correlation that the paper calls "about" a number; also the minimum rise that counts.
 ABOUT = 0.1
-# Number of timescales 1 / (1 - beta_h) after which correlations are again as without momentum.
+# Number of timescales 1 / (1 - beta_h) after which correlations are as low again as without momentum.
 TIMESCALES = 10.0
 # Correlation about halfway between its values with and without momentum.
 MIDWAY = 0.6
 
 
 def training(random: Random, points: int, steps: int, betas: Sequence[float]) -> np.ndarray:
-    """Return the mean correlation of factors over pairs of student networks, (betas, steps), during gradient
-    descent.
+    """Return the mean correlation of factors over pairs of students during gradient descent, (betas, steps).
 
-    All factors of a student form one vector, which is averaged over steps (004 eqs. 192-194). The bias
-    correction of the average is a number and does not affect correlations.
+    Students are networks with the same teacher. All factors of a student form one vector, which is averaged
+    over steps with momentum beta_h (004 eqs. 192-194). The bias correction multiplies the average by a
+    number, and does not affect correlations.
     """
     data = data_of(random, WIDTHS, points)
     drawn = [_weights(random, WIDTHS) for _ in range(STUDENTS)]

@@ -1,5 +1,4 @@
-"""SymO as an update rule: its factored and its dense update, and rules that commute with maps of hidden
-units.
+"""SymO as an update rule: its factored and dense updates, and rules that commute with maps of hidden units.
 
 In citations, 004 is Bernacchia (2025), "Global curvature for second-order optimization of neural networks"
 (docs/sources.md).
@@ -33,13 +32,13 @@ from curvebench.benchmarks.claims._symmetries import (
 from curvebench.property_checks.checks import Measure, PropertyClaim
 
 # Relative tolerance of updates that use inverse roots of matrices.
-# The nonzero eigenvalues of a matrix have a ratio of up to CONDITION.
+# The largest eigenvalue of a matrix is at most CONDITION times the smallest nonzero eigenvalue.
 EXACT = 1e-11
 CONDITION = 1e3
-# Maximum relative distance of two runs that count as equal.
-# It is large because rounding errors change later gradients and grow along a run.
+# Two runs count as equal if their relative distance is at most this number.
+# This tolerance is large because rounding errors change later gradients and grow along a run.
 FOLLOWED = 1e-7
-# Minimum relative distance of two runs that count as different.
+# Two runs count as different if their relative distance is at least this number.
 APART = 1e-3
 
 Arrays = dict[str, np.ndarray]
@@ -65,8 +64,13 @@ def online(
     group: SymmetryGroup,
     hyper: Mapping[str, float],
 ) -> curvebench.Online:
-    """Return a rule at parameters (p,) of a network, which is given by its widths and whether it has
-    biases.
+    """Return a rule that starts at the parameters `start`, (p,), of a network.
+
+    Args:
+        optimizer, hyper: name of the rule, and its hyperparameters.
+        start: first parameters.
+        network: the widths d_0 ... d_L, and whether the network has biases.
+        group: group of maps of the hidden units.
     """
     arrays = arrays_of(start, *network)
     return curvebench.Online(
@@ -95,8 +99,9 @@ def factored(
 def second_moment(
     gradients: Sequence[np.ndarray], widths: Sequence[int], bias: bool, group: SymmetryGroup, decay: float
 ) -> np.ndarray:
-    """Return the dense second moment Sigma (p, p): the bias-corrected running mean of g g^T, averaged over
-    the group.
+    """Return the dense second moment Sigma (p, p).
+
+    Sigma is the bias-corrected running mean of g g^T over steps, averaged over the group.
     """
     total = np.zeros((len(gradients[0]),) * 2)
     for gradient in gradients:
@@ -106,8 +111,9 @@ def second_moment(
 
 
 def _draw_network(random: Random, depth: int, bias: bool) -> tuple[int, ...]:
-    """Draw numbers of units: 1 to 3 inputs and outputs, and hidden layers of 2 to 5 (3 to 5 without
-    biases).
+    """Draw numbers of units: 1 to 3 inputs and outputs, and 2 to 5 units in each hidden layer.
+
+    Without biases, a hidden layer has at least 3 units.
     """
     inputs, outputs = random.integers(1, 4, 2)
     hidden = random.integers(2 if bias else 3, 6, depth - 1)
@@ -115,8 +121,9 @@ def _draw_network(random: Random, depth: int, bias: bool) -> tuple[int, ...]:
 
 
 def _draw_gradient(random: Random, widths: Sequence[int], bias: bool, group: SymmetryGroup) -> np.ndarray:
-    """Draw a normal gradient whose Sigma has no small eigenvalues other than 0, since they amplify rounding
-    in roots.
+    """Draw a normal gradient whose Sigma has no small eigenvalues other than 0.
+
+    Small eigenvalues would amplify rounding errors in inverse roots.
     """
     while True:
         drawn = random.standard_normal(size_of(widths, bias))
@@ -142,10 +149,10 @@ def _general(random: Random, depth: int, group: SymmetryGroup) -> Iterator[Measu
 
 
 def _polar(random: Random) -> Iterator[Measure]:
-    """Check that with two signed layers without biases, the first step is sqrt(d_1) times a polar factor.
+    """Check that SymO's first step is sqrt(d_1) times a polar factor, for two layers without biases.
 
-    The polar factor is that of the block matrix [G_1 G_2^T], where G_1 and G_2 are the gradients of the two
-    weights.
+    The group is `signed`. The step is compared with the polar factor of the block matrix [G_1 G_2^T], where
+    G_1 and G_2 are the gradients of the two weights.
     """
     widths = _draw_network(random, 2, bias=False)
     gradient = _draw_gradient(random, widths, False, "signed")
@@ -247,7 +254,8 @@ def _runs(
 ) -> tuple[float, float]:
     """Return the distance between the run from G theta and G times the run from theta, for a random map G.
 
-    It is divided by the distance that the run covers, and is measured after the first step and at the end.
+    The distance is measured after the first step and at the end, and divided by the distance that the run
+    covers.
     """
     depth, bias = int(random.integers(2, 4)), bool(random.integers(2))
     network = Perceptron(_draw_network(random, depth, bias), activation, bias)

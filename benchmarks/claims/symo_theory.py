@@ -1,12 +1,11 @@
-"""Foundations of SymO: the surrogate matrix, factors independent of widths, initial distributions, a
-quadratic loss.
+"""Foundations of SymO: the surrogate matrix, factors at all widths, initial distributions, a quadratic loss.
 
 In citations, 004 is Bernacchia (2025), "Global curvature for second-order optimization of neural networks"
 (docs/sources.md).
 
-Factors are the numbers that determine a matrix which is invariant under maps of hidden units; the surrogate
-is such a matrix with few hidden units. For the quadratic loss, H is the Hessian, mu_t the mean and s_t I the
-covariance of an ensemble after t steps, and alpha_t the learning rate.
+Factors are the numbers that determine a matrix that is invariant under maps of hidden units. The surrogate is
+the matrix with the same factors and few hidden units. For the quadratic loss, H is the Hessian, mu_t the mean
+and s_t I the covariance of an ensemble after t steps, and alpha_t the learning rate.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ def draw_widths(random: Random, depth: int) -> Widths:
 def positive_factors(random: Random, structure: Structure, among: Sequence[Widths]) -> dict[Any, np.ndarray]:
     """Draw factors whose matrices are positive definite at all widths in `among`.
 
-    They are the factors of I + t B for a random B, with the largest t for which no eigenvalue is below 0.2.
+    The factors belong to I + t B for a random B, with the largest t for which no eigenvalue is below 0.2.
     """
     small = surrogate(structure, among[0])
     drawn = random.standard_normal((structure.size(small),) * 2)
@@ -65,9 +64,7 @@ def inverse_root_factors(structure: Structure, factors: Factors, widths: Widths)
 
 
 def apart(some: np.ndarray, others: np.ndarray) -> float:
-    """Return the Hausdorff distance of two sets of numbers, relative to the largest absolute value of
-    `others`.
-    """
+    """Return the Hausdorff distance of two sets of numbers, divided by the maximum of |`others`|."""
     distances = np.abs(some[:, None] - others)
     return float(max(distances.min(0).max(), distances.min(1).max()) / np.abs(others).max())
 
@@ -245,7 +242,7 @@ LEVEL = 0.01
 
 
 def draw_initial(random: Random, law: Law, layered: bool, count: int, shift: float = 0.0) -> np.ndarray:
-    """Draw parameters (count, p) of a network with biases, which are initialized as weights with one input.
+    """Draw parameters (count, p) of networks with biases. A bias is drawn like a weight with one input.
 
     Args:
         random: generator of the instance.
@@ -274,7 +271,7 @@ def _orthogonal(random: Random, shape: tuple[int, int, int]) -> np.ndarray:
 
 
 def _sparse(random: Random, shape: tuple[int, int, int]) -> np.ndarray:
-    """Draw a matrix with normal entries, and set half of the entries of each column to 0."""
+    """Draw matrices with normal entries, and set half of the entries of each column to 0."""
     order = np.argsort(random.random(shape), axis=1)
     return np.where(order < np.ceil(ZEROS * shape[1]), 0.0, random.standard_normal(shape))
 
@@ -290,8 +287,8 @@ _LAWS: Mapping[Law, Any] = {
 def two_sample_p_value(random: Random, one: np.ndarray, other: np.ndarray, draws: int) -> float:
     """Return the p-value of a permutation test that two samples (n, p) have the same distribution.
 
-    The statistics are two energy distances (Szekely and Rizzo 2013), with the sum of distances of coordinates
-    and with the Euclidean distance. Both are standardized, and the larger one counts.
+    The test has two statistics, energy distances (Szekely and Rizzo 2013). One uses the sum of the distances
+    of coordinates, the other the Euclidean distance. Both are standardized, and the larger of them is tested.
     """
     from scipy.spatial.distance import cdist
 
@@ -310,9 +307,7 @@ def two_sample_p_value(random: Random, one: np.ndarray, other: np.ndarray, draws
 def _moved(
     random: Random, law: Law, group: SymmetryGroup, layered: bool, count: int, draws: int, shift: float = 0.0
 ) -> float:
-    """Return the p-value of a test that initial parameters and their images under random maps have the same
-    law.
-    """
+    """Return the p-value of a test that random maps do not change the law of initial parameters."""
     one, other = (draw_initial(random, law, layered, count, shift) for _ in range(2))
     turn = draw_matrix(random, WIDTHS, True, group)
     return two_sample_p_value(random, one, other @ turn.T, draws)
@@ -389,7 +384,7 @@ INIT = PropertyClaim(
 FOLLOWED = 1e-8
 # Relative tolerance of the mean's offset and the covariance after Runge-Kutta steps.
 INTEGRATED = 1e-6
-# Minimum ratio of a quantity to its closed form that counts as following it "closely": a difference of 5 %.
+# A quantity counts as following its closed form "closely" if it is at least this share of the closed form.
 CLOSE = 0.95
 # Value of beta^t at which runs end. The quadratic loss has then decreased to 1/400 of its first value.
 HORIZON = 0.05
@@ -398,8 +393,9 @@ CONDITIONS = (10.0, 1000.0)
 
 
 def draw_hessian(random: Random, size: int) -> np.ndarray:
-    """Draw a positive definite matrix (size, size) with maximum eigenvalue 1 and minimum from 1/1000 to
-    1/10.
+    """Draw a positive definite matrix (size, size).
+
+    Its largest eigenvalue is 1, and its smallest eigenvalue is from 1/1000 to 1/10.
     """
     condition = np.exp(random.uniform(*np.log(CONDITIONS)))
     vectors = orthonormal(random, size, size)
@@ -418,7 +414,7 @@ def update(hessian: np.ndarray, covariance: np.ndarray) -> np.ndarray:
 def follow(
     hessian: np.ndarray, offset: np.ndarray, root: float, rates: Sequence[float] | np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean's offset from the minimum and sqrt(s) after each step, (T + 1, p) and (T + 1,).
+    """Return the mean's offset mu_t - theta* from the minimizer, (T + 1, p), and sqrt(s_t), (T + 1,).
 
     Args:
         hessian: the Hessian H.
@@ -448,7 +444,7 @@ def off_line(path: np.ndarray) -> float:
 
 
 def _draw_decay(random: Random) -> tuple[float, float]:
-    """Draw alpha_0 and beta of a decaying rate, in half of the cases from 004 Table 2."""
+    """Draw alpha_0 and beta of a learning rate alpha_0 beta^t, in half of the cases from 004 Table 2."""
     if random.random() < 0.5:
         return ((0.05, 0.95), (0.09, 0.91))[random.integers(2)]
     return float(10 ** random.uniform(-2, 0)), float(random.uniform(0.85, 0.98))
@@ -470,7 +466,7 @@ def _straight(random: Random) -> Iterator[Measure]:
     rates = _decaying(first, share)
     members = random.standard_normal((4 * size, size))
     members -= members.mean(0)
-    # After this line, the covariance of the ensemble is I.
+    # Transform the ensemble so that its covariance becomes I.
     members = members @ power(members.T @ members / len(members), -0.5)
     members = members * first / (1 - share) * random.uniform(1, 2) + offset
     path, descent = [offset], [offset]
@@ -484,8 +480,9 @@ def _straight(random: Random) -> Iterator[Measure]:
 
 
 def _draw_rates(random: Random, first: float) -> np.ndarray:
-    """Draw 40 rates of 0.01 to 1 that keep sqrt(s) above 1/50 of its first value, since rounding errors are
-    relative to that value.
+    """Draw 40 rates of 0.01 to 1 that keep sqrt(s) above 1/50 of its first value.
+
+    Rounding errors are relative to the first value of sqrt(s).
     """
     root, rates = first, list[float]()
     while len(rates) < 40:
@@ -536,8 +533,9 @@ def _closely(random: Random, printed: bool) -> Iterator[Measure]:
 def flow(
     hessian: np.ndarray, offset: np.ndarray, root: float, rate: Any, duration: float, steps: int = 400
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Integrate 004 eqs. 45 and 46 by Runge-Kutta steps; return the final offset of the mean and the final
-    covariance.
+    """Integrate 004 eqs. 45 and 46 by Runge-Kutta steps, and return the final state of the ensemble.
+
+    The state is the offset of the mean from the minimizer, and the covariance.
 
     Args:
         hessian, offset, root: as in `follow`.
@@ -580,8 +578,9 @@ def _flows(random: Random, constant: bool) -> Iterator[Measure]:
 
 
 def _constant(random: Random) -> Iterator[Measure]:
-    """Check that steps with a constant rate follow eqs. 51 and 52 until sqrt(s) is below the rate, and then
-    alternate between two values.
+    """Check that steps with a constant rate follow eqs. 51 and 52 until sqrt(s) is below the rate.
+
+    After that, sqrt(s) must alternate between two values.
     """
     size = int(random.integers(1, 8))
     hessian, offset = draw_hessian(random, size), random.standard_normal(size)

@@ -55,8 +55,9 @@ class Kernel:
         self.run()
 
     def track_error(self, label: str) -> float:
-        """Return the maximum absolute error, divided by the maximum absolute entry of the float64
-        reference.
+        """Return the maximum absolute error divided by the reference's maximum absolute entry.
+
+        The reference is computed in float64.
         """
         timed_case = timed()[label]
         return measured_error(timed_case.case, timed_case.backend, timed_case.dtype)

@@ -17,7 +17,7 @@ from curvebench.workloads.workload import Role
 
 from .case import KernelCase, ReadyCase, on_backend, representable
 
-# Number of gradients, and the number of entries of each.
+# Number of gradients, and number of entries of a gradient.
 SAMPLES, DIMENSION = 512, 384
 # Numbers of seeds, of settings per seed, and of parameters in the block that is rotated.
 SEEDS, SETTINGS, BLOCK = 4, 8, 384
@@ -38,7 +38,7 @@ def _on_the_host(function: Callable[[np.ndarray], Any], extract: Callable[[Any],
 
 
 def _outer_products() -> np.ndarray:
-    """Return the mean of g g^T, accumulated gradient by gradient."""
+    """Return the mean of g g^T over the gradients, one gradient added at a time."""
     total = np.zeros((DIMENSION, DIMENSION))
     for gradient in _gradients():
         total += np.outer(gradient, gradient)
@@ -71,7 +71,7 @@ def _rotated() -> np.ndarray:
 
 
 def basis_cases() -> tuple[KernelCase, ...]:
-    """Return the cases of EGOP's matrix and eigenbasis, on the host, and of the rotation of lanes."""
+    """Return three cases: the EGOP matrix and its eigenbasis, on the host, and the rotation of lanes."""
     sizes = {"samples": SAMPLES, "dimension": DIMENSION}
     return (
         KernelCase(

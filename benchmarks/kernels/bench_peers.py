@@ -29,7 +29,7 @@ def pinned() -> Iterator[None]:
 
 
 def contestants() -> Iterator[tuple[str, str]]:
-    """Yield pairs of a case's label and a contestant: "ours", or a peer that computes the same step."""
+    """Yield the label of each case with each contestant: "ours", and peers that compute the same step."""
     for label, timed_case in timed().items():
         yield label, "ours"
         yield from ((label, name) for name in peers(timed_case.case.optimizer, timed_case.backend))
@@ -38,13 +38,13 @@ def contestants() -> Iterator[tuple[str, str]]:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """List the contestants when tests are collected.
 
-    At import it would be too early: asv imports this module without libraries.
+    A list at import would be too early, because asv imports this module where no libraries are imported yet.
     """
     metafunc.parametrize(("label", "contestant"), list(contestants()))
 
 
 def prepared(label: str, contestant: str) -> ReadyCase:
-    """Compile the case `label` as computed by a contestant."""
+    """Compile the case `label` for a contestant: "ours", or the name of a peer."""
     timed_case = timed()[label]
     if contestant == "ours":
         return timed_case.case.prepare(timed_case.backend, timed_case.dtype)

@@ -39,15 +39,15 @@ class KernelCase:
 
     Args:
         name: the kind (`step`, `basis` or `matrix`), the function and its sizes, separated by dots.
-        sizes: the sizes by name.
+        sizes: sizes of the computation by name, such as `rows`.
         prepare: `prepare(backend, dtype) -> ReadyCase`.
         reference: function that computes the result of `calls` calls in float64, by another method than
             `prepare`.
         tolerance: maximum `relative_error` by precision.
         calls: number of calls after which the result is compared with the reference.
-        prepare_few: like `prepare`, but for at most `calls` calls; it may skip compilation that would not
-            pay. None if `prepare` serves both.
-        backends: backends on which the case runs; `numpy` means on the host.
+        prepare_few: like `prepare`, but for at most `calls` calls: compilation may be skipped, because it
+            would take longer than it saves. None if `prepare` is used for few calls, too.
+        backends: backends on which the case runs; `numpy` stands for NumPy on the host.
         dtypes: precisions in which the case runs; the first precision is timed.
         optimizer: for a step, the name of the rule, by which peers are chosen; otherwise empty.
     """

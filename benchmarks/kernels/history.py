@@ -1,8 +1,8 @@
 """Run asv on the last commits that touch code: `python -m benchmarks.kernels.history`.
 
-asv cannot install commits into an existing environment, and a separate environment for each would take 2.4
-GB. Therefore each commit is checked out, its kernel cases run with its own code in the current environment,
-and asv stores the results under the hash of the commit.
+asv cannot install commits into an existing environment, and a separate environment for each commit would take
+2.4 GB. Therefore each commit is checked out, and its kernel cases run with the code of the checkout in the
+current environment. asv stores the results under the hash of the commit.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def settings(root: Path) -> dict[str, Any]:
 
 
 def settings_for(root: Path, checkout: Path) -> dict[str, Any]:
-    """Return asv settings for the benchmarks of a checkout and the results folder of the project."""
+    """Return asv settings that run the benchmarks of a checkout and store results in the project's folder."""
     options = settings(root)
     folders = {name: str(root / options[name]) for name in ("results_dir", "html_dir", "env_dir")}
     return {**options, **folders, "repo": str(root), "benchmark_dir": str(checkout / KERNELS)}

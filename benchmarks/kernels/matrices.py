@@ -1,7 +1,7 @@
 """Kernels of the matrix functions that update rules share.
 
-They are orthogonalization, inverse roots, orthogonal iteration, and steps of a spectral factorization. Each
-reference uses another algorithm than the function that is timed.
+The kernels are orthogonalization, inverse roots, orthogonal iteration, and steps of a spectral factorization.
+Each reference uses another algorithm than the function that is timed.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from .case import Arrays, KernelCase, on_backend, representable
 
 # Rows and columns of the rectangular matrix, which stands for a weight.
 ROWS, COLUMNS = 512, 128
-# Number of square matrices in a batch, and their rows; they stand for preconditioners.
+# Number of square matrices in a batch, and number of rows of each; the matrices stand for preconditioners.
 LANES, DIMENSION = 4, 128
 # Number of Newton-Schulz iterations.
 STEPS = 5
-# Rows and columns of a larger square matrix.
+# Number of rows, and of columns, of a larger square matrix.
 SQUARE = 1024
+# Exponent of the inverse root, and damping, which is added to eigenvalues.
 ROOT, EPSILON = 1 / 4, 1e-3
 # Step sizes of eigenvalues and of eigenvectors in a spectral step.
 RATE, ROTATION_RATE = 0.05, 0.5
@@ -110,8 +111,9 @@ def _drifted() -> Arrays:
 
 @cache
 def _refreshed() -> np.ndarray:
-    """Return the orthonormal factor of A Q, for a second moment A and the old basis Q, by two steps of
-    Cholesky QR.
+    """Return the orthonormal factor of A Q, for second moments A and old bases Q.
+
+    The factor is computed by two steps of Cholesky QR, with the signs of Q.
     """
     matrices, basis = _drifted()
     factor = matrices @ basis
@@ -125,7 +127,7 @@ def _refreshed() -> np.ndarray:
 
 
 def _spectral() -> Arrays:
-    """Return eigenvectors, eigenvalues and second moments in that basis.
+    """Return eigenvectors B, eigenvalues d, and second moments that stand for the curvature B^T H B.
 
     The differences between eigenvalues are large enough for most pairs of eigenvectors to rotate.
     """
@@ -148,10 +150,11 @@ def _spectral_step(ops: Any, basis: Any, values: Any, inside: Any, *, cayley: st
 
 @cache
 def _spectral_stepped(cayley: str) -> np.ndarray:
-    """Return B Cayley(X) diag(d) with the eigenvectors B before the step, the generator X of their rotation,
-    and the eigenvalues d after the step.
+    """Return B Cayley(X) diag(d), the result of a spectral step.
 
-    The map is computed by an inverse if it is exact, otherwise by the factors that the source prints.
+    B has the eigenvectors before the step, X is the generator of their rotation, and d has the eigenvalues
+    after the step. The exact Cayley map is computed by an inverse, and the truncated map as a product of
+    factors.
     """
     basis, values, inside = _spectral()
     larger = np.maximum(values[..., :, None], values[..., None, :])
@@ -171,7 +174,11 @@ def _spectral_stepped(cayley: str) -> np.ndarray:
 
 
 def spectral_step_case(cayley: str) -> KernelCase:
-    """Return the kernel case of one step of a spectral factorization along a curvature."""
+    """Return the kernel case of one step of a spectral factorization.
+
+    Args:
+        cayley: map that rotates the eigenvectors, a key of CAYLEYS.
+    """
     step = partial(_spectral_step, cayley=cayley)
     return KernelCase(
         name=f"matrix.spectral_step.{cayley}.{LANES}x{DIMENSION}x{DIMENSION}",

@@ -1,4 +1,4 @@
-"""K-FAC steps of a network, with the computation of gradients, by this project and by curvlinops."""
+"""K-FAC steps of a network, including the computation of gradients, by this project and by curvlinops."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def kfac_steps(dtype: str, steps: int | None = None) -> ReadyCase:
 
     Args:
         dtype: float32 or float64.
-        steps: planned number of steps, by which the engine decides whether compilation pays; None for a large
-            number.
+        steps: planned number of steps, from which the engine decides whether compilation saves time; None for
+            a large number.
 
     Returns:
         A case whose `result` is the vector of all parameters.
@@ -112,7 +112,7 @@ def curvlinops_steps(dtype: str) -> ReadyCase:
         for indices in orders:
             x, y = features[indices], labels[indices]
             gradient = torch.autograd.grad(loss(module(x), y), params)
-            # Pass these two counts, because curvlinops would otherwise compute them from the data.
+            # Pass `num_data` and `num_per_example_loss_terms`, which curvlinops would otherwise compute.
             factors = KFACLinearOperator(
                 module,
                 loss,
@@ -139,9 +139,7 @@ def curvlinops_steps(dtype: str) -> ReadyCase:
 
 
 def kfac_contest() -> Contest:
-    """Return the contest of a K-FAC run on torch against the same run with curvlinops; their step times are
-    compared.
-    """
+    """Return the contest of K-FAC steps on torch, by this project and by curvlinops."""
     name, dtype = f"step.kfac.{WORKLOAD}", "float32"
     ours, theirs = partial(kfac_steps, dtype), partial(curvlinops_steps, dtype)
     return Contest(name, "torch", dtype, "curvlinops", ours, theirs, steps=STEPS_A_CALL)

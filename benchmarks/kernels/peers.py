@@ -3,8 +3,8 @@
 The peers of Muon, SOAP and Shampoo need settings with which they compute the same step as this project:
 
 - `torch.optim.Muon` supports only matrices: convolutions are passed as matrices, and all other parameters go
-  to fused AdamW. Its momentum is 1 - mu times ours, which the normalization cancels. It would round to
-  bfloat16 before its iteration, which is a different computation, and is prevented from doing so.
+  to fused AdamW. Its momentum is 1 - mu times ours, a factor that the normalization cancels. Its rounding to
+  bfloat16 before the Newton-Schulz iteration is turned off (`without_bfloat16`), because ours has none.
 - `optax.contrib.muon` corrects the biases of the two terms of Nesterov momentum separately: its step for a
   matrix is equal to ours if the gradient is constant. Its AdamW for the other parameters also uses Nesterov
   momentum.
@@ -12,7 +12,7 @@ The peers of Muon, SOAP and Shampoo need settings with which they compute the sa
   is equal to ours if epsilon is small.
 - `pytorch_optimizer.ScalableShampoo` is used without momentum, grafting and blocks, and with sums as
   statistics. It would use gradient descent for vectors. A vector is therefore passed as a column with only
-  the left preconditioner, which gives our update. Its root, like ours, is computed from singular values.
+  the left preconditioner, which gives our update. Roots are computed by a decomposition, as in our rule.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class TorchPeer:
     """Optimizer for PyTorch parameters that takes the same step as a rule of this project.
 
     Args:
-        make: `make(leaves, rule)` builds optimizers for the leaves, which are given by name, with the rule's
-            options.
-        shape_for: function that returns, for a parameter's shape, the shape in which the optimizer receives
-            it.
+        make: `make(leaves, rule) -> optimizers`, with the options of the rule; `leaves` are the parameters by
+            name.
+        shape_for: function from the shape of a parameter to the shape in which the optimizer receives the
+            parameter.
         set_count: `set_count(number, every)` is the step count that is written into the parameter groups
-            before our step `number` (from 1), so that the peer does its infrequent computations in the same
+            before our step `number` (from 1), so that the peer does infrequent computations in the same
             steps as we do, once in `every` steps. None leaves the count unchanged.
         context: settings inside which steps are taken.
     """
@@ -60,9 +60,9 @@ class TorchPeer:
     context: Callable[[], Any] | None = None
 
     def prepare(self, rule: Rule, shapes: Shapes, dtype: str) -> ReadyCase:
-        """Prepare a step on this project's parameters and gradients.
+        """Prepare a step of the peer on the same parameters and gradients as a step of `rule`.
 
-        Computations that are done only every few steps are done in the same steps as ours.
+        Computations that the peer does only every few steps are done in the same steps as those of `rule`.
         """
         import torch
 
@@ -173,6 +173,7 @@ def _with_columns(shape: Shape) -> Shape:
     return (*shape, 1) if len(shape) == 1 else shape
 
 
+# By the name of a rule, the label of its peer and the peer.
 TORCH_MATRIX_PEERS: Mapping[str, tuple[str, TorchPeer]] = {
     "muon": ("torch.optim.Muon in float32", TorchPeer(_muon, _as_matrix, context=without_bfloat16)),
     "soap": ("pytorch_optimizer SOAP", TorchPeer(_soap, set_count=lambda number, every: number - 1)),
@@ -222,7 +223,7 @@ OPTAX: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "adam": ("adam", {}),
     "adamw": ("adamw", {"weight_decay": 0.01}),
 }
-# Prepare a step for shapes and a precision.
+# Function that prepares a step for parameters of the given shapes in a precision.
 Prepare = Callable[[Shapes, str], ReadyCase]
 
 
@@ -233,7 +234,7 @@ class Contest:
     Args:
         step: name of our step.
         backend, precision: backend and precision of our step.
-        peer: name of the peer.
+        peer: name of the other library's optimizer, as shown in tables.
         ours, theirs: functions that prepare the two steps.
         calls: number of consecutive calls in one sample.
         steps: number of optimizer steps in one sample.
@@ -307,8 +308,9 @@ def peers(optimizer: str, backend: str, options: Options | None = None) -> dict[
         options: options of the rule, from which the peers get the number of steps between two refreshes.
 
     Returns:
-        `prepare(shapes, dtype) -> ReadyCase` by label. The hyperparameters are as in `optimizer_step`,
-        except that rules with amortized work use the peer's default epsilon.
+        `prepare(shapes, dtype) -> ReadyCase` by label. The peers have the hyperparameters of
+        `optimizer_step`, except for the large epsilon of SOAP and Shampoo: the peers of SOAP and Shampoo have
+        the default epsilon of our rules.
     """
     if backend == "jax" and (optimizer in OPTAX or optimizer == "muon"):
         return {"optax": partial(_optax_step, optimizer)}

@@ -35,12 +35,12 @@ from .steps import SHAPE_SETS, STEPS, optimizer_step
 from .users_models import model_contests
 
 REPETITIONS = 41
-# By rule, the options with which it is compared that differ from its defaults.
+# By rule, the options that differ from the rule's defaults when it is compared with peers.
 OPTIONS: Mapping[str, Options] = {"shampoo": {"refresh_every": 10}}
 
 
 def contests(pattern: str) -> Iterator[Contest]:
-    """Yield each step whose label contains the pattern, once for each of its peers."""
+    """Yield a contest for each peer of each step whose label contains the pattern."""
     for timed_case in timed(pattern).values():
         optimizer, backend, dtype = timed_case.case.optimizer, timed_case.backend, timed_case.dtype
         options = OPTIONS.get(optimizer, {})
@@ -77,9 +77,7 @@ def compare(pattern: str, repetitions: int) -> Iterator[dict[str, Any]]:
 
 
 def run_repeatedly(run: Callable[[], None], calls: int) -> None:
-    """Call `run` several times in a row, for a whole cycle of computations that are done only every few
-    steps.
-    """
+    """Call `run` several times in a row, such as for a whole cycle of steps between two refreshes."""
     for _ in range(calls):
         run()
 
@@ -88,7 +86,8 @@ def measured(ratios: Ratios, steps: int) -> dict[str, Any]:
     """Return milliseconds per step and ratios, with the date, processor and versions of the measurement.
 
     Args:
-        ratios: seconds per sample, and the ratios.
+        ratios: seconds per sample of our step and the peer's step, and intervals of ratios: ours over the
+            peer's, and ours over ours (`same`).
         steps: optimizer steps per sample.
     """
     ours, theirs = (1e3 * seconds / steps for seconds in ratios.seconds)

@@ -1,6 +1,6 @@
 """Kernel cases of optimizer steps: one step of each optimizer on fixed gradients, as the engine runs it.
 
-A shape set is a list of parameter shapes, such as those of a transformer, on which every rule is timed.
+A shape set is a list of parameter shapes, such as the shapes of a transformer, on which rules are timed.
 
 In citations, 004 is Bernacchia (2025), "Global curvature for second-order optimization of neural networks"
 (docs/sources.md).
@@ -81,7 +81,8 @@ TOLERANCE = {"float64": 1e-13, "float32": 2e-6}
 # Hyperparameters of each rule that differ from their defaults.
 # All steps have the same gradient, so that statistics of Shampoo and SOAP are singular or nearly singular.
 # A large epsilon keeps the difference between float32 and float64 small.
-# For Shampoo, the difference is 3e-2 with epsilon 1e-6, and 2e-7 with 10. For SOAP, it is 3e-6 with 10.
+# For Shampoo, the difference is 3e-2 with epsilon 1e-6, and 2e-7 with epsilon 10.
+# For SOAP, the difference is 3e-6 with epsilon 10.
 HYPERPARAMETERS: Mapping[str, Mapping[str, float]] = {
     "shampoo": {"epsilon": 10.0},
     "idealized_shampoo": {"epsilon": 300.0},
@@ -90,7 +91,7 @@ HYPERPARAMETERS: Mapping[str, Mapping[str, float]] = {
 # Rules that are timed on every shape set. All other rules are timed on one shape set only.
 TRACKED = ("sgd", "momentum", "adagrad", "adam", "adamw", "shampoo", "soap", "muon")
 EVERY_RULE_ON = "transformer_like"
-# Rules with a matrix of all parameters by all parameters, which is too large for the shape sets.
+# Rules with a d x d matrix for d parameter entries, which is too large for the shape sets.
 SMALL_PROBLEMS_ONLY = ("adagrad_full", "newton", "spectral_full")
 
 
@@ -105,7 +106,7 @@ def hyperparameters_of(rule: Rule) -> dict[str, float]:
 
 
 def initial(shapes: Shapes) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Return parameters and gradients in float64 by name. They are the same in every process."""
+    """Return random parameters and gradients in float64, by name; they are equal in every process."""
     generator = np.random.default_rng(0)
     params = {name: representable(generator, shape) for name, shape in shapes.items()}
     return params, {name: representable(generator, shape) for name, shape in shapes.items()}
@@ -131,8 +132,8 @@ def optimizer_step(
         rule: the update rule, with the hyperparameters of `hyperparameters_of`.
         shapes: shape by parameter name.
         dtype: float32 or float64.
-        steps: planned number of steps, by which an engine decides whether compilation pays; None for a large
-            number, as where a step is timed.
+        steps: planned number of steps, from which an engine decides whether compilation saves time; None for
+            a large number, as in timings.
 
     Returns:
         A case whose `run` takes one step, and whose `result` is the vector of all parameters, in the order of

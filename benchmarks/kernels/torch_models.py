@@ -1,5 +1,6 @@
-"""Models of PyTorch whose steps as workloads are timed against plain loops; like a user's file, it imports
-nothing of curvebench.
+"""Models of PyTorch, for timing this project against plain loops of PyTorch.
+
+Like a user's file, this module imports nothing of curvebench.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ def numbers(*shape: int) -> Any:
 
 
 class DenseNetwork(nn.Sequential):  # type: ignore[misc]  # torch has no types here
-    """A network of three dense layers, whose runs are computed together."""
+    """A network of three dense layers, which PyTorch can compute for several runs together."""
 
     def __init__(self) -> None:
         super().__init__(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))

@@ -21,8 +21,9 @@ from .case import ReadyCase
 from .peers import Contest
 from .steps import LEARNING_RATE, end_to_end
 
-# Loss and training data of each model, by the name of the model
+# By the name of a model, the names of the functions that compute its loss and its training data.
 MODELS = {"DenseNetwork": ("classification", "labelled"), "Recurrent": ("regression", "sequences")}
+# By the name of a model, the numbers of runs (lanes) that are computed together when it is timed.
 LANES = {"DenseNetwork": (1, 16), "Recurrent": (1,)}
 STEPS_A_CALL = 20
 BATCH = 32
@@ -102,7 +103,7 @@ def steps_in_a_loop(model: str, lanes: int) -> ReadyCase:
 
 
 def model_contests() -> Iterator[Contest]:
-    """Yield the contests of users' models; times are per step of a run."""
+    """Yield the contests of users' models. Step times are for one step of one run."""
     for model, numbers in LANES.items():
         for lanes in numbers:
             ours, theirs = (

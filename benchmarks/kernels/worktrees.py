@@ -1,4 +1,4 @@
-"""Temporary checkouts of commits, which exist as long as they are measured."""
+"""Temporary checkouts of commits, which are removed after the commits have been measured."""
 
 from __future__ import annotations
 

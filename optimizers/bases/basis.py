@@ -29,7 +29,8 @@ class Group(NamedTuple):
     """
 
     names: tuple[str, ...]
-    # Number of rows of V: the entries of the group, or of one filter if all filters of a convolution share V.
+    # Number of rows of V: the number of entries of the group. If the filters of a convolution or the rows of
+    # a weight share V, the number of entries of one filter or row.
     size: int
     change: Change = ROTATION
 
@@ -40,9 +41,9 @@ class Sampling:
 
     Args:
         kind: "initialization" for the workload's initial parameters, "normal" for independent normal entries.
-        scale: standard deviation of `normal`; initialization does not use it.
-        around_start: whether the normal entries are added to the run's initial parameters; otherwise they are
-            the parameters.
+        scale: standard deviation of `normal`; not used by `initialization`.
+        around_start: whether the normal entries are added to the run's initial parameters; otherwise the
+            normal entries themselves are the parameters.
     """
 
     kind: Literal["initialization", "normal"] = "initialization"
@@ -66,7 +67,7 @@ class Reestimation:
 
 
 class Estimator(Protocol):
-    """Object that receives the sampled gradients of a group, in several calls, and returns its matrix V."""
+    """Object that receives the sampled gradients of a group, in several calls, and estimates V from them."""
 
     def add(self, gradients: np.ndarray) -> None:
         """Add `gradients` (any number, entries of the group), one per row."""
@@ -77,10 +78,10 @@ class Estimator(Protocol):
         V has the eigenvectors in columns. n is the number of entries of the group, and r the number of
         columns.
 
-        An eigenvalue is NaN if it is not known.
+        An eigenvalue that the estimator does not compute is NaN.
 
         Raises:
-            OptionError: if there is no gradient, or one is not finite.
+            OptionError: if no gradient was added, or a gradient is not finite.
         """
 
 
@@ -103,8 +104,8 @@ class Basis:
         groups: `groups(options, shapes, kinds)`, which returns the groups of parameters that are transformed
             together; `kinds` has the kind of each parameter's role, such as "weight" or "bias". Raises
             OptionError.
-        samples: `samples(options, dimension) -> M`, the number of gradients; `dimension` counts all entries
-            of all parameters.
+        samples: `samples(options, dimension) -> M`, the number of gradients to sample; `dimension` is the
+            number of entries of all parameters together.
         sampling: `sampling(options) -> Sampling`.
         estimator: `estimator(options, group, random, decompose)`, which returns the estimator of V for a
             group. It decomposes gradients by the function `decompose`
@@ -130,7 +131,7 @@ class Basis:
         return self.estimator is not _no_gradients
 
     def complete(self, options: Options) -> dict[str, Any]:
-        """Check the given options, convert their values to a standard form, and add missing options.
+        """Check options, convert their values to a standard form, and add the defaults of missing options.
 
         Raises:
             OptionError: for an unknown option or a wrong value.

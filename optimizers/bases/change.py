@@ -22,13 +22,14 @@ Applied = Callable[[Ops, Array, Array], Array]
 class Change:
     """A way to build J from V, for the parameters that a basis transforms together.
 
-    The coordinates start at c = J^T theta_0 for the initial parameters theta_0, which are reconstructed
-    exactly if J J^T theta_0 = theta_0. A gradient g with respect to theta becomes J^T g with respect to c.
+    The coordinates start at c = J^T theta_0 for the initial parameters theta_0. The run therefore starts at
+    the parameters J J^T theta_0, which may differ from theta_0. A gradient g with respect to theta becomes
+    J^T g with respect to c.
 
     Args:
         name: name under which the change is stored with V.
         leading: whether c begins with a coordinate for each column of V.
-        entries: whether c has, after these coordinates, one for each entry of theta.
+        entries: whether c has a coordinate for each entry of theta, after the coordinates for columns of V.
         to_parameters: `to_parameters(ops, V, c) -> J c`, with V (seeds, n, r), c (seeds, settings, number of
             coordinates) and theta (seeds, settings, number of entries).
         to_coordinates: `to_coordinates(ops, V, theta) -> J^T theta`.
@@ -41,7 +42,7 @@ class Change:
     to_coordinates: Applied
 
     def coordinates(self, entries: int, columns: int) -> int:
-        """Return the number of coordinates in c, for the numbers of entries of theta and columns of V."""
+        """Return the length of c for a theta of `entries` entries and a V of `columns` columns."""
         return columns * self.leading + entries * self.entries
 
 
@@ -72,21 +73,21 @@ def _joined(ops: Ops, matrix: Array, flat: Array) -> Array:
 
 
 def _parted(ops: Ops, matrix: Array, flat: Array) -> Array:
-    """Return J^T theta = (V^T theta, (I - V V^T) theta) (000 D.1.1, l. 1254-1255)."""
+    """Return J^T theta = (V^T theta, (I - V V^T) theta) (000 D.1.1, lines 1254-1255)."""
     leading = _transposed_product(ops, matrix, flat)
     return ops.concatenate([leading, flat - _product(ops, matrix, leading)], -1)
 
 
 # J = V, of shape (n, n) (000 Alg. 2.1).
 ROTATION = Change("rotation", False, True, _product, _transposed_product)
-# J = V_r, the r leading columns: parameters stay in their span (000 D.1.1).
+# J = V_r, the r leading columns of V: parameters stay in the span of these columns (000 D.1.1).
 REDUCED = Change("reduced", True, False, _product, _transposed_product)
 # J = I (x) V, a Kronecker product: one V for all filters of a convolution (000 D.1.2, Alg. D.2).
 SHARED = Change("shared", False, True, _for_each_filter(_product), _for_each_filter(_transposed_product))
-# J = I (x) V, a Kronecker product, for the weight that multiplies the data (000 App. D, l. 1205-1209).
-# The data x are replaced by V^T x once, so that a step needs no product with V.
+# J = I (x) V, a Kronecker product, for the weight that multiplies the data (000 App. D, lines 1205-1209).
+# The data x are replaced by V^T x before the run, so that no step needs a product with V.
 DATA = Change("data", False, True, SHARED.to_parameters, SHARED.to_coordinates)
-# J = [V_r, I - V_r V_r^T], which adds r coordinates to those of theta (000 Alg. D.1).
+# J = [V_r, I - V_r V_r^T]: c has r coordinates more than theta has entries (000 Alg. D.1).
 AUXILIARY = Change("auxiliary", True, True, _joined, _parted)
 
 CHANGES = {change.name: change for change in (ROTATION, REDUCED, SHARED, DATA, AUXILIARY)}

@@ -1,6 +1,6 @@
 """EGOP: the eigenbasis of the expected gradient outer product, of all parameters or block by block.
 
-V, of which the columns are these eigenvectors, is the matrix of the change of coordinates (`change.py`).
+V has these eigenvectors in columns. The change of coordinates is made from V (`change.py`).
 """
 
 from __future__ import annotations
@@ -94,10 +94,9 @@ def _read_every(value: Any) -> Any:
 
 
 def _count(size: int | str, dimension: int) -> int:
-    """Return the number that `size` means: itself, or for a text such as `1.0 d` the rounded multiple of
-    `dimension`.
+    """Return `size` if it is a number, or for a text such as `1.0 d` that multiple of `dimension`.
 
-    The result is at least 1.
+    The multiple is rounded, and is at least 1.
     """
     if isinstance(size, int):
         return size

@@ -3,9 +3,9 @@
 `Whole` decomposes all gradients at once, `Randomized` projects them to a random subspace first, and
 `Streaming` reads each gradient only once and does not store it.
 
-EGOP is the expected gradient outer product, E[g g^T]. It is estimated from M gradients g, each of d entries
-(n entries if only a group of the parameters is changed). V has its eigenvectors in columns; with rank r, only
-the r leading ones.
+The EGOP is the expected gradient outer product, E[g g^T]. An EGOP is estimated from M gradients g, each of d
+entries (n entries for a group of the parameters). V has the eigenvectors of the EGOP in columns; with rank r,
+V has only the r leading eigenvectors.
 
 In citations, 000 is the EGOP paper, "Faster Adaptive Optimization via Expected Gradient Outer Product
 Reparameterization" (docs/sources.md).
@@ -43,12 +43,15 @@ Decomposition = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 def leading_first(values: np.ndarray, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Reverse eigenvectors and ascending eigenvalues: the largest first, and negative values as 0."""
+    """Reverse the order of ascending eigenvalues and of their eigenvectors, and set negative values to 0."""
     return vectors[:, ::-1], np.maximum(values[::-1], 0.0)
 
 
 def by_numpy(gradients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Decompose the EGOP with NumPy; by the SVD of the gradients if they are too few for full rank."""
+    """Decompose the EGOP of gradients (M, n) with NumPy.
+
+    If M < n, the EGOP does not have full rank, and the SVD of the gradients is used instead.
+    """
     count, dimension = gradients.shape
     if count >= dimension:
         return leading_first(*np.linalg.eigh(egop_matrix(gradients)))
@@ -60,7 +63,7 @@ def checked(gradients: np.ndarray) -> np.ndarray:
     """Convert gradients (M, d) to float64 and check them.
 
     Raises:
-        OptionError: if there is no gradient, or one is not finite.
+        OptionError: if there is no gradient, or a gradient is not finite.
     """
     g = np.asarray(gradients, np.float64)
     if g.ndim != 2 or len(g) == 0:
@@ -75,7 +78,10 @@ def checked(gradients: np.ndarray) -> np.ndarray:
 
 
 def with_signs(vectors: np.ndarray) -> np.ndarray:
-    """Choose columns' signs so that the entry of largest magnitude (the first of equal ones) is positive."""
+    """Choose the sign of each column so that its entry of largest magnitude is positive.
+
+    If several entries have the largest magnitude, the first of them becomes positive.
+    """
     largest = vectors[np.argmax(np.abs(vectors), axis=0), np.arange(vectors.shape[1])]
     return np.asarray(vectors * np.where(largest < 0, -1.0, 1.0))
 
@@ -83,22 +89,22 @@ def with_signs(vectors: np.ndarray) -> np.ndarray:
 def eigenbasis(gradients: np.ndarray, decompose: Decomposition = by_numpy) -> tuple[np.ndarray, np.ndarray]:
     """Return the orthonormal eigenbasis of the empirical EGOP (000 Alg. 2.1 line 4; the SVD: 000 C.6).
 
-    Eigenvectors are unique up to sign if eigenvalues differ. The sign is chosen so that the entry of largest
-    magnitude, the first of equal entries, is positive. A coordinate in which every gradient is 0 keeps its
-    unit vector, after all others. Inside an eigenspace of several dimensions, such as the null space if M <
-    d, LAPACK chooses the eigenvectors, which may differ between machines; `with_random_null_space` replaces
-    them.
+    Eigenvectors are unique up to sign if eigenvalues differ. `with_signs` chooses the sign. A coordinate in
+    which every gradient is 0 has its unit vector as eigenvector, in one of the last columns. Inside an
+    eigenspace of several dimensions, such as the null space if M < d, LAPACK chooses the eigenvectors, which
+    may differ between machines. `with_random_null_space` replaces the eigenvectors of the null space.
 
     Args:
         gradients: (M, d), one gradient per row.
-        decompose: function that decomposes the EGOP, restricted to the coordinates in which not all gradients
-            are 0.
+        decompose: function that decomposes the EGOP. It receives the gradients without the coordinates in
+            which all gradients are 0.
 
     Returns:
-        V of shape (d, d) with eigenvectors in columns, and the eigenvalues (d,), both float64, leading first.
+        V (d, d) with eigenvectors in columns, and the eigenvalues (d,), both float64, with the largest
+        eigenvalue first.
 
     Raises:
-        OptionError: if there is no gradient, or one is not finite.
+        OptionError: if there is no gradient, or a gradient is not finite.
     """
     g = checked(gradients)
     dimension = g.shape[1]
@@ -117,8 +123,8 @@ def completed(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Complete orthonormal columns (d, r) to an orthonormal basis (d, d) with random columns.
 
-    The new columns are a uniformly random orthonormal basis of the complement. Their eigenvalues are not
-    known, and are NaN in the result.
+    The new columns are a uniformly random orthonormal basis of the orthogonal complement of `leading`. Their
+    eigenvalues are NaN in the result, because they are not known.
     """
     dimension, rank = leading.shape
     complement = random.standard_normal((dimension, dimension - rank))
@@ -132,14 +138,14 @@ def completed(
 def with_random_null_space(
     matrix: np.ndarray, eigenvalues: np.ndarray, random: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return another eigenbasis of the same matrix, in which the basis of the null space is uniformly random.
+    """Replace the eigenvectors in the EGOP's null space by a uniformly random orthonormal basis of the space.
 
     The null space consists of the columns whose eigenvalue is 0 up to rounding (at most n eps times the
     largest), and of columns from a random completion, whose eigenvalues are NaN.
 
     Args:
         matrix: V (n, r), orthonormal columns, largest eigenvalue first.
-        eigenvalues: (r,); NaN if not known.
+        eigenvalues: (r,), where NaN stands for an eigenvalue that is not known.
 
     Returns:
         V (n, r) with all other columns unchanged, and the eigenvalues unchanged.
@@ -155,7 +161,7 @@ def with_random_null_space(
 
 @dataclass
 class Whole:
-    """Estimator of all or of the leading eigenvectors that decomposes all gradients at once."""
+    """Estimator of the `rank` leading eigenvectors that stores all gradients and decomposes them at once."""
 
     size: int
     rank: int
@@ -169,11 +175,12 @@ class Whole:
     def taken(self) -> np.ndarray:
         """Return all gradients that were added, (M, n), and drop the estimator's references to them.
 
-        Two copies of the gradients may not fit into memory.
+        Each array is dropped as soon as it is copied, because memory may be too small for two copies of all
+        gradients.
         """
         at = sum(map(len, self.pieces))
         gradients = np.empty((at, self.size))
-        # Pop the last first, because the allocator returns memory from the end of its heap.
+        # Copy and drop the last array first, because the allocator returns memory from the end of its heap.
         while self.pieces:
             piece = self.pieces.pop()
             at -= len(piece)
@@ -204,10 +211,11 @@ class Randomized(Whole):
 class Streaming:
     """Estimator of the leading eigenvectors that reads each gradient once and does not store it.
 
-    It stores two matrices of 4 r + 10 columns, whatever M is: an orthonormal basis Omega of random vectors,
-    and the sketch Y = P Omega of the EGOP P. The eigenvectors are those of Nystroem's approximation
-    Y (Omega^T Y)^-1 Y^T of P (Tropp, Yurtsever, Udell, Cevher 2017, Algorithm 3). No iteration improves the
-    sketch, so that it is `WIDER` times as wide as the rank (docs/performance.md has the errors).
+    The estimator stores two matrices of 4 r + 10 columns, whatever M is: an orthonormal basis Omega of random
+    vectors, and the sketch Y = P Omega of the EGOP P. The eigenvectors are those of Nystroem's approximation
+    Y (Omega^T Y)^-1 Y^T of P (Tropp, Yurtsever, Udell, Cevher 2017, Algorithm 3). Since the gradients are
+    gone, no power iteration can improve the sketch. To compensate, the sketch is `WIDER` times as wide as the
+    rank (docs/performance.md has the errors).
     """
 
     size: int
@@ -229,7 +237,8 @@ class Streaming:
         if not self.count:
             checked(np.zeros((0, self.size)))
         sketch = self.sketch / self.count
-        # The shift makes a Cholesky factor exist if P does not have full rank; it is subtracted below.
+        # If P does not have full rank, a Cholesky factor exists only with this shift, which is subtracted
+        # from the eigenvalues below.
         shift = np.sqrt(self.size) * np.finfo(np.float64).eps * max(np.linalg.norm(sketch), 1e-280)
         shifted = sketch + shift * self.test
         inner = self.test.T @ shifted
@@ -244,7 +253,7 @@ Change = Callable[[np.ndarray, np.ndarray, np.random.Generator], tuple[np.ndarra
 
 @dataclass
 class Changed:
-    """Estimator that returns the result of another estimator after a random change, such as a completion."""
+    """Estimator that changes the result of another estimator by a random function, such as `completed`."""
 
     estimator: Whole | Streaming | Changed
     change: Change

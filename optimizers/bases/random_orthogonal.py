@@ -1,4 +1,4 @@
-"""A random orthogonal basis, as a control: a uniformly random rotation or some columns of one."""
+"""A random orthogonal basis, as a control: a uniformly random rotation or some columns of a rotation."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from curvebench.optimizers.options import Options
 class _Haar:
     """Estimator that returns uniformly random orthonormal columns and ignores all gradients.
 
-    They are the Q of the QR decomposition of a Gaussian matrix, with signs such that R has a positive
-    diagonal.
+    The columns are the factor Q in the QR decomposition of a Gaussian matrix. Their signs are chosen such
+    that the diagonal of R is positive.
     """
 
     def __init__(self, size: int, columns: int, random: np.random.Generator) -> None:
@@ -25,7 +25,7 @@ class _Haar:
         """Ignore the gradients."""
 
     def result(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return V (n, r), orthonormal columns, and NaN for the eigenvalues (r,), which are not known."""
+        """Return V (n, r) with orthonormal columns, and NaN for its r eigenvalues, since there is no EGOP."""
         orthonormal, upper = np.linalg.qr(self.random.standard_normal((self.size, self.columns)))
         return orthonormal * np.sign(np.diag(upper)), np.full(self.columns, np.nan)
 

@@ -35,9 +35,9 @@ def power_iteration(ops: Any, matrix: Any, vector: Any, steps: int) -> Any:
 def orthogonal_iteration(ops: Any, matrix: Any, basis: Any) -> Any:
     """Do one step V <- QR(X V) (002 eqs. 142 and 143; eqs. 144 and 145 where X drifts).
 
-    For m columns, a step multiplies the angle between their span and that of the m leading eigenvectors by
-    lambda_{m+1} / lambda_m. With m = n, column i converges at a rate that depends on the ratios of lambda_i
-    to its neighbours.
+    A step multiplies the angle between the span of the m columns and the span of the m leading eigenvectors
+    by lambda_{m+1} / lambda_m. With m = n, column i converges at a rate that depends on the ratios of
+    lambda_i to lambda_{i-1} and lambda_{i+1}.
 
     Args:
         matrix: X, (..., n, n), symmetric and positive semi-definite.
@@ -85,8 +85,8 @@ def align_signs(ops: Any, basis: Any, previous: Any) -> Any:
     """Choose signs such that no column has a negative inner product with its previous value (002 Q.2.1).
 
     Args:
-        basis: (..., n, m).
-        previous: (..., n, m), its columns in the same order.
+        basis: the new basis, (..., n, m).
+        previous: the basis of the step before, (..., n, m), with columns in the same order.
     """
     inner = ops.sum(basis * previous, axis=-2, keepdims=True)
     return ops.where(inner < 0, -basis, basis)
@@ -100,9 +100,9 @@ def online_orthogonal_iteration(ops: Any, matrix: Any, basis: Any) -> tuple[Any,
         basis: V of the step before, (..., n, m).
 
     Returns:
-        V of this step, (..., n, m), by descending estimated eigenvalues; and the order (..., m). Column i of
-        V continues column order[i] of the basis before, so that state expressed in the basis can be
-        reordered.
+        V of this step, (..., n, m), with its columns sorted by descending estimated eigenvalues; and the
+        order (..., m). Column i of V continues column order[i] of the old V. With this order, state that is
+        expressed in the basis can be reordered.
     """
     refreshed = align_signs(ops, orthogonal_iteration(ops, matrix, basis), basis)
     order = descending_order(ops, estimated_eigenvalues(ops, matrix, refreshed))
@@ -110,19 +110,20 @@ def online_orthogonal_iteration(ops: Any, matrix: Any, basis: Any) -> tuple[Any,
 
 
 def labelled_orthogonal_iteration(ops: Any, matrix: Any, basis: Any) -> Any:
-    """Do one online orthogonal iteration that keeps the order of the columns: each continues its old value.
+    """Do one online orthogonal iteration that keeps the order of the columns (002 Q.2.1).
 
-    State that is expressed in the basis therefore does not have to be reordered. QR starts with the column
-    that leads in the basis before, as in SOAP's own implementation (Vyas et al. 2024). That implementation
-    keeps the columns in the order of QR and reorders the state, which is the same up to a permutation, but
-    costs as much as everything else if a basis belongs to a tensor of several axes.
+    Column i continues the old column i, so that state expressed in the basis does not have to be reordered.
+    QR starts with the column that has the largest estimated eigenvalue, as in the implementation by SOAP's
+    authors (Vyas et al. 2024). That implementation keeps the columns in the order of QR, and reorders the
+    state instead. The result is the same up to a permutation, but for a tensor of several axes, reordering
+    the state takes as long as everything else.
 
     Args:
         matrix: X at this step, (..., n, n), symmetric and positive semi-definite.
         basis: V of the step before, (..., n, m).
 
     Returns:
-        V of this step, (..., n, m) (002 Q.2.1).
+        V of this step, (..., n, m).
     """
     # The basis is transposed, because rows are contiguous in memory and columns are not.
     old_rows = ops.matrix_transpose(basis)

@@ -1,10 +1,10 @@
 """Alternative steps of a learned curvature: default update, inverse-free Cholesky, projection, retraction.
 
-The default update learns S itself, whose roots are computed by eigendecomposition (`inverse_root`).
-
 S is the learned curvature, a symmetric positive definite matrix whose inverse root preconditions gradients. H
-is the curvature measured at one step, such as g g^T for the gradient g. S_C x S_K is a Kronecker product, and
-C with C C^T = S^-1 (C_C and C_K for two factors) are Cholesky factors.
+is the curvature measured at one step, such as g g^T for the gradient g. C is a Cholesky factor of S^-1, C C^T
+= S^-1. If S is a Kronecker product S_C x S_K, C_C and C_K are Cholesky factors of S_C^-1 and S_K^-1.
+
+The default update learns S itself, and its roots have to be computed by eigendecomposition (`inverse_root`).
 
 In citations, 003 is Lin et al. (2025), "Spectral-factorized Positive-definite Curvature Learning for NN
 Training" (docs/sources.md).
@@ -63,10 +63,9 @@ def kronecker_cholesky_step(
 ) -> tuple[Any, Any]:
     """Return the factors C_C and C_K of S after a step along g g^T + lambda I, without inverses.
 
-    S = (C_C C_C^T)^-1 x (C_K C_K^T)^-1. As printed (003 Fig. 6, left; Lin et al. 2024), each factor is
-    multiplied by the whole change of scale, so that S is multiplied by it twice. With `shares_scale`, each
-    factor is multiplied by half of the change: to first order in the rate, S then moves as in the spectral
-    step.
+    S = (C_C C_C^T)^-1 x (C_K C_K^T)^-1. In the printed rule (003 Fig. 6, left; Lin et al. 2024), both factors
+    take the whole change of scale, so that the change enters S twice. With `shares_scale`, each factor takes
+    half of the change of scale. To first order in the rate, S then moves as in `kronecker_spectral_step`.
 
     Args:
         factors: C_C (..., m, m) and C_K (..., n, n), lower triangular with positive diagonals.
@@ -98,15 +97,16 @@ def kronecker_projection_step(
 ) -> tuple[Any, Any]:
     """Return the factors of the Kronecker product nearest to the default step of S_C x S_K along g g^T.
 
-    The distance is the Frobenius norm. The factors are the leading singular pair of the rearranged matrix
-    (Van Loan and Pitsianis 1993; 003 Sec. 4.1), by power iteration from the old factors. The matrix is never
-    formed, and the factors stay positive definite.
+    The distance is the Frobenius norm. The new factors are the leading pair of singular vectors of a matrix:
+    the default step, with its entries rearranged (Van Loan and Pitsianis 1993; 003 Sec. 4.1). They are
+    computed by power iteration from the old factors, without forming the matrix, and stay positive definite.
 
     Args:
         factors: S_C (..., m, m) and S_K (..., n, n), symmetric and positive definite.
         gradient: G, (..., m, n), g row by row.
         rate, gamma: beta_2, and 1 if S is a running mean or 0 if it is a sum; rate gamma must be below 1.
-        rounds: rounds of power iteration; a round multiplies the error by the square of sigma_2 / sigma_1.
+        rounds: rounds of power iteration. A round multiplies the error by the square of sigma_2 / sigma_1,
+            the ratio of the second to the first singular value of the rearranged matrix.
 
     Returns:
         S_C and S_K, with equal Frobenius norms.
@@ -128,9 +128,9 @@ def kronecker_projection_step(
 def retraction_step(ops: Any, matrix: Any, curvature: Any, rate: Any) -> Any:
     """Return S + X + X S^-1 X / 2 with X = rate H, a step of Riemannian gradient descent.
 
-    The result is positive definite for every H. It is the second-order retraction of the affine-invariant
-    metric (Absil et al. 2009; Boumal et al. 2014; 003 Sec. 4.2). To first order in the rate, S takes the
-    default step with gamma 0.
+    The result is positive definite for every H. The step is the second-order retraction of the
+    affine-invariant metric (Absil et al. 2009; Boumal et al. 2014; 003 Sec. 4.2). To first order in the rate,
+    S takes the default step with gamma 0.
 
     Args:
         matrix: S, (..., n, n), symmetric and positive definite.

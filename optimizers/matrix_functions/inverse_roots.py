@@ -20,7 +20,7 @@ def inverse_root(ops: Any, matrix: Any, exponent: float, epsilon: Any = 0.0, cut
         exponent: above 0, such as 1/4.
         epsilon: damping, added to each eigenvalue before the root: a number or (..., 1, 1).
         cutoff: damped eigenvalues up to this share of the largest get the inverse 0. A number or (..., 1, 1);
-            `rank_cutoff` returns the size of rounding errors.
+            `rank_cutoff` returns the share below which an eigenvalue may be a rounding error.
 
     Returns:
         (..., n, n), symmetric up to rounding.

@@ -1,6 +1,6 @@
 """Orthogonal polar factor U V^T of a matrix, by a polynomial iteration or exactly.
 
-U S V^T is the singular value decomposition of the matrix, X the iterate, with m rows and n columns, and c_1,
+U S V^T is the singular value decomposition of the matrix. X is the iterate, with m rows and n columns. c_1,
 c_2, ... are the coefficients of an odd polynomial c_1 x + c_2 x^3 + ...
 
 In citations, 002 is Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md).
@@ -28,23 +28,24 @@ def newton_schulz(
 ) -> Any:
     """Return the polar factor by X <- c_1 X + c_2 (X X^T) X + c_3 (X X^T)^2 X + ... (002 eq. 147).
 
-    The iteration starts at the matrix divided by its Frobenius norm. X X^T is formed on the smaller side. For
-    a quintic and m <= n, a step needs 4 m^2 n + 2 m^3 multiplications and additions (002 Q.3.1, Compute).
-    From n = 2 m on, three steps are computed on X X^T before X is multiplied: 4 m^2 n + 18 m^3 for the three.
+    The iteration starts at the matrix divided by its Frobenius norm. If m > n, X is transposed, so that X X^T
+    has the smaller size. For a quintic and m <= n, a step needs 4 m^2 n + 2 m^3 multiplications and additions
+    (002 Q.3.1, Compute). From n = 2 m on, three steps are computed on X X^T before X is multiplied. Together
+    these three steps need 4 m^2 n + 18 m^3 operations.
 
     Args:
         matrix: (..., m, n), of any scale.
         coefficients: c_1, c_2, ... of an odd polynomial for each step; see COEFFICIENTS.
         steps: number of steps. If there are more steps than polynomials, the last polynomial is repeated.
             None for one step per polynomial.
-        precision: precision of the products, which come after the division by the norm; None for the
-            precision of the matrix.
+        precision: precision of the matrix products, but not of the division by the norm before them; None
+            for the precision of the matrix.
 
     Returns:
         U p(S / |S|) V^T, (..., m, n), where p is the composed polynomial; 0 for a matrix that is 0.
 
     Raises:
-        ValueError: if there is no polynomial, or one without coefficients.
+        ValueError: if there is no polynomial, or a polynomial without coefficients.
     """
     if not coefficients or not all(coefficients):
         raise ValueError("coefficients: give one polynomial or more, each with one coefficient or more")
@@ -65,8 +66,8 @@ def _composed(ops: Any, x: Any, polynomials: Sequence[OddPolynomial]) -> Any:
 
     P(X) = Q X with a matrix Q that is a polynomial of X X^T, and P(X) P(X)^T = Q (X X^T) Q.
 
-    A few polynomials at a time are as accurate as single steps. More would be less accurate: each polynomial
-    multiplies the smallest eigenvalues of X X^T, and with them its rounding errors, by the square of its c_1.
+    A few polynomials at a time are as accurate as single steps. Many would be less accurate: each polynomial
+    multiplies the smallest eigenvalues of X X^T by c_1^2, and the rounding errors of X X^T with them.
     """
     identity = ops.cast_like(ops.eye(x.shape[-2]), x)
     squares = gram(ops, x)
@@ -93,8 +94,8 @@ def _even_polynomial(ops: Any, squares: Any, polynomial: OddPolynomial, identity
 def orthogonal_factor(ops: Any, matrix: Any) -> Any:
     """Return the orthogonal polar factor U V^T by the singular value decomposition (002 Q.3.1).
 
-    Singular values of at most max(m, n) eps sigma_1 count as 0. Their singular vectors are arbitrary, and a
-    factor with them would differ between libraries.
+    Singular values of at most max(m, n) eps sigma_1 count as 0, where sigma_1 is the largest. Their singular
+    vectors are arbitrary, so that a polar factor that included them would differ between libraries.
 
     Args:
         matrix: (..., m, n).

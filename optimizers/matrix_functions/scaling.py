@@ -1,4 +1,4 @@
-"""Norms that neither overflow nor vanish, and the size below which a singular value is rounding."""
+"""Norms that neither overflow nor vanish, and the size below which a singular value may be rounding error."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import numpy as np
 def normalized(ops: Any, array: Any, axis: int | tuple[int, ...]) -> tuple[Any, Any]:
     """Divide an array by its Euclidean norm, and return the quotient and the norm.
 
-    Entries are first divided by the largest, so that squares neither overflow nor underflow.
+    Entries are first divided by the largest absolute value, so that squares neither overflow nor underflow.
 
     Args:
         array: any shape.
         axis: axes of the norm.
 
     Returns:
-        The array with norm 1, or 0 where it is 0; and the norm, with length 1 along `axis`.
+        The array scaled to norm 1, or 0 where the array is 0; and the norm, with length 1 along `axis`.
     """
     largest = ops.max(ops.abs(array), axis=axis, keepdims=True)
     scaled = array / ops.where(largest == 0, 1.0, largest)
-    # One scaled entry or more is 1 if the array is not 0.
+    # If the array is not 0, a scaled entry is +-1 and the norm is at least 1. For 0 the maximum avoids 0 / 0.
     length = ops.maximum(ops.sqrt(ops.sum(ops.square(scaled), axis=axis, keepdims=True)), 1.0)
     return scaled / length, largest * length
 

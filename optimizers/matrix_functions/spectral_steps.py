@@ -1,8 +1,9 @@
 """Steps of a spectral factorization S = B diag(d) B^T for any symmetric curvature, without decompositions.
 
-S is the learned curvature, whose inverse root preconditions gradients: B has its eigenvectors in columns and
-d its eigenvalues. H is the curvature measured at one step, such as g g^T for the gradient g. beta_2 is the
-step size of the curvature, gamma its decay (1 for a running mean, 0 for a sum), and lambda the damping.
+S is the learned curvature, whose inverse root preconditions gradients. B has the eigenvectors of S in
+columns, and d has the eigenvalues of S. H is the curvature measured at one step, such as g g^T for the
+gradient g. beta_2 is the step size of S, gamma the decay of S (1 for a running mean, 0 for a sum), and lambda
+the damping.
 
 In citations, 003 is Lin et al. (2025), "Spectral-factorized Positive-definite Curvature Learning for NN
 Training" (docs/sources.md).
@@ -19,19 +20,19 @@ from curvebench.optimizers.matrix_functions.symmetric import gram, symmetric_pro
 
 
 class Spectrum(NamedTuple):
-    basis: Any  # eigenvectors B in columns, (..., n, n), orthogonal
-    values: Any  # eigenvalues d, (..., n), above 0
+    basis: Any  # B, (..., n, n), orthogonal, with the eigenvectors of S in columns.
+    values: Any  # d, (..., n), the eigenvalues of S, above 0.
 
 
 class KroneckerSpectrum(NamedTuple):
     """Kronecker product S = alpha S_1 x S_2 x ... of a factor per axis, of determinant 1 (003 Claim 5)."""
 
-    scale: Any  # factor alpha of the product, (..., 1), above 0
-    factors: tuple[Spectrum, ...]  # one spectral factorization for each axis of a parameter
+    scale: Any  # alpha, (..., 1), above 0, by which the product of the factors is multiplied.
+    factors: tuple[Spectrum, ...]  # Spectral factorization of the factor of each axis of a parameter.
 
 
-# Functions that return e^x or its first order 1 + x, and the logarithm of this factor.
-# x is gain - loss. These are separate arguments, because 1 - 1 + gain rounds a small gain to 0.
+# Functions that return the factor e^x, or its first order 1 + x, and functions that return its logarithm.
+# x is gained - lost. Both are arguments, because for lost = 1 a small gain would be rounded away in x.
 EXPONENTIALS: Mapping[str, Callable[[Any, Any, Any], Any]] = {
     "exact": lambda ops, gained, lost: ops.exp(gained - lost),
     "first_order": lambda ops, gained, lost: (1 - lost) + gained,
@@ -57,7 +58,8 @@ def exact_cayley(ops: Any, basis: Any, skew: Any) -> Any:
 def truncated_cayley(ops: Any, basis: Any, skew: Any) -> Any:
     """Return B (I + X)^2 (I + X^2) (I + X^4), without the inverse that 003 Sec. 3.4 prints in the product.
 
-    It is computed as B + B E with E = 2 (X + X^2 + ... + X^7) + X^8, so that only the small part is rounded.
+    The result is computed as B + B E with E = 2 (X + X^2 + ... + X^7) + X^8, so that rounding affects only
+    the small term B E.
 
     Args:
         basis: B, (..., n, n).
@@ -80,10 +82,10 @@ class SpectralMaps:
     Args:
         exponential: map of d, a key of EXPONENTIALS.
         cayley: map of B, a key of CAYLEYS.
-        normalized: whether the rotation of B has a given size instead of one that follows from the curvature
-            (003 Sec. 3.4).
-        tie_tolerance: two values whose difference is at most this share of the larger count as equal, and are
-            not rotated (003 App. E); with 0, only equal values.
+        normalized: whether the rotation of B has the size `rotation_rate` of the step, instead of a size that
+            follows from the curvature (003 Sec. 3.4).
+        tie_tolerance: two eigenvalues whose difference is at most this share of the larger count as equal,
+            and their eigenvectors are not rotated (003 App. E). With 0, this holds for exact equality only.
     """
 
     exponential: str = "exact"
@@ -112,16 +114,16 @@ def spectral_step(
         curvature: H, (..., n, n), symmetric: g g^T, a Hessian, or a Euclidean gradient in S^-1.
         rate: beta_2, a number or (..., 1).
         gamma: 1 if S decays, 0 if it is a sum; a number or (..., 1).
-        maps: maps from tangent space to the factors.
+        maps: maps by which d and B change.
         damping: lambda, a number or (..., 1).
         rotation_rate: bar beta_2, the Frobenius norm of a normalized rotation's generator.
 
     Returns:
-        The new factors. They are not finite where the exponential overflows, or where its first order is not
-        positive.
+        B and d after the step. They are not finite where the exponential overflows, or where its first order
+        is not positive.
 
     Raises:
-        ValueError: for a normalized rotation without its rate.
+        ValueError: if `maps.normalized` is set and `rotation_rate` is None.
     """
     inside = ops.matrix_transpose(spectrum.basis) @ curvature @ spectrum.basis
     return spectral_step_inside(ops, spectrum, inside, rate, gamma, maps, damping, rotation_rate)
@@ -137,7 +139,7 @@ def spectral_step_inside(
     damping: Any = 0.0,
     rotation_rate: Any = None,
 ) -> Spectrum:
-    """Return the result of `spectral_step`, for a curvature `inside` that is already B^T H B, (..., n, n)."""
+    """Return the result of `spectral_step` for a curvature given as `inside` = B^T H B, (..., n, n)."""
     growth = spectral_growth(spectrum.values, ops.diagonal(inside) + damping, rate, gamma)
     values = spectrum.values * EXPONENTIALS[maps.exponential](ops, *growth)
     return Spectrum(rotated_basis(ops, spectrum, inside, rate, maps, rotation_rate), values)
@@ -156,20 +158,20 @@ def kronecker_spectral_step(
     """Return all factors of S = alpha S_1 x S_2 x ... after a step (003 Fig. 1, bottom; Fig. 6, right).
 
     The factors keep determinant 1. The change of the mean of log d goes into alpha instead, with a share 1 /
-    k for each of k axes. The damping adds lambda I to H; by its second form in Fig. 6 it is lambda / alpha
-    times the mean of 1 / d over the other axes.
+    k for each of k axes. The damping adds lambda I to H. In the step of one axis, this adds lambda / alpha
+    times the means of 1 / d of all other axes (second form in Fig. 6).
 
     Args:
         spectrum: alpha, and B and d of each axis.
-        inside: for each axis l, B_l^T M_l B_l, (..., n, n), where M_l is the mean of the curvature over the
-            other axes relative to S there: W / (alpha k) of Fig. 1. For a matrix gradient G of m rows and n
-            columns, M_1 = G S_2^-1 G^T / (alpha n) and M_2 = G^T S_1^-1 G / (alpha m).
+        inside: for each axis l, B_l^T M_l B_l, (..., n, n). M_l is the mean of the curvature over the
+            other axes, relative to S on these axes (W / (alpha k) in Fig. 1). For a matrix gradient G of m
+            rows and n columns, M_1 = G S_2^-1 G^T / (alpha n) and M_2 = G^T S_1^-1 G / (alpha m).
         rate, gamma, damping: beta_2, gamma (1 if S decays, 0 if it is a sum) and lambda.
         maps: maps by which d and B change.
         rotation_rate: bar beta_2, the Frobenius norm of a normalized rotation's generator.
 
     Raises:
-        ValueError: for a normalized rotation without its rate.
+        ValueError: if `maps.normalized` is set and `rotation_rate` is None.
     """
     inverses = [ops.mean(1 / factor.values, axis=-1, keepdims=True) for factor in spectrum.factors]
     moved, logarithms = [], []
@@ -179,7 +181,7 @@ def kronecker_spectral_step(
             added = added * inverse
         parts = spectral_growth(factor.values, ops.diagonal(curvature) + added, rate, gamma)
         growth = LOGARITHMS_OF_EXPONENTIALS[maps.exponential](ops, *parts)
-        # The mean of log d is 0 up to rounding errors, which this subtraction removes, too.
+        # Before the step the mean of log d is 0 up to rounding errors, which this subtraction removes, too.
         mean = ops.mean(ops.log(factor.values) + growth, axis=-1, keepdims=True)
         basis = rotated_basis(ops, factor, curvature, rate, maps, rotation_rate)
         moved.append(Spectrum(basis, factor.values * ops.exp(growth - mean)))
@@ -201,7 +203,7 @@ def rotated_basis(
         inside: B^T H B, (..., n, n).
 
     Raises:
-        ValueError: for a normalized rotation without its rate.
+        ValueError: if `maps.normalized` is set and `rotation_rate` is None.
     """
     skew = rotation_generator(ops, spectrum.values, inside, maps.tie_tolerance)
     if maps.normalized:
@@ -250,19 +252,19 @@ def nearer_orthogonal(ops: Any, basis: Any) -> Any:
     The error |B^T B - I| becomes 3/4 of its square.
 
     Args:
-        basis: B, (..., n, n), with an error well below 1.
+        basis: B, (..., n, n), with |B^T B - I| well below 1.
     """
     defect = ops.eye(basis.shape[-1]) - gram(ops, ops.matrix_transpose(basis))
     return basis + basis @ defect / 2
 
 
 def spectral_growth(values: Any, diagonal: Any, rate: Any, gamma: Any) -> tuple[Any, Any]:
-    """Return beta_2 diag(B^T H B) / d and beta_2 gamma, the gain and the loss in the exponent of d.
+    """Return beta_2 diag(B^T H B + lambda I) / d and beta_2 gamma, the gain and the loss of log d in a step.
 
     Args:
         values: d, of any shape, above 0.
-        diagonal: diag(B^T H B) with its damping, in the same shape.
-        rate, gamma: numbers, or arrays that broadcast against the values.
+        diagonal: diag(B^T H B + lambda I), in the same shape.
+        rate, gamma: beta_2 and gamma, numbers or arrays that broadcast against the values.
     """
     return rate * (diagonal / values), rate * gamma
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-# Number of panels of columns. Each panel is computed from the diagonal down, 5/8 of all products in total.
+# Number of panels of columns. Each panel is computed from the diagonal down, in total 5/8 of the matrix.
 PANELS = 4
-# For fewer rows than this, joining the panels costs more time than the products that are saved.
+# Minimum number of rows for panels. For fewer rows, joining the panels takes longer than the saved products.
 WORTH_HALVING = 512
 
 
@@ -20,7 +20,7 @@ def symmetric_product(ops: Any, a: Any, b: Any) -> Any:
 
     Returns:
         (..., n, n). From n = 512 on, entries above the diagonal blocks are copied from their mirror images
-        below.
+        below the diagonal.
     """
     n = a.shape[-2]
     if n < WORTH_HALVING:
