@@ -2,8 +2,9 @@
 
 Seconds of a run come from two sources. The jobs that made the runs record seconds by phase, such as steps,
 compilation and waiting for data. Timing jobs measure single steps of all methods alternately (interleaved),
-in several repetitions. A group of runs, or cell, has all runs of a study with one workload, method (an
-optimizer in a basis) and backend, which are the columns `CELL`. Final runs use the setting that tuning chose.
+in several repetitions. In this module, a cell is the group of all runs of a study that have the same
+workload, method (an optimizer in a basis) and backend; `CELL` has the names of these three columns. Final
+runs use the setting that tuning chose.
 """
 
 from __future__ import annotations

@@ -176,9 +176,9 @@ def _figure_5(random: Random) -> Iterator[Measure]:
 
 
 def _rule_figure_6(random: Random) -> Iterator[Measure]:
-    """Compare steps of the rule from S = I with steps of the scheme.
+    """Compare steps of the optimizer `spectral`, which starts at S = I, with steps of this module's own code.
 
-    `_figure_6` compares the scheme with 003 Fig. 6.
+    `_figure_6` compares the same own code with 003 Fig. 6.
     """
     shape = lengths_of(random, 2, 2, 3)
     rate, gamma = float(random.uniform(0.02, 0.5)), float(random.integers(2))

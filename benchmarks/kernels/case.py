@@ -22,8 +22,9 @@ class ReadyCase:
 
     Args:
         run: function that does the computation once, and returns when the result is computed.
-        result: function that returns the result of the calls so far as a NumPy array of any shape.
-        context: settings inside which `run` and `result` must be called.
+        result: function that returns, as a NumPy array of any shape, what all calls of `run` so far have
+            computed. For optimizer steps, it is the parameters after all these steps.
+        context: function that returns a context manager. `run` and `result` must be called inside it.
     """
 
     run: Callable[[], None]

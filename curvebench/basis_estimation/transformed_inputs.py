@@ -96,7 +96,10 @@ def with_changed_inputs(
 
 
 def _changed(problem: Problem, weight: str, field: str, q: np.ndarray) -> Problem:
-    """Return the problem with the data's arrays `field` and the parameter `weight` multiplied by Q = `q`."""
+    """Multiply the parameter `weight` of a problem, and the array `field` of every split, by Q = `q`.
+
+    Q multiplies from the right, because examples are rows.
+    """
     return replace(
         problem,
         parameters={**problem.parameters, weight: problem.parameters[weight] @ q},

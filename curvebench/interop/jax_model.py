@@ -297,8 +297,9 @@ class _Use(NamedTuple):
     Args:
         name: name of the parameter.
         operation: name of the operation.
-        axes: axes of the parameter, axes of outputs first; None if the operation is no product.
-        outputs: number of axes of outputs.
+        axes: the axes of the parameter in an order that starts with the axes that number outputs; None if the
+            operation is neither a matrix product nor a convolution.
+        outputs: how many axes of the parameter number outputs.
     """
 
     name: str
@@ -324,7 +325,8 @@ def _uses(jaxpr: Any, origins: dict[Any, _Origin]) -> Iterator[_Use]:
     for equation in jaxpr.eqns:
         bodies = [*jaxprs_in_params(equation.params)]
         for body in bodies:
-            # The last arguments of the operation belong to the body. `cond` has an index as first argument.
+            # The body receives the last arguments of the operation. Arguments before these are not passed
+            # to the body, for example the index that selects a branch of `cond`.
             given = equation.invars[len(equation.invars) - len(body.invars) :]
             own: dict[Any, _Origin] = {}
             for var, argument in zip(body.invars, given, strict=False):

@@ -120,8 +120,6 @@ def hyperparameters_of(rule: Rule) -> dict[str, float]:
 VECTOR = "the gradient g of a vector makes a ggᵀ of rank 1"
 NOT_SQUARE = "no weight is square, so that one of GGᵀ and GᵀG has a null space"
 
-# Every optimizer is compared on the problems of `CORE`; optimizers in the studies of a report are compared on
-# all problems.
 LEAST_SQUARES = ParityProblem(
     "least squares",
     "12 equations for 8 unknowns",
@@ -178,4 +176,6 @@ PROBLEMS = (
         reason="no weight is square, and some pixels are blank in every image: their columns of G are 0",
     ),
 )
+# The problems on which every optimizer is compared. An optimizer in a study of the report is compared on all
+# `PROBLEMS`.
 CORE = tuple(problem for problem in PROBLEMS if problem.label in ("least squares", "square linear network"))

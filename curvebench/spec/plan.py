@@ -373,8 +373,8 @@ class Objection(Document):
 
     Args:
         kind: a key of `curvebench.spec.sets.WAIVERS`.
-        where: name of the study; for the kind `rules`, id of the claim. Empty if the objection is to the code
-            that computes verdicts.
+        where: name of the study. For the kind `rules`, it is the id of the claim. For the kind `dirty`, it is
+            empty if the uncommitted code is the code that computes verdicts.
         backend: for the kinds `hardware` and `rules`, the backend; otherwise empty.
         names: details, which depend on the kind of the objection.
 

@@ -219,8 +219,8 @@ def _seeds(comparison: ClaimComparison, relations: int) -> int | None:
 def _is_decided(comparison: ClaimComparison, relations: int) -> bool:
     """Return whether a comparison is supported or refuted, and its alternatives do not change this finding.
 
-    The p-value against the relation is multiplied by the number of comparisons (`relations`), which is the
-    largest factor with which Holm's method may correct a p-value.
+    The p-value of the test that can refute the relation is multiplied by the number of comparisons
+    (`relations`). Holm's method may multiply it by a smaller number, so that the answer errs towards undecided.
     """
     refuting = min(1.0, relations * comparison.refuting_p_value)
     if _at_chosen(comparison, refuting) == "inconclusive":

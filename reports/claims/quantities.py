@@ -154,7 +154,11 @@ class JudgedValue(Quantity):
     """
 
     def threshold(self, workload: str) -> float | None:
-        """Return the condition's floor. If the condition has no floor, return the threshold of the stop."""
+        """Return the number at which values of the metric are cut off.
+
+        It is the condition's floor. If the condition has no floor, it is the value of this metric at which
+        runs of the study stop. If runs do not stop at a value of the metric either, it is None.
+        """
         floor: float | None = self.condition.floor
         return self.study.training.stop.get(self.condition.metric) if floor is None else floor
 
