@@ -223,8 +223,8 @@ class _Loop:
 
     def _works(self, steps: Array) -> list[Work]:
         """Return the amortized work of each step."""
-        # If all steps do the same amortized work, the numbers of the steps are not needed. To copy the numbers
-        # from the device would take longer than a short step.
+        # If all steps do the same amortized work, the numbers of the steps are not needed.
+        # Reading the numbers would take longer than a short step.
         if len(self.programs) == 1:
             return list(self.programs) * len(steps)
         return [self.update.work_of(round(number)) for number in np.asarray(steps).tolist()]

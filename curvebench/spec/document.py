@@ -21,8 +21,8 @@ Which = Literal["final", "best"]
 Targets = dict[str, float | dict[str, float]]
 Positive = Annotated[int, Field(ge=1)]
 Names = Annotated[tuple[str, ...], Field(strict=False, min_length=1)]
-# Tuning protocols and conditions of claims are mappings in study files. The value of one of these keys decides
-# as which Python class such a mapping is parsed.
+# Tuning protocols and conditions of claims are mappings in study files. The value of one of these keys
+# decides as which Python class such a mapping is parsed.
 TAGS = ("protocol", "quantity", "at_equal")
 
 # Current name of each renamed key, by its earlier name. An earlier name in a file is an error, which
