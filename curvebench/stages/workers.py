@@ -30,8 +30,8 @@ from typing import Any
 from curvebench.paths import WORKERS
 
 IDLE_SECONDS = 10.0  # time for which a worker waits for a job; Snakemake starts the next job within 1 or 2 s
-# The spec of a job names the files that decide its result. A name without one of these prefixes is the name of
-# a Python file of a user.
+# The spec of a job names the files that decide its result.
+# A name without one of these prefixes is the name of a Python file of a user.
 OWN_CODE = ("curvebench/", "data:")
 
 
