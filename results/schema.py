@@ -298,11 +298,11 @@ FINDINGS = _schema(
     # For a comparison at equal cost: number of pairs in which the treated method made no step within the
     # cost, and number of pairs in which the control made no step within the cost
     **_each(pl.Int64, "treated_at_start", "control_at_start"),
-    # A tie is another pair of settings, one of the treated method and one of the control, that were as good in
-    # tuning as the chosen settings. `ties` is the number of ties. `ties_agree` is the number of ties at which
-    # the comparison has the same finding as at the chosen settings. If the comparison is inconclusive, `turned`
-    # is the number of ties at which the median effect has the opposite direction to the effect at the chosen
-    # settings.
+    # A tie is another pair of settings, one of the treated method and one of the control, that were as good
+    # in tuning as the chosen settings. `ties` is the number of ties. `ties_agree` is the number of ties at
+    # which the comparison has the same finding as at the chosen settings. If the comparison is inconclusive,
+    # `turned` is the number of ties at which the median effect has the opposite direction to the effect at
+    # the chosen settings.
     **_each(pl.Int64, "ties", "ties_agree", "turned"),
     # Share of the resamples of tuning seeds in which tuning would choose settings with the same finding
     choices_agree=pl.Float64,

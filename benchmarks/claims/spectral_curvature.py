@@ -61,7 +61,8 @@ MATCHES = 1.5
 FALLS = 0.1
 FEW_STEPS = 10
 SMALL_RATES = 1e-6 / 2.0 ** np.arange(4)
-# Values of beta_2 n, at which the gap to the default update after 1 / beta_2 steps is measured.
+# Values of beta_2 n at which a check measures how far S is from the S of the default update after 1 / beta_2
+# steps.
 TIME_SHARES = np.array([0.4, 0.2, 0.1])
 CONDITIONS = (10.0, 1000.0)
 # Values of beta_2 n, the step size in relation to the dimension n.
@@ -117,10 +118,14 @@ def _ratios(found: np.ndarray, baseline: np.ndarray) -> np.ndarray:
 
 
 def _as_fast(found: np.ndarray, other: np.ndarray, what: str, over: str) -> Iterator[Measure]:
-    """Yield measures that the errors of a method, (times,), are at most AS_FAST times the errors of another.
+    """Yield two measures, which require that a method's errors are at most AS_FAST as large as another's.
 
-    The two measures are the largest quotient of errors before the last time, and the quotient at the last
-    time.
+    The first measure is the largest quotient of errors before the last time. The second measure is the
+    quotient at the last time.
+
+    Args:
+        found, other: errors of the two methods at each time, of shape (times,).
+        what, over: names of the errors and of the times, for the measures.
     """
     ratios = _ratios(found, other)
     yield at_most(f"{what} on the way over {over}", ratios[:-1].max(), AS_FAST)

@@ -176,7 +176,10 @@ def _spectral(spectrum: Spectrum, inside: np.ndarray, rate: np.ndarray, tie_tole
 
 
 def spectral_search(tie_tolerance: float) -> SearchMethod:
-    """Return the full-matrix scheme with the exact exponential, gamma 0 and root 1 (003 Fig. 1, Sec. 4.3)."""
+    """Return the spectral-factorized scheme for a full matrix S, as in 003 Fig. 1 and Sec. 4.3.
+
+    It uses the exact exponential map, no decay of S (gamma is 0), and S^-1 itself as the preconditioner.
+    """
     return SearchMethod(
         lambda spectrum: spectrum, inverse_root, partial(_spectral, tie_tolerance=tie_tolerance)
     )

@@ -99,10 +99,10 @@ def _how_decided(broken: dict[str, str]) -> dict[str, tuple[str, str]]:
 
 
 def _at_scale(study: Study, claim: Claim) -> str:
-    """Return the words that follow the id of a claim in the advice how to decide the claim.
+    """Return the end of the sentence that says with which command a claim can be decided.
 
-    The words are the argument `scale=` of the command, unless the scale is `quick`, and the cost of the
-    study, if the study file gives a cost.
+    The command ends with the id of the claim. It is continued by `scale=SCALE`, unless the scale is `quick`.
+    The cost of the study follows, if the study file gives a cost.
     """
     scale = study.scale_deciding(claim, "quick")
     cost = study.scales[scale].cost if scale in study.scales else ""

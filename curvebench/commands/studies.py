@@ -160,7 +160,10 @@ def _check_workloads(studies: Sequence[Study]) -> None:
 
 
 def _rules_of_files(studies: Iterable[Study]) -> dict[str, Any]:
-    """Return the update rules that studies take from files, which the registry does not list, by locator."""
+    """Return, for each locator of a user's file in a study, the update rule that the file defines.
+
+    The registry does not list these rules.
+    """
     from curvebench.interop.files import FILE
     from curvebench.registry import find_rule
 

@@ -181,10 +181,11 @@ class Supervision:
             the job records for the lanes.
         ended: failure that the job records for all computations that are not done yet, because the job must
             end; None while the job continues.
-        not_retried: failures of the last call, by name of the failed computation, if the job does not try the
-            failed computations again (`keep_failed`); otherwise empty.
-        since: time at which a worker received the job, on the monotonic clock; None if the process has only
-            this job.
+        not_retried: failures that the job recorded when Snakemake was last called, by name of the failed
+            computation. The job records these failures again, and does not repeat the computations
+            (`keep_failed`). It is empty if the job repeats them.
+        since: time at which the process received the job, on the monotonic clock, if several jobs share the
+            process (a worker); None if the process has only this job.
     """
 
     journal: Journal = field(default_factory=Journal)

@@ -220,7 +220,8 @@ def _is_decided(comparison: ClaimComparison, relations: int) -> bool:
     """Return whether a comparison is supported or refuted, and its alternatives do not change this finding.
 
     The p-value of the test that can refute the relation is multiplied by the number of comparisons
-    (`relations`). Holm's method may multiply it by a smaller number, so that the answer errs towards undecided.
+    (`relations`). Holm's method may multiply it by a smaller number, so that the answer errs towards
+    undecided.
     """
     refuting = min(1.0, relations * comparison.refuting_p_value)
     if _at_chosen(comparison, refuting) == "inconclusive":

@@ -77,7 +77,7 @@ def read_side(folder: Path) -> Side:
 
 
 def narrowed_to_claim(claim: str, plan: ReportPlan) -> ReportPlan:
-    """Return the plan without the studies that do not decide a claim, and without such skipped studies.
+    """Return the plan with only the studies that decide a claim, among run and skipped studies.
 
     The property checks of the plan are kept only if one of them decides the claim.
     """

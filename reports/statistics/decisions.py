@@ -46,7 +46,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     values = ordered_values(p_values, "p_values", "a test that could not be done counts with a p-value of 1")
     order = np.argsort(values, kind="stable")
     # Holm's method multiplies the smallest of n p-values by n, the second smallest by n - 1, and so on.
-    # A corrected p-value is raised to the corrected p-value before it, so that the order of p-values is kept.
+    # A corrected p-value that is smaller than the one before it is replaced by that one, to keep the order.
     adjusted = np.maximum.accumulate(values[order] * np.arange(len(values), 0, -1))
     restored = np.empty_like(values)
     restored[order] = np.minimum(adjusted, 1.0)

@@ -401,8 +401,10 @@ def _scores(times: np.ndarray, contest: _Contest) -> np.ndarray:
     ratios = _ratios(times, contest)[..., list(contest.scored)]
     weights = np.full(POINTS, 1.0 / (POINTS - 1))
     weights[[0, -1]] /= 2
-    # A workload raises the profile at all points that are at least the ratio of the submission's time.
-    # The weights of these points are added to the area. A ratio beyond the last point adds nothing.
+    # The profile is computed at POINTS ratios from 1 to LIMIT, with the weights of the trapezoidal rule.
+    # The ratio of a submission on a workload is its time divided by the fastest time.
+    # The workload counts at all points from this ratio on, whose weights are therefore added to the area.
+    # A ratio above LIMIT adds nothing.
     area = np.append(np.cumsum(weights[::-1])[::-1], 0.0)
     # A ratio that equals a point up to rounding counts as equal. Otherwise results would depend on the CPU.
     first_point = np.searchsorted(np.linspace(1.0, LIMIT, POINTS), ratios * (1 - ROUNDING))

@@ -17,7 +17,10 @@ NEARLY_BEST = 0.995
 
 
 class CostOfRuns(Condition):
-    """Base class of conditions that compare costs of final runs between methods, never with a number."""
+    """Base class of conditions that compare the costs of final runs of two methods.
+
+    Other conditions may compare a method with a fixed number; these conditions may not.
+    """
 
     compared_to: Methods
     direction = "minimize"
