@@ -236,8 +236,9 @@ def ratio_tables(stored: pl.DataFrame) -> list[dict[str, Any]]:
     Returns:
         Dictionaries with `backend`, `shapes` (in the order stored), `rows` (each with `rule`, and `cells` in
         the order of `shapes`), `worst` (the row of `stored` with the highest ratio) and `mean` (geometric
-        mean of the ratios). The mean leaves out comparisons in which the peer computes something different;
-        the name of such a step says this after the shapes ("beside bfloat16").
+        mean of the ratios). The mean leaves out steps whose name says something after the shapes, such as
+        "beside bfloat16", because the peer computes something else or the lanes differ. If there are no other
+        steps, the mean is over these steps.
     """
     comparison = ["step", "backend", "precision"]
     of_fastest = stored.filter(pl.col("ratio") == pl.col("ratio").max().over(comparison))
@@ -249,12 +250,13 @@ def ratio_tables(stored: pl.DataFrame) -> list[dict[str, Any]]:
     for (backend,), on_backend in named.group_by("backend", maintain_order=True):
         cells = {(row["rule"], row["shapes"]): row for row in on_backend.iter_rows(named=True)}
         same_computation = on_backend.filter(pl.col("more") == "")
+        averaged = on_backend if same_computation.is_empty() else same_computation
         shapes = on_backend["shapes"].unique(maintain_order=True).to_list()
         tables.append(
             {
                 "backend": backend,
                 "shapes": shapes,
-                "mean": statistics.geometric_mean(same_computation["ratio"]),
+                "mean": statistics.geometric_mean(averaged["ratio"]),
                 "worst": on_backend.sort("ratio").row(-1, named=True),
                 "rows": [
                     {"rule": rule, "cells": [cells.get((rule, kind)) for kind in shapes]}
