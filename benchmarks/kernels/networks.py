@@ -62,10 +62,24 @@ def kfac_steps(dtype: str, steps: int | None = None) -> ReadyCase:
     Returns:
         A case whose `result` is the vector of all parameters.
     """
-    bundle, runtime = _bundle(), engine("torch", dtype)
+    return steps_of(_bundle(), dtype, steps)
+
+
+def steps_of(bundle: Bundle, dtype: str, steps: int | None) -> ReadyCase:
+    """Prepare the steps of a bundle on torch, as many in each call as its orders have.
+
+    Args:
+        bundle: runs that are computed together.
+        dtype: float32 or float64.
+        steps: planned number of steps, as in `kfac_steps`.
+
+    Returns:
+        A case whose `result` is the vector of all parameters of the last run.
+    """
+    runtime = engine("torch", dtype)
     with runtime.context():
         loaded = load(bundle, runtime)
-        inputs = segment_inputs(bundle, runtime, 0, STEPS_A_CALL)
+        inputs = segment_inputs(bundle, runtime, 0, len(bundle.schedule))
         program, carry, constants = loaded.program, loaded.carry, loaded.constants
         segment = runtime.segment(loaded, inputs, steps)
 
@@ -76,7 +90,8 @@ def kfac_steps(dtype: str, steps: int | None = None) -> ReadyCase:
 
     def result() -> np.ndarray:
         named = program.parameters(carry.coordinates, ())
-        return end_to_end({name: runtime.ops.to_numpy(value)[0, 0] for name, value in named.items()})
+        order = bundle.problems[0].parameters
+        return end_to_end({name: runtime.ops.to_numpy(named[name])[0, -1] for name in order})
 
     return ReadyCase(run, result, runtime.context)
 

@@ -8,16 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from curvebench.backends.engine import engine
 from curvebench.engine.bundle import Bundle
-from curvebench.engine.inputs import segment_inputs
-from curvebench.engine.loading import load
 from curvebench.optimizers import rules
 from curvebench.registry import find_workload
 from curvebench.seeding import WorkloadRandom
 
 from . import torch_models
 from .case import ReadyCase
+from .networks import steps_of
 from .peers import Contest
 from .steps import LEARNING_RATE, end_to_end
 
@@ -55,23 +53,7 @@ def steps_as_workload(model: str, lanes: int) -> ReadyCase:
     Returns:
         A case whose `result` is the vector of all parameters of the last lane.
     """
-    bundle, runtime = bundle_of(model, lanes), engine("torch", DTYPE)
-    with runtime.context():
-        loaded = load(bundle, runtime)
-        inputs = segment_inputs(bundle, runtime, 0, STEPS_A_CALL)
-        program, carry, constants = loaded.program, loaded.carry, loaded.constants
-        segment = runtime.segment(loaded, inputs, STEPS_A_CALL)
-
-    def run() -> None:
-        nonlocal carry
-        carry = segment(carry, constants, inputs)
-
-    def result() -> np.ndarray:
-        named = program.parameters(carry.coordinates, ())
-        order = bundle.problems[0].parameters
-        return end_to_end({name: runtime.ops.to_numpy(named[name])[0, -1] for name in order})
-
-    return ReadyCase(run, result, runtime.context)
+    return steps_of(bundle_of(model, lanes), DTYPE, STEPS_A_CALL)
 
 
 def steps_in_a_loop(model: str, lanes: int) -> ReadyCase:

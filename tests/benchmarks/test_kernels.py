@@ -14,7 +14,7 @@ import pytest
 
 from curvebench import replay
 from curvebench.benchmarks.kernels import steps
-from curvebench.benchmarks.kernels.case import KernelCase, measured_error, relative_error
+from curvebench.benchmarks.kernels.case import KernelCase, ReadyCase, measured_error, relative_error
 from curvebench.benchmarks.kernels.cases import cases, timed
 from curvebench.benchmarks.kernels.networks import STEPS_A_CALL, curvlinops_steps, kfac_steps
 from curvebench.benchmarks.kernels.peers import OPTAX, TORCH, TORCH_MATRIX_PEERS, peers
@@ -181,27 +181,24 @@ def test_every_peer_gets_a_row_and_every_backend_a_mean(capsys: pytest.CaptureFi
     assert means[0][1] == f"{jax:.3f}, worst {jax}", "of one step"
 
 
-def test_curvlinops_takes_the_same_steps_of_k_fac():
-    ours, theirs = kfac_steps("float64", STEPS_A_CALL), curvlinops_steps("float64")
+def takes_the_same_steps(ours: ReadyCase, theirs: ReadyCase, tolerance: float) -> None:
+    """Check that two cases start at the same parameters, move, and end at the same parameters."""
     before = ours.result()
     np.testing.assert_array_equal(before, theirs.result())
     with ours.context():
         ours.run()
         theirs.run()
     assert np.abs(ours.result() - before).max() > 1e-3
-    np.testing.assert_allclose(ours.result(), theirs.result(), atol=1e-12)
+    np.testing.assert_allclose(ours.result(), theirs.result(), atol=tolerance)
+
+
+def test_curvlinops_takes_the_same_steps_of_k_fac():
+    takes_the_same_steps(kfac_steps("float64", STEPS_A_CALL), curvlinops_steps("float64"), 1e-12)
 
 
 @pytest.mark.parametrize(("model", "lanes"), [("DenseNetwork", 3), ("Recurrent", 1)])
 def test_a_loop_takes_the_same_steps_of_a_users_model(model: str, lanes: int):
-    ours, loop = steps_as_workload(model, lanes), steps_in_a_loop(model, lanes)
-    before = ours.result()
-    np.testing.assert_array_equal(before, loop.result())
-    with ours.context():
-        ours.run()
-        loop.run()
-    assert np.abs(ours.result() - before).max() > 1e-3
-    np.testing.assert_allclose(ours.result(), loop.result(), atol=1e-3)
+    takes_the_same_steps(steps_as_workload(model, lanes), steps_in_a_loop(model, lanes), 1e-3)
 
 
 def test_k_fac_stands_beside_curvlinops():
