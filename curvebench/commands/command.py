@@ -162,3 +162,22 @@ def print_left_out(broken: Mapping[str, str]) -> None:
         broken: the reasons, by name of the study, package or file.
     """
     print("".join(f"left out: {reason}\n" for reason in broken.values()), end="", file=sys.stderr)
+
+
+def present(content: Mapping[str, Any], text: str, page: Path, args: Namespace) -> None:
+    """Print the result of a command and the path of its page, and open the page if the user wants it.
+
+    Args:
+        content: the result in JSON types, which is printed with `--json`.
+        text: the result for people, which is printed otherwise.
+        page: the page.
+        args: arguments of the command, with `json` and `open`.
+    """
+    if args.json:
+        print_json({**content, "page": str(page)})
+    else:
+        print(f"{text}\n\nPage: {page}")
+    if args.open:
+        import webbrowser
+
+        webbrowser.open(page.as_uri())

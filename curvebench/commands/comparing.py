@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from curvebench.commands.command import JSON, RESULTS_FOLDER, argument, command, positive, print_json
+from curvebench.commands.command import JSON, RESULTS_FOLDER, argument, command, positive, present
 from curvebench.commands.trying import names, run_to_plan
 from curvebench.paths import RESULTS
 from curvebench.spec.errors import InputError
@@ -359,8 +359,7 @@ def run_plan(plan: ComparisonPlan, results: Path, cores: str, budget: float | No
     plan, refused = runnable(plan)
     path = study_file(plan.label, results)
     before = path.read_text() if path.exists() else ""
-    plan.write(results)
-    after = affordable(plan, results, budget, cores).write(results).read_text()
+    after = affordable(plan, budget, cores).write(results).read_text()
     if before not in ("", after):
         print(f"replaces the earlier comparison {plan.label}; runs with equal settings stay", file=sys.stderr)
     return replace(result_of("curvebench compare", plan.label, results, cores), refused=refused)
@@ -441,27 +440,30 @@ def model_as_text(study: Study) -> str:
     return "\n".join([head, *lines, f"Runs of a method are computed {how}."])
 
 
-def affordable(comparison: ComparisonPlan, results: Path, budget: float | None, cores: str) -> ComparisonPlan:
+def affordable(comparison: ComparisonPlan, budget: float | None, cores: str) -> ComparisonPlan:
     """Return the comparison, reduced until its estimated time fits into the budget, and print the estimate.
 
     The time is estimated from measured steps of each method. First the number of trials (settings that each
     method tries) is reduced, then methods are left out. The number of steps of a run is not reduced.
 
     Args:
-        comparison: the comparison, whose study file has been written.
-        results: the results folder.
+        comparison: the comparison.
         budget: seconds that the comparison may take; None for no limit.
         cores: number of CPU cores to use, or `all`.
 
     Raises:
         InputError: if two methods with the fewest trials do not fit into the budget.
     """
-    from curvebench.planning.model_comparison import TRIALS
+    from tempfile import TemporaryDirectory
+
+    from curvebench.planning.model_comparison import TRIALS, config
     from curvebench.planning.plan import make_plan
     from curvebench.stages.estimating import START_SECONDS, job_costs
 
     count = available_cores() if cores == "all" else int(cores)
-    (planned,) = make_plan(comparison.config(results)).studies
+    with TemporaryDirectory() as folder:
+        comparison.write(Path(folder))
+        (planned,) = make_plan(config(comparison.label, Path(folder))).studies
     costs = {job.spec.description: cost for job, cost in job_costs([planned]) if cost.runs}
     full = comparison.trials
 
@@ -533,12 +535,5 @@ def shown(result: ComparedModel, args: Namespace) -> int:
     """
     from curvebench.reports.boards.model_comparison import as_json
 
-    if args.json:
-        print_json({**as_json(result.comparison), "refused": result.refused, "page": str(result.page)})
-    else:
-        print(f"{result}\n\nPage: {result.page}")
-    if args.open:
-        import webbrowser
-
-        webbrowser.open(result.page.as_uri())
+    present({**as_json(result.comparison), "refused": result.refused}, str(result), result.page, args)
     return result.status

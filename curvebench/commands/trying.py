@@ -15,7 +15,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from curvebench.commands.command import JSON, RESULTS_FOLDER, STUDIES, argument, command, print_json
+from curvebench.commands.command import JSON, RESULTS_FOLDER, STUDIES, argument, command, present
 from curvebench.paths import SNAKEMAKE
 from curvebench.spec.errors import InputError
 
@@ -170,16 +170,9 @@ def print_standing(
     if standing is None:
         raise InputError(reason or "no final run of the method has a result; the failures are listed above")
     page = (submission.config(args.results).site / study_file(study.name)).resolve()
-    if args.json:
-        print_json({**as_json(standing), "page": str(page)})
-    else:
-        print(f"{as_text(standing)}\n\nPage: {page}")
+    present(as_json(standing), as_text(standing), page, args)
     if reason:
         print(reason, file=sys.stderr)
-    if args.open:
-        import webbrowser
-
-        webbrowser.open(page.as_uri())
 
 
 def in_words_of_the_command(text: str, method: str, submission: Submission) -> str:

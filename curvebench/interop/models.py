@@ -668,7 +668,7 @@ def model_workload(locator: str) -> Workload:
         raise InputError(
             f"{file.path}: {name}: {', '.join(taken)} is a setting of every model; rename the argument"
         )
-    own = {key: Setting(default, f"argument of {name}", _plain) for key, default in defaults.items()}
+    own = {key: Setting(default, f"argument of {name}") for key, default in defaults.items()}
 
     @cache
     def model(settings: str) -> UserModel:
@@ -772,10 +772,6 @@ def _seeds(settings: Settings, generator: np.random.Generator, batch_size: int) 
     that the microbatches of an accumulated gradient have different first seeds.
     """
     return {SEEDS: generator.integers(2**31, size=(batch_size, 2), dtype=np.int64)}
-
-
-def _plain(value: Any) -> Any:
-    return value
 
 
 def _unbound(*arguments: Any) -> Any:

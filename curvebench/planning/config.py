@@ -131,6 +131,27 @@ class Config(Document):
         return {key: str(getattr(self, key)) for key, value in usual.items() if getattr(self, key) != value}
 
 
+def config_of_study(path: Path, scale: str, results: Path, **keys: Any) -> Config:
+    """Return the configuration that runs a study file which a command has written to a folder of its own.
+
+    Args:
+        path: the study file. The site is rendered into the same folder.
+        scale: name of the scale.
+        results: results folder.
+        keys: further keys of the configuration.
+    """
+    folder = path.parent
+    return Config(
+        scale=scale,
+        studies=(path.stem,),
+        study_folder=folder,
+        results=results,
+        site=folder / "site",
+        parity=False,
+        **keys,
+    )
+
+
 def read_config(raw: Mapping[str, Any]) -> Config:
     """Validate the configuration from Snakemake. Names of studies are not checked.
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from curvebench.interop.files import FILE, imported_names
 from curvebench.interop.models import IMPORTED, is_model
-from curvebench.planning.config import Config
+from curvebench.planning.config import Config, config_of_study
 from curvebench.planning.submission import located
 from curvebench.registry import find_rule, find_workload
 from curvebench.results.temporary import write_texts
@@ -121,10 +121,6 @@ class ComparisonPlan:
         """Number of evaluations of a run, which divides the number of steps."""
         return max(count for count in range(1, EVALUATIONS + 1) if self.steps % count == 0)
 
-    def config(self, results: Path) -> Config:
-        """Return the configuration of Snakemake that runs the comparison and renders a site of its own."""
-        return config(self.label, results)
-
     def write(self, results: Path) -> Path:
         """Write the comparison's study file to a folder of its own in the results folder.
 
@@ -133,7 +129,7 @@ class ComparisonPlan:
         """
         path = study_file(self.label, results)
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_texts({path: f"{HEAD}{json.dumps(self.study, indent=1)}\n"})
+        _write(path, self.study)
         return path
 
     def runs(self, trials: int) -> int:
@@ -148,15 +144,7 @@ def study_file(label: str, results: Path) -> Path:
 
 def config(label: str, results: Path) -> Config:
     """Return the configuration of Snakemake that runs the comparison with a label."""
-    folder = study_file(label, results).parent
-    return Config(
-        scale=SCALE,
-        studies=(label,),
-        study_folder=folder,
-        results=results,
-        site=folder / "site",
-        parity=False,
-    )
+    return config_of_study(study_file(label, results), SCALE, results)
 
 
 def add_seeds(label: str, results: Path, count: int) -> None:
@@ -181,6 +169,10 @@ def add_seeds(label: str, results: Path, count: int) -> None:
         raise InputError(f"--seeds: {label} has {present} final seeds already; give a larger number")
     if count > present:
         seeds |= {"final": count, "batches": [*batches, count - present]}
+    _write(path, study)
+
+
+def _write(path: Path, study: Mapping[str, Any]) -> None:
     write_texts({path: f"{HEAD}{json.dumps(study, indent=1)}\n"})
 
 

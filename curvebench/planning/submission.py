@@ -16,7 +16,7 @@ from typing import Any
 
 from curvebench.interop import foreign
 from curvebench.interop.files import FILE, error_at, load_file
-from curvebench.planning.config import Config
+from curvebench.planning.config import Config, config_of_study
 from curvebench.registry import RULES, find_rule
 from curvebench.results.temporary import write_texts
 from curvebench.spec.errors import InputError, unknown
@@ -51,15 +51,7 @@ class Submission:
 
     def config(self, results: Path) -> Config:
         """Return the configuration of Snakemake that runs the submission and renders a site of its own."""
-        return Config(
-            scale=self.scale,
-            studies=(self.name,),
-            backends=(self.backend,),
-            study_folder=self.path.parent,
-            results=results,
-            site=self.path.parent / "site",
-            parity=False,
-        )
+        return config_of_study(self.path, self.scale, results, backends=(self.backend,))
 
 
 def located(name: str) -> str:

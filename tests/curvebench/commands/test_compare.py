@@ -24,6 +24,7 @@ from curvebench.planning.model_comparison import (
     TRIALS,
     ComparisonPlan,
     add_seeds,
+    config,
     locator_of,
 )
 from curvebench.planning.plan import make_plan
@@ -166,7 +167,7 @@ def test_a_file_without_a_model_is_refused(text: str | None, message: str, tmp_p
 def test_the_data_are_part_of_the_hash_of_each_job(file: Path, tmp_path: Path):
     plan = graph_plan(file, "adam")
     plan.write(tmp_path)
-    (planned,) = make_plan(plan.config(tmp_path)).studies
+    (planned,) = make_plan(config(plan.label, tmp_path)).studies
     for job in planned.jobs:
         assert {"data:graphnetwork: train", "data:graphnetwork: validation"} <= job.spec.sources.keys()
 
@@ -201,9 +202,8 @@ def test_a_budget_reduces_trials_then_methods(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ):
-    plan = graph_plan(file, "adamw", "muon", "soap", "adam")
     plan.write(tmp_path)
-    kept = comparing.affordable(plan, tmp_path, budget, "2")
+    kept = comparing.affordable(plan, budget, "2")
     assert (kept.trials, len(kept.optimizers), kept.steps) == (trials, methods, 300)
     said = capsys.readouterr().err
     assert ("left out: " in said) == (methods < 4)
@@ -212,10 +212,9 @@ def test_a_budget_reduces_trials_then_methods(
 
 @pytest.mark.usefixtures("costs")
 def test_a_budget_for_less_than_two_methods_is_refused(file: Path, tmp_path: Path):
-    plan = graph_plan(file, "adamw", "muon", "soap")
     plan.write(tmp_path)
     with pytest.raises(InputError, match="--budget: two methods alone take about 43 s"):
-        comparing.affordable(plan, tmp_path, 10.0, "2")
+        comparing.affordable(plan, 10.0, "2")
 
 
 # --- data and Python -----------------------------------------------------------------------------
