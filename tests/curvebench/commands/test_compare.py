@@ -199,10 +199,9 @@ def test_a_budget_reduces_trials_then_methods(
     trials: int,
     methods: int,
     file: Path,
-    tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ):
-    plan.write(tmp_path)
+    plan = graph_plan(file, "adamw", "muon", "soap", "adam")
     kept = comparing.affordable(plan, budget, "2")
     assert (kept.trials, len(kept.optimizers), kept.steps) == (trials, methods, 300)
     said = capsys.readouterr().err
@@ -211,8 +210,8 @@ def test_a_budget_reduces_trials_then_methods(
 
 
 @pytest.mark.usefixtures("costs")
-def test_a_budget_for_less_than_two_methods_is_refused(file: Path, tmp_path: Path):
-    plan.write(tmp_path)
+def test_a_budget_for_less_than_two_methods_is_refused(file: Path):
+    plan = graph_plan(file, "adamw", "muon", "soap")
     with pytest.raises(InputError, match="--budget: two methods alone take about 43 s"):
         comparing.affordable(plan, 10.0, "2")
 
