@@ -7,7 +7,8 @@ exploratory until data decide it that did not exist then. Nobody has to say so: 
 compared with the sets that existed at that commit.
 
 The program writes `results/published/registration.json`, which reports read
-(`curvebench.results.registration`). It needs the whole history of the repository, which reports do not have.
+(`curvebench.reports.claims.registration`). It needs the whole history of the repository, which reports do not
+have.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ import polars as pl
 from ruamel.yaml import YAML
 
 from curvebench.paths import PUBLISHED
-from curvebench.results.registration import FILE, Registration
+from curvebench.reports.claims.registration import FILE, Registration
 from curvebench.results.temporary import write_texts
 
 STUDIES = "benchmarks/studies/*.yaml"
@@ -39,7 +40,7 @@ NUMBER = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)( ?%)?", re.IGNORE
 Limits = tuple[Any, ...] | dict[tuple[str, ...], tuple[float | None, bool]]
 
 
-class Version(NamedTuple):
+class LimitsSince(NamedTuple):
     """The limits of a claim since a commit, and the time of that commit in ISO format."""
 
     commit: str
@@ -47,14 +48,14 @@ class Version(NamedTuple):
     limits: Limits
 
 
-class Look(NamedTuple):
+class PublishedVerdict(NamedTuple):
     """A published set with a verdict on a claim, and the time of the commit that added the set."""
 
     name: str
     time: str
 
 
-class Change(NamedTuple):
+class FileChange(NamedTuple):
     """A commit that changed files, and the content of each file before and after; None for no such file."""
 
     commit: str
@@ -62,7 +63,7 @@ class Change(NamedTuple):
     files: dict[str, tuple[bytes | None, bytes | None]]
 
 
-def changes(root: Path, pattern: str, kinds: str) -> list[Change]:
+def changes(root: Path, pattern: str, kinds: str) -> list[FileChange]:
     """Return the commits that changed files, oldest first, without merges.
 
     The branches of the history were merged in some order. A merge brings no limits of its own, so that only
@@ -104,7 +105,9 @@ def changes(root: Path, pattern: str, kinds: str) -> list[Change]:
         blobs.append(output[: size - 1] if size else None)
         output = output[size:]
     pairs = iter(zip(blobs[::2], blobs[1::2], strict=True))
-    found = [Change(commit, time, {path: next(pairs) for path in paths}) for commit, time, paths in commits]
+    found = [
+        FileChange(commit, time, {path: next(pairs) for path in paths}) for commit, time, paths in commits
+    ]
     return sorted(found, key=lambda change: change.time)
 
 
@@ -170,7 +173,7 @@ def changed(old: Limits, new: Limits) -> bool:
     )
 
 
-def registration(versions: Sequence[Version], looks: Sequence[Look]) -> Registration:
+def registration(versions: Sequence[LimitsSince], looks: Sequence[PublishedVerdict]) -> Registration:
     """Return when the present limits of a claim were committed, and which looks came before.
 
     Args:
@@ -192,7 +195,10 @@ def registrations(root: Path) -> dict[str, Registration]:
     Args:
         root: folder of the repository, which must have its whole history.
     """
-    versions, looks = defaultdict[str, list[Version]](list), defaultdict[str, list[Look]](list)
+    versions, looks = (
+        defaultdict[str, list[LimitsSince]](list),
+        defaultdict[str, list[PublishedVerdict]](list),
+    )
     for commit, time, files in changes(root, STUDIES, "AMD"):
         before, after = (
             {claim: limits for text in texts if text for claim, limits in study_limits(text).items()}
@@ -200,16 +206,16 @@ def registrations(root: Path) -> dict[str, Registration]:
         )
         for claim, limits in after.items():
             if limits != before.get(claim):
-                versions[claim].append(Version(commit, time, limits))
+                versions[claim].append(LimitsSince(commit, time, limits))
     for commit, time, files in changes(root, f"{SETS}/checks/checks.parquet", "A"):
         for _, table in files.values():
             for claim, limits in check_limits(table or b"").items():
-                versions[claim].append(Version(commit, time, limits))
+                versions[claim].append(LimitsSince(commit, time, limits))
     for _, time, files in changes(root, f"{SETS}/claims.parquet", "A"):
         for path, (_, table) in files.items():
             verdicts = pl.read_parquet(io.BytesIO(table or b""), columns=["claim", "verdict"]).cast(pl.String)
             for claim in sorted(verdicts.filter(pl.col("verdict") != "not run")["claim"].unique()):
-                looks[claim].append(Look(Path(path).parent.name, time))
+                looks[claim].append(PublishedVerdict(Path(path).parent.name, time))
     return {claim: registration(versions[claim], looks[claim]) for claim in sorted(versions)}
 
 

@@ -18,12 +18,12 @@ import polars as pl
 from curvebench.reports import formatting, rendering
 from curvebench.reports.claims import wording
 from curvebench.reports.claims.checked import check_rows, parts_of
+from curvebench.reports.claims.registration import Registration, registered
 from curvebench.reports.claims.rerun import claim_with_repeats, command_of
 from curvebench.reports.claims.verdicts import Verdicts, claim_verdicts
 from curvebench.reports.plan import claim_figure
 from curvebench.reports.tables import tables_of
 from curvebench.results.reading import read
-from curvebench.results.registration import Registration, registered
 from curvebench.results.schema import CLAIMS
 from curvebench.spec.claim import Claim
 from curvebench.spec.plan import ClaimPlan, Publication, ReportPlan, StudyPlan

@@ -7,8 +7,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from benchmarks.registration import as_text, registrations
-from curvebench.results.registration import FILE
+from curvebench.benchmarks.registration import as_text, registrations
+from curvebench.reports.claims.registration import FILE
 
 LIMIT = {"claim": "checked", "scale": "paper", "variant": "", "quantity": "error", "relation": "<="}
 STUDY = """
