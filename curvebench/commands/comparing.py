@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from curvebench.commands.command import JSON, RESULTS_FOLDER, argument, command, positive, present
 from curvebench.commands.trying import names, run_to_plan
-from curvebench.paths import RESULTS
+from curvebench.paths import RESULTS, STUDY_FOLDER
 from curvebench.spec.errors import InputError
 
 if TYPE_CHECKING:
@@ -325,6 +325,7 @@ def plan_of(
         InputError: when a setting is invalid.
     """
     from curvebench.planning.model_comparison import ComparisonPlan, entries, locator_of
+    from curvebench.planning.studies.reading import study_files
     from curvebench.registry import find_workload
     from curvebench.spec.study import in_letters
 
@@ -340,6 +341,9 @@ def plan_of(
         label = in_letters(label or re.sub(r"\W", "_", workload.name))
     except ValueError as error:
         raise InputError(str(error)) from error
+    for path in study_files(STUDY_FOLDER):
+        if path.stem == label:
+            raise InputError(f"--label: {label} is the name of the study {path}; give another name")
     return ComparisonPlan(locator, chosen, entries(optimizers), steps, label, judge, schedule)
 
 

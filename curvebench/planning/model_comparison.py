@@ -16,6 +16,7 @@ from typing import Any
 
 from curvebench.interop.files import FILE, imported_names
 from curvebench.interop.models import IMPORTED, is_model
+from curvebench.paths import COMPARISONS
 from curvebench.planning.config import Config, config_of_study
 from curvebench.planning.submission import located
 from curvebench.registry import find_rule, find_workload
@@ -24,9 +25,8 @@ from curvebench.spec.errors import InputError
 from curvebench.spec.method import LIBRARIES
 from curvebench.spec.study import in_letters, parsed_yaml
 
-FOLDER_NAME = "comparisons"  # name of the folder in the results folder with a folder for each comparison
 HEAD = "# Optimizers on one model, written by curvebench compare.\n"
-SCALE = "standard"
+SCALE = "quick"  # the default scale of commands, so that a comparison can be named without a scale
 # Methods of a comparison for which the user names no methods. If time is short, the last methods are left out
 # first.
 OPTIMIZERS: Mapping[str, Any] = {
@@ -136,7 +136,7 @@ class ComparisonPlan:
 
 def study_file(label: str, results: Path) -> Path:
     """Return the path of the study file of a comparison."""
-    return results / FOLDER_NAME / label / f"{label}.yaml"
+    return results / COMPARISONS / label / f"{label}.yaml"
 
 
 def config(label: str, results: Path) -> Config:
