@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
+from pydantic.config import JsonDict
 from pydantic.fields import FieldInfo
 
 from curvebench.spec.errors import unknown
@@ -39,7 +40,7 @@ NEW_NAMES = {
     "tried_in": "tuned_bases",
 }
 # Mark of fields that only plans have, so that messages do not offer them as keys of study files
-NOT_WRITTEN = {"written": False}
+NOT_WRITTEN: JsonDict = {"written": False}
 # A method with one tuned hyperparameter tries as many settings as when `budget` counted all of them.
 FIRST_NAMES = {new: old for old, new in NEW_NAMES.items()} | {"budget_per_dimension": "budget"}
 
