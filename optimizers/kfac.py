@@ -180,8 +180,8 @@ OPTIONS = {
     ),
     "first_factors": Option(
         "corrected",
-        "how the running means of A and G start: corrected, from 0 and divided by the weight of the values so "
-        "far; kept, from the first A and G as they are, which keep a share of factor_decay a step",
+        "how the running means of A and G start: corrected, from 0 and divided by the weight of the values "
+        "so far; kept, from the first A and G as they are, which keep a share of factor_decay a step",
         choice("corrected", "kept"),
     ),
     "factors_every": Option(1, "steps between two statistics of the layers", whole(1)),
@@ -250,8 +250,8 @@ def kfac(chosen: Options) -> Rule:
     """Return the update rule of K-FAC; options that are not given keep their defaults.
 
     The module `layer_statistics` defines A and G. By default, their running sums are divided by the total
-    weight of the values in the sum, so that the first means are not biased towards 0. The state of a layer with m outputs
-    and n inputs has 2 m^2 + 2 n^2 + m n numbers.
+    weight of the values in the sum, so that the first means are not biased towards 0. The state of a layer
+    with m outputs and n inputs has 2 m^2 + 2 n^2 + m n numbers.
     """
     source = "004 Sec. 4, Table 2; Martens and Grosse 2015"
     return _rule("kfac", source, chosen, balanced=True, decay=0.95, momentum=0.9)
@@ -270,7 +270,7 @@ def kfac_as_004(chosen: Options) -> Rule:
 
     For N examples, this G is the usual G divided by N^2. Damping therefore dominates, because lambda itself
     is added to both A and G. The running means start with the A and G of the first step, and then are 0.9 of
-    the old mean plus 0.1 of the new value. After ten further steps, the first value still has the weight 0.35.
+    the old mean plus 0.1 of the new value. After ten further steps, the first value has a weight of 0.35.
     """
     source = "004 Figs. 5, 6, Table 2 (their public notebooks)"
     return _rule("kfac_as_004", source, chosen, balanced=False, decay=0.9, momentum=0.0)
