@@ -80,6 +80,9 @@ class ClaimVerdict:
     seeds_needed: int | None = None
     rule: str | None = None
     rule_of_runs: str | None = None
+    cause: str | None = None
+    turns_in: str | None = None
+    turns_at: float | None = None
     published: str = ""
     exploratory: str = ""
     registration: Registration | None = None
