@@ -205,7 +205,8 @@ class _Reader:
 
         Random bases without a number of their rotation are numbered in their order, from 0.
         """
-        specs, problems, tuning = [], self.problems, self.file.tuning
+        specs: list[BasisSpec] = []
+        problems, tuning = self.problems, self.file.tuning
         for entry in self.file.bases:
             label, users = entry.label or entry.name, entry.optimizers or ()
             problems.known("bases", "curvebench", "basis", [entry.name], bases())

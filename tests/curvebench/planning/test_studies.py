@@ -122,7 +122,7 @@ def test_labels_of_a_workload_have_the_same_data_and_other_workloads_have_not(tm
     path = write_study(tmp_path, ("workload: {least_squares: {n: 8, d: 4}}", labelled))
     specs = read_study(path).workloads["quick"]
     slow, fast, other = (
-        instance(workload_of(spec), spec.settings | {"n": 8, "d": 4}, 5).problem for spec in specs
+        instance(workload_of(spec), {**spec.settings, "n": 8, "d": 4}, 5).problem for spec in specs
     )
     for name, value in slow.parameters.items():
         np.testing.assert_array_equal(value, fast.parameters[name])
