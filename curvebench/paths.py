@@ -22,6 +22,8 @@ PUBLISHED = HOME / "results/published"
 SNAKEMAKE = ("snakemake",) if Path() == HOME else ("snakemake", "--snakefile", str(HOME / "Snakefile"))
 # Folders that a run writes, relative to the working directory.
 RESULTS = Path("results")
+# Name of the folder in a results folder that has a folder for each comparison of `curvebench compare`.
+COMPARISONS = "comparisons"
 TABLES = RESULTS / "tables"
 SITE = Path("reports/site")
 NEW_SETS = RESULTS / "published"

@@ -32,7 +32,7 @@ from curvebench.paths import FAILED, PAPERS, STUDY_FOLDER, stored_kernels
 from curvebench.planning import snakemake_inputs as inputs
 from curvebench.planning.config import Config, read_config
 from curvebench.planning.parity_problems import CORE, PROBLEMS, STEPS, TOLERANCE, ParityProblem
-from curvebench.planning.studies.reading import read_studies, study_files
+from curvebench.planning.studies.reading import comparisons, read_studies, study_files
 from curvebench.planning.studies.seeds import FirstSeeds
 from curvebench.planning.studies.study import Study
 from curvebench.precision import policy_of
@@ -113,11 +113,11 @@ def _select(
         raise InputError("\n".join(reasons))
     by_name = {claim.id: study for study in studies for claim in study.claims}
     by_name |= {study.name: study for study in studies}
-    valid = [*by_name, *claims]
+    valid, own = [*by_name, *claims], comparisons(config.study_folder)
     for name in config.studies:
         if name not in valid:
             owner = f"{config.study_folder} (or benchmarks/claims)"
-            message = f"{owner} has no study or claim {name!r}{nearest(name, valid)}"
+            message = f"{owner} has no study or claim {name!r}{nearest(name, [*valid, *own])}"
             names = ", ".join(study.name for study in studies)
             message = f"--config studies: {message} (studies: {names}; claims: curvebench list)"
             raise InputError("\n".join([message, *broken.values()]))
@@ -938,7 +938,7 @@ def _checked_claims(
         root: folder that contains the package `curvebench`.
         broken: dictionary to which the reason why a module cannot be used is added, by name of the module.
     """
-    files = {path.stem for path in study_files(config.study_folder)}
+    files = {path.stem for path in study_files(config.study_folder, names)}
     if names and files.issuperset(names):
         return {}
     return claims_by_id(root / FOLDER.relative_to(ROOT), broken)
