@@ -70,6 +70,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         SystemExit: when `arguments` are not a valid command with valid arguments, or ask for help.
     """
     args = _parser().parse_args(arguments)
+    # Tables are small, so that further threads would take processor time and save none. Snakemake also runs
+    # several commands at once.
+    os.environ.setdefault("POLARS_MAX_THREADS", "1")
     # Collect garbage less often, since each collection visits all objects, most of which belong to libraries.
     # Jobs (`curvebench run`) are the exception, because JAX frees memory in collections.
     if args.run is not runs.run.run:
