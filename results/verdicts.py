@@ -21,7 +21,17 @@ Relation = Literal["<=", ">=", "=="]
 Variant = Literal["", "as printed", "as corrected"]
 SeriesKind = Literal["line", "fit", "reference", "contour", "path"]
 LogAxes = Literal["", "x", "y", "x y"]
-Verdict = Literal["reproduced", "partly reproduced", "not reproduced", "underpowered", "not run"]
+Verdict = Literal[
+    "reproduced",
+    "partly reproduced",
+    "reproduced where",
+    "depends on search",
+    "not reproduced",
+    "underpowered",
+    "not run",
+]
+# Number or choice with which the verdict would be another one
+TurnsIn = Literal["margin", "target", "limit", "setting"]
 # One-sided significance level of each comparison of a claim, and of all refutations of a claim together
 ALPHA = 0.05
 # A finding (the result of a comparison) must be the same for at least this share of the resamples of tuning

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, model_validator
 
-from curvebench.spec.claim import Claim
+from curvebench.spec.claim import Cause, Claim
 from curvebench.spec.document import NEW_NAMES, Direction, Document, Headline, Which, dotted
 from curvebench.spec.errors import InputError, unknown
 from curvebench.spec.method import BasisSpec, OptimizerSpec, WorkloadSpec, methods
@@ -286,6 +286,7 @@ class PartPlan(Document):
             worst case adds further instances: at least one, and at most one for each checked quantity.
         sampled: whether the checked quantities are estimates from samples, with a confidence interval.
         bound: whether the subclaim is a bound, for which the worst case is searched.
+        where: domain to which the subclaim belongs, in words; empty if it belongs to every domain.
     """
 
     part: str
@@ -293,6 +294,7 @@ class PartPlan(Document):
     instances: int = Field(ge=1)
     sampled: bool = False
     bound: bool = False
+    where: str = ""
 
 
 class ClaimPlan(Document):
@@ -310,6 +312,8 @@ class ClaimPlan(Document):
         at_most_partly: reason why the claim cannot be fully reproduced; empty if there is no such reason.
         missing: text that says which data is missing, so that the claim is not checked; empty if all data is
             available.
+        cause: cause of a verdict other than reproduced, where it is a matter of judgment; None if the cause
+            follows from the measures.
     """
 
     id: str
@@ -321,6 +325,7 @@ class ClaimPlan(Document):
     parts: tuple[PartPlan, ...] = ()
     at_most_partly: str = ""
     missing: str = ""
+    cause: Cause | None = None
 
 
 class ChecksPlan(Document):
