@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import product
 from math import inf, log
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -78,6 +79,8 @@ class ClaimComparison:
         alternatives: the same comparison at all other settings that tuning may have chosen.
         tuning_outcomes: result of tuning for the treated method and for the control; empty if one of them has
             no usable tuning runs.
+        at_edge: limits of the searches for the settings of the arms, items of the column `at_edge` of the
+            table `findings` (`curvebench.reports.claims.search`).
     """
 
     key: ComparisonKey
@@ -93,6 +96,7 @@ class ClaimComparison:
     control_at_start: int = 0
     alternatives: tuple[Alternative, ...] = ()
     tuning_outcomes: tuple[TuningOutcome, ...] = ()
+    at_edge: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def control(self) -> str:

@@ -19,6 +19,7 @@ from curvebench.reports.claims.checked import property_rows, row_of
 from curvebench.reports.claims.comparison import ClaimComparison, comparisons, outcome_lookup
 from curvebench.reports.claims.findings import decided, effect_row
 from curvebench.reports.claims.repeats import repeats_of
+from curvebench.reports.claims.search import with_limits
 from curvebench.reports.statistics.decisions import Finding
 from curvebench.reports.tables import Tables
 from curvebench.results.schema import CLAIMS, FINDINGS
@@ -66,6 +67,7 @@ def claim_verdicts(plan: ReportPlan, tables: Mapping[str, Tables], checks: pl.Da
         for claim in study.claims
         for comparison in comparisons(study, claim, tables[study.name], backend, outcome_of)
     ]
+    compared = with_limits(plan, tables, compared)
     findings = decided(compared).with_row_index("place")
     rows, deciding = [], []
     for study in plan.studies:
@@ -93,15 +95,27 @@ def claim_verdicts(plan: ReportPlan, tables: Mapping[str, Tables], checks: pl.Da
     return Verdicts(pl.DataFrame(rows, schema=CLAIMS), findings, tuple(compared))
 
 
-def combined(findings: Sequence[Finding]) -> Verdict:
+def combined(findings: Sequence[tuple[Finding, bool]]) -> Verdict:
     """Return the verdict on a claim from the findings of all comparisons that the claim requires.
 
     The claim is reproduced if all comparisons are supported. It is not reproduced if at least one comparison
-    is refuted. Otherwise it is underpowered.
+    is refuted. Otherwise it is underpowered. If this verdict would be another without the findings that may
+    depend on the search for settings, the verdict is "depends on search".
+
+    Args:
+        findings: finding of each comparison, and whether it may depend on the search.
     """
-    if "refuted" in findings:
-        return "not reproduced"
-    return "reproduced" if set(findings) == {"supported"} else "underpowered"
+    kinds, robust = ({finding for finding, _ in findings}, {finding for finding, at in findings if not at})
+    if "refuted" in kinds:
+        return "not reproduced" if "refuted" in robust else "depends on search"
+    if kinds != {"supported"}:
+        return "underpowered"
+    return "depends on search" if any(at for _, at in findings) else "reproduced"
+
+
+def _with_search(findings: pl.DataFrame) -> list[tuple[Finding, bool]]:
+    """Return each finding, and whether it may depend on the search for the settings of its arms."""
+    return [(row["finding"], bool(row["at_edge"])) for row in findings.iter_rows(named=True)]
 
 
 def _decided_row(study: StudyPlan, findings: pl.DataFrame, weakest: Mapping[str, Any]) -> dict[str, object]:
@@ -115,7 +129,7 @@ def _decided_row(study: StudyPlan, findings: pl.DataFrame, weakest: Mapping[str,
             returns it.
     """
     relations, controls = findings.filter(~pl.col("positive_control")), findings.filter("positive_control")
-    verdict, limits = combined(relations["finding"].to_list()), list(_limits(study, findings))
+    verdict, limits = combined(_with_search(relations)), list(_limits(study, findings))
     unmet = int((controls["finding"] != "supported").sum())
     if unmet:
         verdict = "underpowered"
