@@ -248,6 +248,7 @@ REASONS = (
     "fails_where",  # the claim is not reproduced in the domains `names`
     "open_where",  # it is undecided whether the claim is reproduced in the domains `names`
     "saturated",  # in `count` of `of` comparisons, most pairs meet the target within two evaluations
+    "at_edge",  # `count` of `of` comparisons may depend on the search for the settings of their arms
     "unreached",  # in `count` of `of` comparisons, no run meets the target
     "other_hardware",  # the claim was not run on the kind of machine `names` that the source timed
 )

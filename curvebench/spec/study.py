@@ -337,6 +337,8 @@ class StudyQuestion(documents.Document):
         joins: name of the study that this submission joins. The methods of the joined study are compared with
             the submitted method under the same protocol. Empty for a study that is no submission.
         contributed: author of a submission; None if the submission is not to be published.
+        stand_in: whether the study is a small stand-in for an experiment of the source that is too large.
+            Pages then say so in place of the name of the scale.
     """
 
     question: str
@@ -345,6 +347,7 @@ class StudyQuestion(documents.Document):
     tuning: Tuning
     joins: str = ""
     contributed: Contribution | None = None
+    stand_in: bool = False
 
 
 class StudyFile(StudyQuestion, StudyTraining):

@@ -133,6 +133,7 @@ class ClaimVerdict:
         return attributes | {
             "page": self.page,
             "missed": self.missed,
+            "stand_in": self.plan is not None and self.plan.stand_in,
             "deciding": of and of["key"],
             "decided_by": of and wording.say("contest", of),
             **{name: of and of[name] for name in IN_WORDS},
