@@ -9,10 +9,10 @@ may depend on the search.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from math import isfinite
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -28,14 +28,6 @@ LEARNING_RATE = "learning_rate"  # also the end of names such as `others_learnin
 NATURAL_ENDS = {"lowest": 0.0, "highest": 1.0}
 # Under the schedule `exponential`, a rate decay of 1 is the schedule `constant`.
 CONSTANT, EXPONENTIAL, RATE_DECAY = "constant", "exponential", "rate_decay"
-
-
-class HasRuns(Protocol):
-    """Tables of a study: an object with the table `runs`."""
-
-    @property
-    def runs(self) -> pl.DataFrame:
-        """The table `runs`."""
 
 
 @dataclass(frozen=True)
@@ -84,19 +76,27 @@ class Search:
     def edges(self) -> Iterator[dict[str, Any]]:
         """Hyperparameters whose chosen value is an end of the values that tuning tried.
 
-        A hyperparameter with a single value is not searched. The values 0 and 1 on a linear scale, except
-        those of learning rates, are natural ends (`NATURAL_ENDS`), and so are values next to them if the
-        search reaches the natural end.
+        A hyperparameter whose interval is a single value is not searched. The values 0 and 1 on a linear
+        scale, except those of learning rates, are natural ends (`NATURAL_ENDS`), and so are values next to
+        them if the search reaches the natural end.
         """
         tuning = self.tuning
         space = tuning.space if isinstance(tuning, SpaceSearch) else {}
         columns = zip(*settings_of(self.tried, tuning.names), strict=True)
         for name, value, values in zip(tuning.names, self.outcome.chosen, columns, strict=True):
-            axis = None if name.endswith(LEARNING_RATE) else space.get(name)
+            axis = space.get(name)
+            if len({*values}) == 1 and (axis is None or axis.low == axis.high):
+                continue
+            natural = axis and axis.scale == "linear" and not name.endswith(LEARNING_RATE)
+            ends = (axis.low, axis.high, value) if axis and natural else ()
             for limit, extreme in (("lowest", min(values)), ("highest", max(values))):
-                ends = (axis.low, axis.high, value) if axis and axis.scale == "linear" else ()
-                if value == extreme and len({*values}) > 1 and NATURAL_ENDS[limit] not in ends:
+                if value == extreme and NATURAL_ENDS[limit] not in ends:
                     yield {"hyperparameter": name, "value": value, "limit": limit}
+
+    def is_of(self, optimizer: OptimizerSpec, basis: BasisSpec, workload: WorkloadPlan) -> bool:
+        """Return whether the search is for a method on a workload; hyperparameters do not matter."""
+        same = same_method(self.optimizer, self.basis, optimizer, basis)
+        return same and _same_workload(self.workload, workload)
 
     def is_better(self, other: Search, share: float) -> bool:
         """Return whether the chosen setting has a smaller cost than the chosen setting of another search.
@@ -105,7 +105,7 @@ class Search:
             other: a search for the same method on the same problem.
             share: the smallest difference that matters, as a share of the other search's cost.
         """
-        return isfinite(self.cost) and not self.cost >= other.cost - share * abs(other.cost)
+        return math.isfinite(self.cost) and not self.cost >= other.cost - share * abs(other.cost)
 
 
 def fixed(study: StudyPlan, optimizer: OptimizerSpec) -> dict[str, float]:
@@ -114,35 +114,42 @@ def fixed(study: StudyPlan, optimizer: OptimizerSpec) -> dict[str, float]:
     return {**constant, **optimizer.hyperparameters}
 
 
-def contains(study: StudyPlan, optimizer: OptimizerSpec, setting: Mapping[str, float]) -> bool:
-    """Return whether a study's search for an optimizer's setting contains a setting, or tries it in addition.
+def outside(study: StudyPlan, optimizer: OptimizerSpec, setting: Mapping[str, float]) -> dict[str, float]:
+    """Return the values of a setting that lie outside of a study's search for an optimizer's setting.
+
+    The result is empty if the search contains the setting, or tries it in addition.
 
     Args:
         setting: value of each hyperparameter, including those that are not tuned.
     """
     tuning = study.tuning.for_optimizer(optimizer)
-    values = fixed(study, optimizer)
-    searched = {**{name: (value, value) for name, value in values.items()}, **tuning.bounds}
-    known = ({name: (each[name],) * 2 for name in each} for each in tuning.also_try)
-    return any(
-        all(name in ends and ends[name][0] <= value <= ends[name][1] for name, value in setting.items())
-        for ends in (searched, *({**searched, **each} for each in known))
-    )
+    values = {name: (value, value) for name, value in fixed(study, optimizer).items()}
+
+    def beyond(ends: Mapping[str, tuple[float, float]]) -> dict[str, float]:
+        lows, highs = ({name: pair[side] for name, pair in ends.items()} for side in (0, 1))
+        return {
+            name: value
+            for name, value in setting.items()
+            if not lows.get(name, math.inf) <= value <= highs.get(name, math.inf)
+        }
+
+    known = ({**values, **{name: (value, value) for name, value in each.items()}} for each in tuning.also_try)
+    return min((beyond(ends) for ends in ({**values, **tuning.reach}, *known)), key=bool)
 
 
-def searches(study: StudyPlan, tables: Callable[[], HasRuns], like: StudyPlan) -> Iterator[Search]:
+def searches(study: StudyPlan, runs: Callable[[], pl.DataFrame], like: StudyPlan) -> Iterator[Search]:
     """Yield the searches of a study on problems and for methods that another study has too.
 
     Args:
         study: the study.
-        tables: function that returns the tables of the study.
+        runs: function that returns the table `runs` of the study.
         like: the other study.
     """
     if _problem(study) != _problem(like):
         return
     workloads = [plan for plan in study.workloads if any(_same_workload(plan, one) for one in like.workloads)]
     judge = Judge(study.tuning, study.direction_of, study.training.stop)
-    tuning = tables().runs.filter(stage="tuning") if workloads else pl.DataFrame()
+    tuning = runs().filter(stage="tuning") if workloads else pl.DataFrame()
     for workload in workloads:
         groups = tuning.filter(workload=workload.name).group_by("optimizer", "basis", "backend")
         for (optimizer, basis, backend), tried in groups:
@@ -169,10 +176,9 @@ def limits_of(own: Search, others: Iterator[Search], share: float) -> Iterator[d
     """
     yield from own.edges
     for other in others:
-        same = same_method(own.optimizer, own.basis, other.optimizer, other.basis)
-        alike = same and _same_workload(own.workload, other.workload) and own.backend == other.backend
+        alike = other.is_of(own.optimizer, own.basis, own.workload) and own.backend == other.backend
         better = alike and own.seeds == other.seeds and other.is_better(own, share)
-        if better and contains(own.study, own.optimizer, other.setting):
+        if better and not outside(own.study, own.optimizer, other.setting):
             yield {"limit": "missed", "study": other.study.name}
 
 
@@ -189,7 +195,7 @@ def _same_workload(one: WorkloadPlan, other: WorkloadPlan) -> bool:
 
 def _problem(study: StudyPlan) -> Any:
     """Return what two studies must have in common, so that costs of equal settings are equal."""
-    training = study.training.model_dump(mode="json", exclude={"targets"})
+    training = study.training.model_dump(mode="json", exclude={"targets", "evaluated_splits"})
     if training["schedule"]["name"] == EXPONENTIAL:
         training["schedule"]["name"] = CONSTANT
     return training, study.tuning.choose, study.tuning.length

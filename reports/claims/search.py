@@ -11,13 +11,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import polars as pl
+
 from curvebench.reports.claims.comparison import ClaimComparison
 from curvebench.reports.measures import tuning_source
 from curvebench.reports.statistics.ranks import NEGLIGIBLE
 from curvebench.reports.tables import Tables, tables_of
 from curvebench.results.searches import Search, limits_of, searches
 from curvebench.spec.method import Method
-from curvebench.spec.plan import ReportPlan
+from curvebench.spec.plan import ReportPlan, StudyPlan
 
 ARMS = ("treated", "control")
 
@@ -35,14 +37,20 @@ def with_limits(
         tables: tables of each study, by the name of the study.
         compared: comparisons of claims of these studies.
     """
-    published = [study for archived in plan.archive for study in archived.studies]
+    sources = [(one, partial(_runs, tables, one)) for one in plan.studies]
+    sources += [(one, partial(_runs, {}, one)) for archived in plan.archive for one in archived.studies]
     found: dict[str, list[Search]] = {}
     for study in plan.studies if compared else ():
         if study.claims:
-            read = [(one, partial(tables.__getitem__, one.name)) for one in plan.studies]
-            read += [(one, partial(tables_of, one)) for one in published]
-            found[study.name] = [search for one, of in read for search in searches(one, of, study)]
-    return [replace(one, at_edge=tuple(_limits(plan, tables, one, found[one.study]))) for one in compared]
+            found[study.name] = [search for one, read in sources for search in searches(one, read, study)]
+    return [
+        replace(one, at_edge=tuple(_limits(plan, tables, one, found.get(one.study, ())))) for one in compared
+    ]
+
+
+def _runs(tables: Mapping[str, Tables], study: StudyPlan) -> pl.DataFrame:
+    read = tables.get(study.name)
+    return (tables_of(study) if read is None else read).runs
 
 
 def _limits(
