@@ -82,7 +82,7 @@ class ClaimComparison:
         tuning_outcomes: result of tuning for the treated method and for the control; empty if one of them has
             no usable tuning runs.
         at_edge: limits of the searches for the settings of the arms, items of the column `at_edge` of the
-            table `findings` (`curvebench.reports.claims.search`).
+            table `findings` (`curvebench.reports.claims.verdicts`).
     """
 
     key: ComparisonKey

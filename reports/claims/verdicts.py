@@ -9,7 +9,8 @@ options) of the final runs, which are compared.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from typing import Any, get_args
 
@@ -20,19 +21,22 @@ from curvebench.reports.claims.checked import property_rows, row_of
 from curvebench.reports.claims.comparison import ClaimComparison, comparisons, outcome_lookup
 from curvebench.reports.claims.findings import decided, effect_row
 from curvebench.reports.claims.repeats import repeats_of
-from curvebench.reports.claims.search import with_limits
+from curvebench.reports.measures import tuning_source
 from curvebench.reports.statistics.decisions import Finding
-from curvebench.reports.tables import Tables
+from curvebench.reports.statistics.ranks import NEGLIGIBLE
+from curvebench.reports.tables import Tables, tables_of
 from curvebench.results.schema import CLAIMS, FINDINGS
-from curvebench.results.tuning import different_draws
+from curvebench.results.tuning import MethodSearch, different_draws, limits_of, searches
 from curvebench.results.verdicts import Verdict, by_domain, over_domains, reason
 from curvebench.spec.claim import Claim
+from curvebench.spec.method import Method
 from curvebench.spec.plan import ReportPlan, StudyPlan
 
 # A finding must be the same for 95 % of the bootstrap resamples of the tuning seeds.
 # With fewer than 5 tuning seeds, a single resample can have a probability of more than 5 %.
 # The criterion of 95 % is then too coarse.
 FEWEST_TUNING_SEEDS = 5
+ARMS = ("treated", "control")  # the two methods of a comparison
 
 
 @dataclass(frozen=True)
@@ -230,3 +234,61 @@ def rule_of_runs(jobs: pl.DataFrame, claim: str, backend: str) -> str | None:
     planned = jobs.filter(pl.col("claim_rules").list.len() > 0, backend=backend)["claim_rules"].to_list()
     hashes = {next((entry["rule"] for entry in rules if entry["claim"] == claim), None) for rules in planned}
     return hashes.pop() if len(hashes) == 1 else None
+
+
+# --- limits of searches -----------------------------------------------------------------------------
+
+
+def with_limits(
+    plan: ReportPlan, tables: Mapping[str, Tables], compared: Sequence[ClaimComparison]
+) -> list[ClaimComparison]:
+    """Return comparisons with the limits of the searches for the settings of their arms.
+
+    Settings that other studies found are those of the studies of the plan, and of the published sets that the
+    report shows.
+
+    Args:
+        plan: the studies.
+        tables: tables of each study, by the name of the study.
+        compared: comparisons of claims of these studies.
+    """
+    sources = [(one, partial(_runs, tables, one)) for one in plan.studies]
+    sources += [(one, partial(_runs, {}, one)) for archived in plan.archive for one in archived.studies]
+    found: dict[str, list[MethodSearch]] = {}
+    for study in plan.studies if compared else ():
+        if study.claims:
+            found[study.name] = [search for one, read in sources for search in searches(one, read, study)]
+    return [
+        replace(one, at_edge=tuple(_search_limits(plan, tables, one, found.get(one.study, ()))))
+        for one in compared
+    ]
+
+
+def _runs(tables: Mapping[str, Tables], study: StudyPlan) -> pl.DataFrame:
+    read = tables.get(study.name)
+    return (tables_of(study) if read is None else read).runs
+
+
+def _search_limits(
+    plan: ReportPlan, tables: Mapping[str, Tables], comparison: ClaimComparison, found: Sequence[MethodSearch]
+) -> Iterator[dict[str, Any]]:
+    """Yield the limits of the searches of both arms, items of the column `at_edge` of the table `findings`.
+
+    Args:
+        found: searches of the study and of other studies for the same methods on the same problems.
+    """
+    if not comparison.tuning_outcomes:
+        return
+    study, share = plan.study(comparison.study), comparison.condition.smallest_effect or NEGLIGIBLE
+    for arm, (workload, method) in zip(ARMS, comparison.key.arms, strict=False):
+        tuning = tables[study.name].runs.filter(stage="tuning", workload=workload)
+        tuner, where = tuning_source(study, method, comparison.backend, tuning)
+        for search in found:
+            of_arm = (
+                search.workload.name,
+                Method(search.optimizer.label, search.basis.label),
+                search.backend,
+            )
+            if search.study is study and of_arm == (workload, Method.of(tuner), where):
+                for limit in limits_of(search, iter(found), share):
+                    yield {"arm": arm, **limit}

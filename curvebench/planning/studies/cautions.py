@@ -15,7 +15,7 @@ from curvebench.optimizers.state_precision import HALF
 from curvebench.planning.studies.study import Study
 from curvebench.registry import rule_of
 from curvebench.results.reading import read
-from curvebench.results.searches import outside, searches
+from curvebench.results.tuning import outside, searches
 from curvebench.results.verdicts import ALPHA
 from curvebench.spec.conditions.condition import Condition
 from curvebench.spec.method import Method, OptimizerSpec

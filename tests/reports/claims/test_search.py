@@ -16,8 +16,7 @@ from curvebench.reports.claims.verdicts import Verdicts, claim_verdicts
 from curvebench.reports.claims.wording import say
 from curvebench.reports.tables import tables_of
 from curvebench.results.merging import merge
-from curvebench.results.searches import Search, outside
-from curvebench.results.tuning import Judge, tuning_outcome
+from curvebench.results.tuning import Judge, MethodSearch, outside, tuning_outcome
 from curvebench.spec.plan import ReportPlan
 from curvebench.spec.tuning import Axis
 from curvebench.stages.jobs import run_job
@@ -143,7 +142,7 @@ SPACE = {
 }
 
 
-def search_of(ran: Ran, chosen: dict[str, float], *others: dict[str, float]) -> Search:
+def search_of(ran: Ran, chosen: dict[str, float], *others: dict[str, float]) -> MethodSearch:
     """Return a search that tried some settings, of which the first is the best."""
     study = ran.plan.study("rivals")
     study = study.model_copy(update={"tuning": study.tuning.model_copy(update={"space": SPACE})})
@@ -160,7 +159,7 @@ def search_of(ran: Ran, chosen: dict[str, float], *others: dict[str, float]) -> 
     outcome = tuning_outcome(tried, study.tuning.names, judge)
     assert outcome is not None
     adam = study.optimizer("adam")
-    return Search(study, study.workloads[0], adam, study.bases[0], "torch", tried, outcome)
+    return MethodSearch(study, study.workloads[0], adam, study.bases[0], "torch", tried, outcome)
 
 
 INSIDE = {"momentum": 0.5, "rate_decay": 0.95, "damping": 0.5, "learning_rate": 0.5}
