@@ -250,7 +250,8 @@ def test_the_reference_of_study_files_lists_every_key():
 
 def keys(annotation: Any) -> list[str]:
     fields = [item for model in document.models_of(annotation) for item in model.model_fields.items()]
-    aliases = {name: field.validation_alias for name, field in fields}
+    written = [item for item in fields if item[1].json_schema_extra != document.NOT_WRITTEN]
+    aliases = {name: field.validation_alias for name, field in written}
     return sorted(
         str(key)
         for name, alias in aliases.items()

@@ -32,7 +32,7 @@ from curvebench.spec.claim import Claim
 from curvebench.spec.errors import InputError, unknown
 from curvebench.spec.method import Method
 from curvebench.spec.training import ScaleTraining, StudyTraining, TrainingProtocol
-from curvebench.spec.tuning import Axis, Tuning
+from curvebench.spec.tuning import Axis, Setting, Tuning
 
 # Tuning seeds lie below the final seeds, so that no method is judged on a seed on which the method was tuned.
 FIRST_FINAL_SEED = 1000
@@ -109,9 +109,12 @@ class NamedOptimizer(NamedItem):
     Args:
         space: interval of each hyperparameter in which tuning searches for this optimizer. If it is empty,
             the optimizer has the search space of the study.
+        also_try: known good settings, which tuning tries in addition to the settings of the search. Each has
+            a value for each tuned hyperparameter.
     """
 
     space: dict[str, Axis] = Field(default={})
+    also_try: Annotated[tuple[Setting, ...], Field(strict=False)] = ()
 
 
 class NamedBasis(NamedItem):

@@ -24,6 +24,17 @@ from curvebench.spec.sets import PLAN
 
 STATUS: dict[RowAnswer, int] = {"agrees": 0, "differs": 1, "inconclusive": 3}
 FOLDER = Path(".cache/reproduced")
+# Program that runs the command `snakemake ...` of its arguments. An interrupt (Ctrl-C) while Snakemake is
+# imported ends the program without a traceback.
+SNAKEMAKE_PROGRAM = """
+import sys
+sys.argv.pop(0)
+try:
+    from snakemake.cli import main
+    main()
+except KeyboardInterrupt:
+    raise SystemExit(130) from None
+"""
 
 
 def choose_set(claim: str, folder: Path) -> Path:
@@ -111,7 +122,7 @@ def run_snakemake(called: Sequence[str], output: TextIO | None = None) -> int:
     # Jobs call `python` by name. Therefore the folder of this Python interpreter must come first in PATH. The
     # path of the executable is not resolved, because a link to Python would lead to another environment.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    command, variables = [sys.executable, "-m", *called], {**os.environ, "PATH": path}
+    command, variables = [sys.executable, "-c", SNAKEMAKE_PROGRAM, *called], {**os.environ, "PATH": path}
     return subprocess.run(command, check=False, stdout=output, env=variables).returncode
 
 

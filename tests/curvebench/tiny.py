@@ -11,7 +11,7 @@ TWO_STAGES = "  protocol: two_stage_sweep\n  of: learning_rate\n  coarse: [1e-2,
 # An alternative to TWO_STAGES: one stage with few points.
 SEARCH = """\
   protocol: random_search
-  budget: 2
+  budget_per_dimension: 2
   space: {learning_rate: {low: 1e-2, high: 1e-1, scale: log}}
 """
 

@@ -177,7 +177,7 @@ class _Reader:
         return tuple(specs)
 
     def _check_tuned(self, own_space: str, optimizer: OptimizerSpec) -> None:
-        """Check that the optimizer accepts both ends of the search interval of each tuned hyperparameter.
+        """Check that the optimizer accepts both ends of each search interval, and its additional settings.
 
         Otherwise a job would fail when tuning tries such a setting.
 
@@ -192,6 +192,11 @@ class _Reader:
             for ends in zip(*bounds.values(), strict=True):
                 values = dict(zip(bounds, ends, strict=True))
                 completed(rule.name, "hyperparameter", rule.hyperparameters, values, HyperparameterError)
+        with self.problems.caught(f"{own_space.removesuffix('space')}also_try: "):
+            for setting in optimizer.also_try:
+                if setting.keys() != bounds.keys():
+                    raise InputError(f"{setting} has not exactly the tuned values: {', '.join(bounds)}")
+                completed(rule.name, "hyperparameter", rule.hyperparameters, setting, HyperparameterError)
 
     @cached_property
     def bases(self) -> tuple[BasisSpec, ...]:
@@ -405,7 +410,7 @@ class _Reader:
         self._check_labels(f"{key}.optimizers", scale.optimizers or ())
         with_space = [spec.label for spec in self.optimizers if spec.space]
         if with_space and {"space", "coarse"} & scale.tuning.keys():
-            message = f"{', '.join(with_space)} have a space of their own; give a budget alone"
+            message = f"{', '.join(with_space)} have a space of their own; give budget_per_dimension alone"
             self.problems.add(f"{key}.tuning: {message}")
 
     def _check_warmup(self, key: str, scale: Scale) -> None:
@@ -540,6 +545,7 @@ def _optimizer(file: StudyFile, entry: NamedOptimizer, locator: str) -> Optimize
         entry.label or rule.name,
         {name: entry.space[name].model_dump() for name in rates_first},
         locator,
+        entry.also_try,
     )
 
 

@@ -25,9 +25,10 @@ from tests.curvebench.tiny import write_study
 from tests.curvebench.user_files import user_file
 
 ROOT = Path(__file__).resolve().parents[3]
+SPACE = "space: {learning_rate: {low: 1e-3, high: 1, scale: log}}"
 SEARCH = (
     "protocol: two_stage_sweep\n  of: learning_rate\n  coarse: [1e-2, 1e-1]",
-    "protocol: halton_search\n  budget: 5\n  space: {learning_rate: {low: 1e-3, high: 1, scale: log}}",
+    f"protocol: halton_search\n  budget_per_dimension: 5\n  {SPACE}",
 )
 
 
