@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import polars as pl
@@ -18,6 +18,7 @@ import polars as pl
 from curvebench.reports import formatting, rendering
 from curvebench.reports.claims import wording
 from curvebench.reports.claims.checked import check_rows, parts_of
+from curvebench.reports.claims.registration import Registration, registered
 from curvebench.reports.claims.rerun import claim_with_repeats, command_of
 from curvebench.reports.claims.verdicts import Verdicts, claim_verdicts
 from curvebench.reports.plan import claim_figure
@@ -51,6 +52,7 @@ class ClaimVerdict:
         plan: plan of the study that decides the claim; None if the claim was not run, or if property checks
             decide it.
         about: plan of the claim, if property checks decide it; None for a claim about runs.
+        registration: when the limits of the claim were registered; None if that is not known.
         origin: origin of the published set that decides the claim; None for local runs.
         cost: expected cost of running the claim, in words.
         parts: rows of the subclaims of property checks, as `curvebench.reports.claims.checked.parts_of`
@@ -83,6 +85,7 @@ class ClaimVerdict:
     turns_at: float | None = None
     published: str = ""
     exploratory: str = ""
+    registration: Registration | None = None
     further_seeds: str = ""
     agreement: str = ""
     figure: str | None = None
@@ -131,6 +134,7 @@ class ClaimVerdict:
         attributes = {name: getattr(self, name) for name in names[: names.index("deciding")]}
         of = self.deciding
         return attributes | {
+            "registration": self.registration and asdict(self.registration),
             "page": self.page,
             "missed": self.missed,
             "stand_in": self.plan is not None and self.plan.stand_in,
@@ -197,13 +201,17 @@ def listed(plan: ReportPlan, claims: pl.DataFrame, findings: pl.DataFrame) -> li
         others = [peer for peer in all_rows if peer["claim"] == name and _key(peer) != _key(row)]
         same_variant = [peer for peer in others if peer["backend"] and peer["variant"] == row["variant"]]
         elsewhere = [(peer, comparisons_of(peer)) for peer in same_variant]
+        registration = registered().get(name)
         verdicts.append(
             ClaimVerdict(
                 **{NAMES.get(column, column): row[column] for column in CLAIMS},
                 sentence=sentences[name],
                 published=plan.published,
                 reason=wording.reason(plan, row, comparisons),
-                exploratory=wording.say("exploratory", row),
+                exploratory=wording.say(
+                    "exploratory", row, plan.published, registration, _unanimous(row, comparisons)
+                ),
+                registration=registration,
                 further_seeds=wording.say("seeds_for_claim", row["verdict"], comparisons),
                 figure=claim_figure(name, row["study"], row["backend"])
                 if any(peer["seeds"] for peer in comparisons)
@@ -245,6 +253,18 @@ def compared_of(plan: ReportPlan, findings: pl.DataFrame) -> dict[tuple[str, str
             described = wording.comparison(row, claims_by_id[row["claim"]][1].conditions[row["condition"]])
             compared.setdefault((described.pop("claim"), described.pop("backend")), []).append(described)
     return compared
+
+
+def _unanimous(row: Mapping[str, Any], comparisons: Rows) -> bool:
+    """Return whether fresh seeds would be no new data, because all seeds or random instances agree.
+
+    Args:
+        row: row of the claim in the table `claims`.
+        comparisons: comparisons of the claim; empty if property checks decide it.
+    """
+    if not comparisons:
+        return row["estimate"] in (0.0, 1.0)
+    return any(item["unanimous"] and item["finding"] != "inconclusive" for item in comparisons)
 
 
 def _key(row: Mapping[str, Any]) -> tuple[str, str | None]:

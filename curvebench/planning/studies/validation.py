@@ -22,6 +22,7 @@ from curvebench.interop import FLOATS
 from curvebench.interop.foreign import is_foreign
 from curvebench.optimizers import HyperparameterError
 from curvebench.optimizers.bases import bases
+from curvebench.optimizers.bases.random_orthogonal import ROTATION_NUMBER
 from curvebench.planning.studies.study import Study
 from curvebench.precision import POLICIES, Policy
 from curvebench.registry import canonical, canonical_in, find_rule, find_workload, rule_of
@@ -200,8 +201,12 @@ class _Reader:
 
     @cached_property
     def bases(self) -> tuple[BasisSpec, ...]:
-        """Bases of the study, with the values of all their options."""
-        specs, problems, tuning = [], self.problems, self.file.tuning
+        """Bases of the study, with the values of all their options.
+
+        Random bases without a number of their rotation are numbered in their order, from 0.
+        """
+        specs: list[BasisSpec] = []
+        problems, tuning = self.problems, self.file.tuning
         for entry in self.file.bases:
             label, users = entry.label or entry.name, entry.optimizers or ()
             problems.known("bases", "curvebench", "basis", [entry.name], bases())
@@ -212,7 +217,10 @@ class _Reader:
                 problems.add(f"bases.{entry.name}.label: {message}")
                 continue
             with problems.caught(f"bases.{label}: "):
-                specs.append(BasisSpec(label, entry.name, bases()[entry.name].complete(entry.options), users))
+                options = bases()[entry.name].complete(entry.options)
+                if ROTATION_NUMBER in options and ROTATION_NUMBER not in entry.options:
+                    options[ROTATION_NUMBER] = sum(spec.name == entry.name for spec in specs)
+                specs.append(BasisSpec(label, entry.name, options, users))
             self._check_labels(f"bases.{label}.optimizers", users)
             if users and label == IDENTITY:
                 problems.add("bases.identity.optimizers: all run in original coordinates; leave it out")
