@@ -103,10 +103,10 @@ def parts_of(claims: Sequence[ClaimPlan], rows: pl.DataFrame) -> Rows:
     ordered = counts.join(worst, on=PART, maintain_order="left")
     parts: Rows = ordered.join(seconds, on=PART, maintain_order="left").to_dicts()
     by_key = {tuple(row[name] for name in PART): row for row in parts}
+    domains = {(claim.id, part.part, part.variant): part.where for claim in claims for part in claim.parts}
+    for key, row in by_key.items():
+        row["where"] = domains.get(key, "")
     for claim in claims:
-        for subclaim in claim.parts:
-            if row := by_key.get((claim.id, subclaim.part, subclaim.variant)):
-                row["where"] = subclaim.where
         of_claim = rows.filter(claim=claim.id)
         for (part, variant), (quantity, _) in untested(claim, of_claim).items():
             bound = of_claim.filter(part=part, variant=variant, quantity=quantity).sort("share")

@@ -481,7 +481,7 @@ def test_claims_are_filtered_by_paper_and_verdict_and_the_address_keeps_it(page:
     page.locator("#paper").select_option("Stratos 2026")
     assert claims_shown(page) == [f"claim-{slug(name)}" for name in CLAIMS]
     assert page.locator("h2:visible").count() == 1
-    assert page.locator(".counts strong").all_text_contents() == ["3", "2", "0", "1", "0", "0"]
+    assert page.locator(".counts strong").all_text_contents() == ["3", "2", "0", "0", "0", "1", "0", "0"]
     assert page.get_by_role("radio", name="0 not run").is_disabled()
     page.get_by_role("radio", name="1 not reproduced").check()
     assert claims_shown(page) == [f"claim-{slug(HOSTILE)}"]
