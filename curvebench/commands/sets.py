@@ -104,7 +104,7 @@ def renew(args: Namespace) -> None:
 
     It is needed after a change of the statistics or of the format. Verdicts, leaderboard, README and
     checksums are replaced; the tables of runs are kept, and nothing is run. Decision rules stay those of the
-    set; hardware of claims, stand-ins and declared causes become those of today's definitions.
+    set; hardware of claims and declared causes become those of today's definitions.
 
     Args:
         folders: folders of the sets (default: all in results/published)
@@ -118,10 +118,11 @@ def renew(args: Namespace) -> None:
     # Read the commit before any set is written, because afterwards the files of the checkout differ from the
     # commit.
     code = commit(PROJECT)
-    studies = {study.name: study.file for study in read_studies(STUDY_FOLDER, broken={})}
+    studies = read_studies(STUDY_FOLDER, broken={})
+    hardware = {claim.id: claim.hardware for study in studies for claim in study.claims}
     causes = {name: claim.cause for name, (_, claim) in claims_by_id().items()}
     for folder in args.folders or set_folders(PUBLISHED):
-        publish.renew(folder, code, studies, causes)
+        publish.renew(folder, code, hardware, causes)
         print(f"renewed: {folder}", flush=True)
 
 

@@ -5,8 +5,7 @@ workloads. A study has one or several scales, which are sizes in which the study
 the seeds of runs that tune a method. Final seeds are the seeds of runs that judge a method. A submission is a
 study that joins another study: it adds a method to the other study.
 
-Two more files are read here. A tour lists the studies that run by default. A census lists all claims of some
-sources.
+Another file is read here: a tour lists the studies that run by default.
 
 YAML is read as YAML 1.2, in which `1e-3` is a number and a duplicate key is an error.
 """
@@ -337,8 +336,6 @@ class StudyQuestion(documents.Document):
         joins: name of the study that this submission joins. The methods of the joined study are compared with
             the submitted method under the same protocol. Empty for a study that is no submission.
         contributed: author of a submission; None if the submission is not to be published.
-        stand_in: whether the study is a small stand-in for an experiment of the source that is too large.
-            Pages then say so in place of the name of the scale.
     """
 
     question: str
@@ -347,7 +344,6 @@ class StudyQuestion(documents.Document):
     tuning: Tuning
     joins: str = ""
     contributed: Contribution | None = None
-    stand_in: bool = False
 
 
 class StudyFile(StudyQuestion, StudyTraining):
@@ -632,14 +628,8 @@ class Tour(documents.Document):
     studies: documents.Names
 
 
-class Census(documents.Document):
-    """Ids of all claims of some sources. Each claim is decided by a study or by property checks."""
-
-    claims: documents.Names
-
-
 def read_document(path: Path, kind: str, document: type[DocumentT]) -> DocumentT:
-    """Read a YAML file with a document of the given class, such as a tour or a census.
+    """Read a YAML file with a document of the given class, such as a tour or a paper.
 
     Args:
         path: the file.

@@ -26,7 +26,6 @@ from curvebench.spec import sets
 from curvebench.spec.claim import Cause
 from curvebench.spec.errors import InputError
 from curvebench.spec.plan import Objection, ReportPlan, StudyPlan
-from curvebench.spec.study import StudyFile
 
 
 def publish(
@@ -72,26 +71,22 @@ def publish(
 
 
 def redeclared(
-    plan: ReportPlan, studies: Mapping[str, StudyFile], causes: Mapping[str, Cause | None]
+    plan: ReportPlan, hardware: Mapping[str, str], causes: Mapping[str, Cause | None]
 ) -> ReportPlan:
     """Return the plan of a set with what definitions declare today about claims, beside their decision rules.
 
-    The declarations are the kind of machine that the source of a claim timed, whether a study is a stand-in,
-    and causes of verdicts on property claims. Studies and claims that are defined no more keep theirs.
+    The declarations are the kind of machine that the source of a claim timed, and causes of verdicts on
+    property claims. Claims that are defined no more keep theirs.
 
     Args:
-        studies: the study files of today, by name of the study.
+        hardware: kind of machine that the claims of today declare, by id of the claim.
         causes: causes that the property claims of today declare, by id of the claim.
     """
-    hardware = {claim.id: claim.hardware for file in studies.values() for claim in file.claims}
 
     def declared(study: StudyPlan) -> StudyPlan:
-        claims = (
-            claim.model_copy(update={"hardware": hardware.get(claim.id, claim.hardware)})
-            for claim in study.claims
-        )
-        file = studies.get(study.name, study)
-        return study.model_copy(update={"claims": tuple(claims), "stand_in": file.stand_in})
+        kinds = ((claim, hardware.get(claim.id, claim.hardware)) for claim in study.claims)
+        claims = tuple(claim.model_copy(update={"hardware": kind}) for claim, kind in kinds)
+        return study.model_copy(update={"claims": claims})
 
     checks = plan.checks and plan.checks.model_copy(
         update={
@@ -107,7 +102,7 @@ def redeclared(
 def renew(
     folder: Path,
     code: Revision,
-    studies: Mapping[str, StudyFile] | None = None,
+    hardware: Mapping[str, str] | None = None,
     causes: Mapping[str, Cause | None] | None = None,
 ) -> None:
     """Recompute verdicts, leaderboard and texts of a published set, for example after a change of statistics.
@@ -118,13 +113,13 @@ def renew(
         folder: folder of the set.
         code: commit of the code that computes verdicts and leaderboard, and whether files differ from the
             commit.
-        studies, causes: declarations of today (`redeclared`); None to keep the declarations of the set.
+        hardware, causes: declarations of today (`redeclared`); None to keep the declarations of the set.
 
     Raises:
         InputError: when the folder contains no set, there is a new objection, or a table is damaged.
     """
     plan, published = read_set(folder), read_publication(folder).published
-    plan = redeclared(plan, studies or {}, causes or {})
+    plan = redeclared(plan, hardware or {}, causes or {})
     with new_folder(folder) as stage:
         _write(stage, plan.published, plan, [objection.kind for objection in plan.waived], code, published)
 
