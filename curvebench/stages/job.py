@@ -8,6 +8,7 @@ for each block of parameters and each seed.
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 import time
@@ -202,6 +203,9 @@ class Job:
 
             job_engine = engine(backend or self.spec.backend, precision, device or self.spec.device)
             job_engine.limit_threads(self.threads)
+        if not self.engines:
+            # Exclude the objects of the imported libraries from garbage collections, which visit all others.
+            gc.freeze()
         self.engines.append(job_engine)
         return job_engine
 
