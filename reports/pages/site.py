@@ -29,7 +29,7 @@ from curvebench.results.schema import RUN_COLUMNS
 from curvebench.results.seconds import CAUSES, seconds_by_cause
 from curvebench.spec.errors import InputError
 from curvebench.spec.plan import ReportPlan
-from curvebench.spec.sources import papers, source_of, sources
+from curvebench.spec.sources import papers, source_of, sources, stand_ins
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -134,6 +134,7 @@ def _environment(contents: SiteContents) -> Environment:
         "runs_file": runs_file,
         "paper_file": paper_file,
         "papers": papers(),
+        "stand_ins": stand_ins(),
         "runs_link": lambda study, method: runs_link(contents.runs[study], study, method),
         "final_seeds": study_pages.final_seeds,
         "causes": CAUSES,
