@@ -285,7 +285,11 @@ class KeptGain(JudgedValue):
     """
 
     def threshold(self, workload: str) -> float | None:
-        """Return the study's target if the condition counts steps to the target, otherwise floor or stop."""
+        """Return the number at which the quantity is censored.
+
+        If the condition counts steps to the study's target, it is that target. Otherwise it is the floor of
+        the condition, or without a floor the value at which runs of the study stop.
+        """
         if self.condition.meets_targets:
             return self.study.training.targets_on(workload).get(self.condition.metric)
         return super().threshold(workload)

@@ -331,7 +331,7 @@ def paired_row(subject: str, runs: pl.DataFrame, tolerance: Tolerance, direction
 
     The runs agree if the whole interval is within the tolerance. The runs differ if the whole interval is
     outside of the tolerance and has a coverage of at least `MIN_LEVEL`. Otherwise the row is inconclusive.
-    Values that are better than the tolerance's limit are clipped at the limit.
+    Values that are better than `tolerance.limit`, beyond which differences mean nothing, are clipped at it.
 
     Args:
         subject: text that names the compared runs.
