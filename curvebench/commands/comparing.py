@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from curvebench.commands.command import JSON, RESULTS_FOLDER, argument, command, positive, present
-from curvebench.commands.trying import names, run_to_plan
+from curvebench.commands.trying import check_writable, names, run_to_plan
 from curvebench.paths import RESULTS, STUDY_FOLDER
 from curvebench.spec.errors import InputError
 
@@ -129,6 +129,7 @@ def more(args: Namespace) -> int:
     """
     from curvebench.planning.model_comparison import add_seeds
 
+    check_writable(args.results)
     add_seeds(args.name, args.results, args.seeds)
     return shown(result_of("curvebench more", args.name, args.results, args.cores), args)
 
@@ -360,6 +361,7 @@ def run_plan(plan: ComparisonPlan, results: Path, cores: str, budget: float | No
     """
     from curvebench.planning.model_comparison import study_file
 
+    check_writable(results)
     plan, refused = runnable(plan)
     path = study_file(plan.label, results)
     before = path.read_text() if path.exists() else ""

@@ -131,6 +131,19 @@ def test_a_comparison_without_any_method_that_runs_is_refused(file: Path):
         comparing.runnable(graph_plan(file, "adam", "sgd", judge="validation_f1"))
 
 
+def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_computed(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    results = tmp_path / "results"
+    with pytest.raises(InputError, match=r"torch_models\.py: File exists; name another folder with --results"):
+        comparing.run_plan(graph_plan(file, "adam"), file, "1", None)
+    (tmp_path / ".snakemake").touch()
+    with pytest.raises(InputError, match=r"/\.snakemake: File exists; Snakemake .* change to another folder"):
+        comparing.run_plan(graph_plan(file, "adam"), results, "1", None)
+    assert not [*results.iterdir()]
+
+
 def test_settings_may_be_zero(file: Path):
     given = {"loss": "label_loss", "train": "labelled(60)", "metrics": "", "maximize": (), "rate": 0.0}
     plan = comparing.plan_of(str(file), "Normalized", given, ("adam",), 9, **DETAILS)
