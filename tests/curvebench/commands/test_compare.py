@@ -136,7 +136,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_computed(
 ):
     monkeypatch.chdir(tmp_path)
     results = tmp_path / "results"
-    with pytest.raises(InputError, match=r"torch_models\.py: File exists; name another folder with --results"):
+    with pytest.raises(InputError, match=r"_models\.py: File exists; name another folder with --results"):
         comparing.run_plan(graph_plan(file, "adam"), file, "1", None)
     (tmp_path / ".snakemake").touch()
     with pytest.raises(InputError, match=r"/\.snakemake: File exists; Snakemake .* change to another folder"):
