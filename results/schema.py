@@ -302,6 +302,7 @@ FINDINGS = _schema(
     # corrected p-value against the relation
     **_each(pl.Float64, "p_value", "holm_p_value", "refuting_p_value"),
     seeds=pl.Int64,
+    unanimous=pl.Boolean,  # whether each pair by itself satisfies the relation, or each pair violates it
     stop=pl.Float64,  # threshold at which pairs are censored; null if there is no threshold
     # Number of pairs whose effect is unknown because both runs are censored, and number of all censored pairs
     **_each(pl.Int64, "unknown", "bounded"),

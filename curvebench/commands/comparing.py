@@ -463,8 +463,8 @@ def model_as_text(study: Study) -> str:
 def affordable(comparison: ComparisonPlan, budget: float | None, cores: str) -> ComparisonPlan:
     """Return the comparison, reduced until its estimated time fits into the budget, and print the estimate.
 
-    The time is estimated from measured steps of each method. First the number of trials (settings that each
-    method tries) is reduced, then methods are left out. The number of steps of a run is not reduced.
+    The time is estimated from measured steps of each method. First the number of trials (settings for each
+    tuned hyperparameter) is reduced, then methods are left out. The number of steps of a run is not reduced.
 
     Args:
         comparison: the comparison.
@@ -489,8 +489,11 @@ def affordable(comparison: ComparisonPlan, budget: float | None, cores: str) -> 
 
     def seconds(trials: int, left_out: int) -> float:
         kept = list(costs.values())[: len(costs) - left_out]
-        share = comparison.runs(trials) / comparison.runs(full)
-        return sum(START_SECONDS + share * cost.process_seconds for cost in kept) / min(count, len(kept))
+        final, total = comparison.final_seeds, 0.0
+        for cost in kept:
+            share = ((cost.runs - final) * trials / full + final) / cost.runs
+            total += START_SECONDS + share * cost.process_seconds
+        return total / min(count, len(kept))
 
     choices = [(trials, 0) for trials in TRIALS if trials <= full]
     choices += [(choices[-1][0], left_out) for left_out in range(1, len(costs) - 1)]
@@ -502,7 +505,7 @@ def affordable(comparison: ComparisonPlan, budget: float | None, cores: str) -> 
     trials, left_out = chosen
     print(f"about {seconds(trials, left_out) / 60:.1f} min on {count} cores", file=sys.stderr)
     if trials < full:
-        print(f"to fit into the budget: {trials} trials a method instead of {full}", file=sys.stderr)
+        print(f"to fit into the budget: {trials} trials a hyperparameter instead of {full}", file=sys.stderr)
     if left_out:
         omitted = ", ".join(list(costs)[len(costs) - left_out :])
         print(f"to fit into the budget, left out: {omitted}", file=sys.stderr)

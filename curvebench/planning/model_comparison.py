@@ -1,9 +1,9 @@
 """Comparisons of optimizers on a user's model: studies that `curvebench compare` writes.
 
-All methods get the same problem, learning-rate schedule, seeds and number of settings. A setting is a value
-for each tuned hyperparameter. Two rounds of a tree-structured Parzen estimator tune three hyperparameters:
-the learning rate; the weight decay of methods with decoupled weight decay; and the learning rate of the
-fallback, the rule with which methods such as Muon update vectors.
+All methods get the same problem, learning-rate schedule, seeds and number of settings for each tuned
+hyperparameter. A setting is a value for each tuned hyperparameter. Two rounds of a tree-structured Parzen
+estimator tune three hyperparameters: the learning rate; the weight decay of methods with decoupled weight
+decay; and the learning rate of the fallback, the rule with which methods such as Muon update vectors.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ OPTIMIZERS = (
     "adafactor",
     "rmsprop",
 )
-TRIALS = (16, 12, 8, 6)  # possible numbers of settings for each method; a smaller number if time is short
+# Possible numbers of settings for each tuned hyperparameter; a smaller number if time is short
+TRIALS = (8, 6, 4)
 EVALUATIONS = 10  # largest number of evaluations of a run after its first
 WARMUP = 0.05  # share of the steps in which the learning rate rises
 SPACE = {
@@ -64,7 +65,7 @@ class ComparisonPlan:
         judged_by: metric by which methods are tuned and ranked. Empty for the loss on the validation data,
             or, if the model has no validation data, for the loss on the training data.
         schedule: name of the learning-rate schedule.
-        trials: number of settings that each method tries, one half in each of two rounds.
+        trials: number of settings for each tuned hyperparameter of a method, one half in each of two rounds.
         tuning_seeds: number of seeds of the runs that tune a method.
         final_seeds: number of seeds of the runs that judge a method.
     """
@@ -97,7 +98,7 @@ class ComparisonPlan:
             "optimizers": [_with_space(entry) for entry in self.optimizers],
             "tuning": {
                 "protocol": "tpe",
-                "budget": self.trials,
+                "budget_per_dimension": self.trials,
                 "at_once": self.trials // 2,
                 "space": {"learning_rate": SPACE["learning_rate"]},
                 "choose": f"median final {self.metric}",
@@ -131,10 +132,6 @@ class ComparisonPlan:
         path.parent.mkdir(parents=True, exist_ok=True)
         _write(path, self.study)
         return path
-
-    def runs(self, trials: int) -> int:
-        """Return the number of runs of a method that tries `trials` settings."""
-        return trials * self.tuning_seeds + self.final_seeds
 
 
 def study_file(label: str, results: Path) -> Path:

@@ -31,6 +31,7 @@ from curvebench.engine.clock import Clock
 from curvebench.engine.schedules import multipliers
 from curvebench.optimizers.bases import CHANGES, Change, Group, bases
 from curvebench.optimizers.bases.estimators import Decomposition, by_numpy
+from curvebench.optimizers.bases.random_orthogonal import ROTATION_NUMBER
 from curvebench.paths import FAILED, basis_file
 from curvebench.precision import POLICIES
 from curvebench.registry import find_workload, rule_of
@@ -306,7 +307,9 @@ def estimate(
           because it is done once for all seeds. The time is 0 for a basis that samples no gradients.
     """
     start = time.perf_counter()
-    kind, random = bases()[basis.name], instance.random(BASIS_STREAM)
+    number = basis.options.get(ROTATION_NUMBER)
+    stream = f"{BASIS_STREAM} {number}" if number else BASIS_STREAM
+    kind, random = bases()[basis.name], instance.random(stream)
     groups = groups_of(basis, instance)
     decompositions, count = estimated(
         groups,

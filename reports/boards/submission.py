@@ -176,7 +176,8 @@ def _command(optimizer: OptimizerSpec, problems: Sequence[str], source: str) -> 
     """
     arguments = optimizer.options if optimizer.only_backend is None else optimizer.options["arguments"]
     space = {"space": optimizer.space} if optimizer.space else {}
-    options = {**arguments, **optimizer.hyperparameters, **space}
+    more = {"also_try": optimizer.also_try} if optimizer.also_try else {}
+    options = {**arguments, **optimizer.hyperparameters, **space, **more}
     label = optimizer.label if source == LOCAL else f"{optimizer.label}-again"
     library, _, where = optimizer.locator.partition(":")
     # A class of PyTorch in a file is recognized without the prefix "torch:".

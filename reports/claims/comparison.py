@@ -161,6 +161,11 @@ class ClaimComparison:
         return len(self.gains) > 0 and tells_nothing(self.question, *self.gain_bounds)
 
     @property
+    def unanimous(self) -> bool:
+        """Whether each pair by itself satisfies the relation of the claim, or each pair violates it."""
+        return len(set(map(self.question.satisfied_by, self.gains))) <= 1
+
+    @property
     def smallest_accepted(self) -> float:
         """Smallest median gain that the claim accepts: the margin for "better", else minus the margin."""
         return self.margin if self.condition.relation == "better" else -self.margin

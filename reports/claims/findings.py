@@ -106,7 +106,7 @@ def effect_row(comparison: ClaimComparison) -> Row:
         "at_most": effect.ceiling.median,
         **{name: getattr(effect, name) for name in ("low", "high", "level")},
         **{name: getattr(comparison.gain_bounds, name) for name in ("unknown", "bounded")},
-        **{name: getattr(comparison, name) for name in ("treated_at_start", "control_at_start")},
+        **{name: getattr(comparison, name) for name in ("treated_at_start", "control_at_start", "unanimous")},
     }
 
 

@@ -77,7 +77,9 @@ def test_all_claims_are_in_one_list_with_their_documents_and_counts(page: dict[s
     assert by_id[MISPRINT].variant == "as corrected"
     convex = by_id["egop.convex"]
     assert convex.deciding["holm_p_value"] == max(each["holm_p_value"] for each in convex.comparisons)
-    assert not convex.exploratory
+    assert convex.registration
+    assert "all seeds agree" in convex.exploratory
+    assert not by_id["egop.digits_mlp"].exploratory
 
 
 def test_a_claim_that_was_neither_run_nor_published_says_why_and_what_would_run_it(report: Report):
