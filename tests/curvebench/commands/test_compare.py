@@ -307,7 +307,7 @@ def test_objects_are_refused_with_a_remedy_that_works(file: Path, monkeypatch: p
         curvebench.compare(users.GRU(hidden=7), users.sum_loss, "Adding(20)")
     with pytest.raises(InputError, match=r"loss: an object of class MSELoss; give a function .model, batch."):
         curvebench.compare(users.GRU, torch.nn.MSELoss(), "Adding(20)")
-    curvebench.compare(users.GRU, users.sum_loss, "Adding(20)", settings={"hidden": 7})
+    curvebench.compare(users.GRU, users.sum_loss, "Adding(40)", settings={"hidden": 7})
     assert plans[0].settings["hidden"] == 7
 
 
