@@ -388,7 +388,7 @@ LEADERBOARD = _schema(
 OPTIONAL = {
     "jobs": {*(f"{part}_seconds" for part in WITHIN), "gpu_joules"},
     "claims": {"cause", "turns_in", "turns_at"},
-    "findings": {"reach"},
+    "findings": {"reach", "unanimous"},
 }
 
 TABLES = {
