@@ -58,8 +58,8 @@ class Config(Document):
         scale: name of the scale, which is the size at which studies are run.
         studies: names of studies and ids of claims, including property claims, or `all`. If neither studies
             nor a scale are given, the studies of the tour are run.
-        repeats: whether to also run studies that only test claims of the requested studies once more under
-            changed circumstances.
+        repeats: whether to run also the studies that repeat claims of the requested studies under changed
+            circumstances, and decide no claim of their own.
         backends: names of backends; empty for all backends that a study uses.
         results: folder for job files, runs, tables and figures.
         site: folder for the rendered report.

@@ -759,7 +759,8 @@ def _jobs(jobs: Sequence[PlannedJob]) -> str:
 def _remarks(jobs: Iterable[PlannedJob]) -> Iterator[str]:
     """Yield remarks about the jobs of a study for the printed plan.
 
-    One remark names the workloads each of whose runs is a job. The other has the number of jobs on GPUs.
+    One remark names the workloads on which every single run has a job of its own. The other has the number of
+    jobs on GPUs.
     """
     specs = [job.spec for job in jobs]
     runs = [spec for spec in specs if isinstance(spec, job_specs.RunsSpec)]

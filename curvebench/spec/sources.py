@@ -153,9 +153,9 @@ def source_of(citation: str) -> Source:
 
 
 def sentences_on(claim: str) -> list[tuple[str, Sentence]]:
-    """Return the sentences that a claim decides, each with the number of its source."""
+    """Return the sentences that a claim decides or stands in for, each with the number of its source."""
     pairs = ((number, sentence) for number, paper in papers().items() for sentence in paper.sentences)
-    return [(number, sentence) for number, sentence in pairs if sentence.claim == claim]
+    return [(number, sentence) for number, sentence in pairs if claim in (sentence.claim, sentence.stand_in)]
 
 
 def stand_ins() -> set[str]:

@@ -170,7 +170,7 @@ class Job:
         return job_folder(self.results, self.spec)
 
     def columns(self, workload: str, optimizer: str, basis: str) -> dict[str, str]:
-        """Return the values of the columns by which tables identify a method on a workload, and this job.
+        """Return the values of the table columns that identify a method on a workload and this job.
 
         Args:
             workload: label of the workload.

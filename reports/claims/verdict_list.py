@@ -28,7 +28,7 @@ from curvebench.results.reading import read
 from curvebench.results.schema import CLAIMS, VERDICTS
 from curvebench.spec.claim import Claim
 from curvebench.spec.plan import ClaimPlan, Publication, ReportPlan, StudyPlan
-from curvebench.spec.sources import Sentence, Source, sentences_on, source_of, stand_ins
+from curvebench.spec.sources import Sentence, Source, sentences_on, source_of
 
 HEADS = ("claim", "verdict", "estimate [interval]", "p", "seeds", "why")
 # Attributes of `ClaimVerdict` whose names differ from their column of the table `claims`, by the column.
@@ -127,9 +127,9 @@ class ClaimVerdict:
 
     @property
     def sentences(self) -> Rows:
-        """Sentences of the sources that the claim decides, as the paper files have them."""
+        """Sentences of the sources that the claim decides or stands in for, as the paper files have them."""
         pairs = sentences_on(self.id)
-        return [{"paper": number, **sentence.model_dump(exclude={"claim"})} for number, sentence in pairs]
+        return [{"paper": number, **sentence.model_dump()} for number, sentence in pairs]
 
     @property
     def asked_by(self) -> AskedBy:
@@ -137,9 +137,9 @@ class ClaimVerdict:
 
         A stand-in is a question of this project about a smaller problem than the source's.
         """
-        if self.sentences:
+        if any(sentence["claim"] == self.id for sentence in self.sentences):
             return "source"
-        return "stand-in" if self.id in stand_ins() else "us"
+        return "stand-in" if self.sentences else "us"
 
     def named(self, sentence: Sentence) -> Rows:
         """Return the comparisons or subclaims that a sentence names; none if it is about the whole claim."""

@@ -188,11 +188,13 @@ def styled(size: tuple[float, float]) -> Iterator[Figure]:
     Add panels inside of the `with` block, because the style applies only there. Outside of the block, the
     style of Matplotlib does not change.
     """
+    import matplotlib as mpl
+    import seaborn
     from matplotlib import style
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure as MatplotlibFigure
 
-    with style.context([STYLE, COLOURS]):
+    with mpl.rc_context(), seaborn.axes_style("whitegrid"), style.context([STYLE, COLOURS]):
         # An automatic layout is switched off, since Matplotlib would draw the figure twice for it.
         figure = MatplotlibFigure(figsize=size, layout=None, facecolor="none")
         FigureCanvasSVG(figure)

@@ -19,7 +19,7 @@ from curvebench.reports.figures.anytime import anytime_of
 from curvebench.reports.figures.study_figures import AXES
 from curvebench.reports.pages import study_pages
 from curvebench.reports.pages.comparing import comparison_page
-from curvebench.reports.pages.contents import SiteContents, read_version
+from curvebench.reports.pages.contents import ShownStudy, SiteContents, read_version
 from curvebench.reports.pages.kernels import kernels_page
 from curvebench.reports.pages.study_pages import Rows
 from curvebench.reports.plan import BOARD_FIGURES, figure_folder
@@ -125,8 +125,8 @@ def _environment(contents: SiteContents) -> Environment:
         "site": contents,
         "plan": contents.plan.model_copy(update=planned),
         "plan_of": contents.plan_of,
-        "scales_of": lambda names: _scales(contents.plan_of[name] for name in names),
-        "scales": _scales(page.plan for page in contents.leading) or _scales([contents.plan]),
+        "scales_of": lambda names: _scales(page for page in contents.with_pages if page.study.name in names),
+        "scales": _scales(contents.leading) or [formatting.words(contents.plan.scale)],
         "run_here": lambda version: {} if version.study is version.planned else contents.run_here,
         "study_commands": study_commands,
         "figure_folder": figure_folder,
@@ -160,9 +160,10 @@ def _figures(contents: SiteContents) -> list[tuple[str, Path, Rows]]:
     ]
 
 
-def _scales(plans: Iterable[ReportPlan]) -> list[str]:
-    """Return the scales of the plans in words, each scale once."""
-    return list(dict.fromkeys(formatting.words(plan.scale) for plan in plans))
+def _scales(pages: Iterable[ShownStudy]) -> list[str]:
+    """Return the scales of studies in words, each scale once; that of a stand-in is "stand-in"."""
+    scales = ("stand-in" if page.study.stand_in else formatting.words(page.plan.scale) for page in pages)
+    return list(dict.fromkeys(scales))
 
 
 def study_file(name: str) -> str:

@@ -117,9 +117,10 @@ def joined(intervals: list[tuple[float, float, float]]) -> tuple[float, float, f
 def reached_shares(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the share of runs that reached the target by each time: 1 minus Kaplan and Meier's estimate.
 
-    The estimate: Kaplan and Meier, Journal of the American Statistical Association 53, 1958. The interval at
-    each time is Clopper and Pearson's, for an effective number of runs: without censoring, the share among so
-    many runs would have the variance of Greenwood's formula (Dorey and Korn, Statistics in Medicine 6, 1987).
+    Kaplan and Meier, Journal of the American Statistical Association 53, 1958, by `scipy.stats.ecdf`. The
+    interval at each time is Clopper and Pearson's, for an effective number of runs: without censoring, the
+    share among so many runs would have the variance of Greenwood's formula (Dorey and Korn, Statistics in
+    Medicine 6, 1987).
     Assumes independent runs, and that the time at which a run was stopped is unrelated to the time at which
     it would have reached the target. A run that diverged never reaches the target. Its time must be the
     budget of the other runs, not the time of divergence: with the time of divergence, it would count as a run
@@ -159,12 +160,14 @@ def _shares(group: pl.DataFrame) -> list[tuple[float, float, float, float]]:
     Returns:
         Tuples of time, share, and the lower and the upper end of the share's interval, sorted by time.
     """
+    from scipy.stats import CensoredData, ecdf
+
     times, reached = group["time"].to_numpy().astype(float), group["reached"].to_numpy()
-    rows, surviving, greenwood = [], 1.0, 0.0
-    for time in np.unique(times):
-        at_risk, events = int((times >= time).sum()), int((reached & (times == time)).sum())
-        surviving *= (at_risk - events) / at_risk
-        share = 1 - surviving
+    estimate = ecdf(CensoredData(uncensored=times[reached], right=times[~reached])).sf
+    rows, greenwood = [], 0.0
+    for time, surviving in zip(estimate.quantiles, estimate.probabilities, strict=True):
+        at_risk, share = int((times >= time).sum()), float(1 - surviving)
+        events = int((reached & (times == time)).sum())
         # Greenwood's formula gives no variance for a share of 0 or 1.
         # The interval of such a share uses the number of runs that were not censored before this time.
         if share in (0.0, 1.0):

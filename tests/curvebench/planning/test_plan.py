@@ -590,7 +590,7 @@ def test_a_name_means_one_thing_only(config, toys):
 
 
 def test_parsing_imports_neither_torch_nor_jax_nor_other_heavy_packages():
-    heavy = ("torch", "jax", "scipy", "sklearn", "matplotlib", "pandas", "polars")
+    heavy = ("torch", "jax", "scipy", "sklearn", "seaborn", "matplotlib", "pandas", "polars")
     code = (
         "import sys\nimport curvebench.planning.workflow\n"
         "from curvebench.planning.plan import make_plan, read_config\nmake_plan(read_config({}))\n"

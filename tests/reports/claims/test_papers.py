@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from typing import Any
 
 import pytest
 
+from curvebench.__main__ import main
+from curvebench.commands.claims import ONLY
 from curvebench.paths import PUBLISHED
 from curvebench.reports.claims.page import NOT_HERE, OPEN, paper_page
-from curvebench.reports.claims.verdict_list import ClaimVerdict, as_text, tally, verdicts_of
+from curvebench.reports.claims.verdict_list import GROUPS, ClaimVerdict, as_text, tally, verdicts_of
 from curvebench.results.archive import read_archive
 from curvebench.results.schema import VERDICTS
 from curvebench.spec.sources import Paper, Sentence, papers
@@ -101,6 +104,20 @@ def test_claims_of_sources_questions_of_ours_and_stand_ins_are_counted_apart():
         "training claims: 2 (1 reproduced, 1 not reproduced)",
         "derivation checks: 1 (1 reproduced)",
     ]
+
+
+def test_the_command_prints_each_group_alone(capsys: pytest.CaptureFixture[str]):
+    assert [value for _, value, _ in GROUPS] == [*ONLY]
+    for only in (("us",), ("source", "training"), ("stand-in", "derivation")):
+        words = [word for value in only for word in ("--only", value)]
+        assert (
+            main(["verdicts", "--plan", str(PUBLISHED / "spectral-vit-small.2026-11-26"), "--json", *words])
+            == 0
+        )
+        names = [claim["id"] for claim in json.loads(capsys.readouterr().out)]
+        assert names == [], only
+    assert main(["verdicts", "--only", "source", "--only", "training", "egop.convex"]) == 0
+    assert "at-equal-gradients" not in capsys.readouterr().out
 
 
 def test_programs_get_the_words_and_the_number_of_the_source():
