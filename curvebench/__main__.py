@@ -77,6 +77,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     words = sys.argv[1:] if arguments is None else arguments
     is_job = runs.run.name in words[:1]
+    # Tables are small, so that further threads would take processor time and save none. Snakemake also runs
+    # several commands at once.
+    os.environ.setdefault("POLARS_MAX_THREADS", "1")
     # Collect garbage less often, since each collection visits all objects, most of which belong to libraries.
     # Jobs (`curvebench run`) are the exception, because JAX frees memory in collections.
     if not is_job:

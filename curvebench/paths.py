@@ -13,6 +13,7 @@ from pathlib import Path
 CHECKOUT = (Path("Snakefile"), Path("curvebench/paths.py"))
 HOME = Path() if all(path.is_file() for path in CHECKOUT) else Path(__file__).parent
 STUDY_FOLDER = HOME / "benchmarks/studies"
+PAPERS = HOME / "benchmarks/papers"
 # Folder of a user's own studies, relative to the working directory. These studies are read in addition to the
 # studies of the project.
 OWN_STUDIES = Path("studies")

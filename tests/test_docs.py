@@ -22,7 +22,7 @@ from curvebench.engine.schedules import SHAPES
 from curvebench.planning.config import Config
 from curvebench.planning.studies.reading import read_studies
 from curvebench.results import schema
-from curvebench.spec import claim, document, study, training, tuning
+from curvebench.spec import claim, document, sources, study, training, tuning
 from tests.curvebench.tiny import leave_tiny
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -234,7 +234,8 @@ MODELS: dict[str, Any] = {
     "scales: seeds": study.Seeds,
     "scales: a backend": study.BackendUse,
     "The tour": study.Tour,
-    "The census": study.Census,
+    "A paper": sources.Paper,
+    "A paper: a sentence": sources.Sentence,
     "contributed": study.Contribution,
 }
 
@@ -262,7 +263,7 @@ def keys(annotation: Any) -> list[str]:
 def test_the_reference_of_study_files_leaves_no_part_out():
     parts = {
         item
-        for module in (claim, study, training, tuning)
+        for module in (claim, sources, study, training, tuning)
         for item in vars(module).values()
         if isinstance(item, type) and issubclass(item, BaseModel)
     }

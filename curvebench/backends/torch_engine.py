@@ -283,8 +283,8 @@ class TorchEngine(Engine):
     def carry_from_host(self, carry: Carry, arrays: Mapping[str, np.ndarray]) -> Carry:
         restored = super().carry_from_host(carry, arrays)
         for number, state in enumerate(restored.state):
-            # The state of optimizers of PyTorch is a list. Fill this list with the saved states, from which
-            # the first segment constructs the optimizers.
+            # For an optimizer of PyTorch, the carry has a list with a state for each lane. Fill the list with
+            # the saved states, from which the first segment constructs the optimizers.
             if isinstance(state, list):
                 lanes = math.prod(restored.coordinates.shape[:2])
                 saved = [arrays[f".state[{number}][{lane}]"] for lane in range(lanes)]

@@ -11,7 +11,6 @@ from typing import Any
 
 from curvebench.commands.command import JSON, STUDIES, argument, command, print_json, print_left_out
 from curvebench.spec.errors import InputError, no_beginning, put_aside
-from curvebench.spec.sources import sources
 
 
 @command(
@@ -75,9 +74,11 @@ def _matching(entries: Any, names: Sequence[str]) -> Any:
             descriptions.
         names: beginnings of names of entries, or numbers of source documents such as 004.
     """
+    from curvebench.spec.sources import papers
+
     if not isinstance(entries, Mapping):
         return [entry for entry in entries if entry.startswith(tuple(names))]
-    numbers = {number for source in sources() for number in source.numbers} & {*names}
+    numbers = papers().keys() & {*names}
     return {
         name: details
         for name, details in entries.items()

@@ -450,4 +450,6 @@ def verdicts(claim: PropertyClaim, rows: Sequence[Row]) -> dict[recorded.Variant
         part: _bound_shares(row.measure for row in rows if (row.part, row.variant) == part) for part in bounds
     }
     untested = [part for part, top in shares.items() if recorded.least_tested(top)[1] < recorded.TESTED]
-    return recorded.verdicts(parts, claim.at_most_partly, untested)
+    where = {(check.part, check.variant): check.where for check in claim.checks}
+    decided = recorded.verdicts(parts, claim.at_most_partly, untested, where)
+    return {variant: verdict for variant, (verdict, _) in decided.items()}

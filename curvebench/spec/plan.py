@@ -20,6 +20,7 @@ from curvebench.spec.document import NEW_NAMES, Direction, Document, Headline, W
 from curvebench.spec.errors import InputError, unknown
 from curvebench.spec.method import BasisSpec, OptimizerSpec, WorkloadSpec, methods
 from curvebench.spec.sets import PLAN
+from curvebench.spec.sources import stand_ins
 from curvebench.spec.study import FIRST_FINAL_SEED, Seeds, StudyQuestion, Sweep
 from curvebench.spec.training import TrainingProtocol
 from curvebench.spec.values import Precision
@@ -165,6 +166,11 @@ class StudyPlan(StudyQuestion, StudyClaims):
     def methods(self) -> tuple[str, ...]:
         """Labels of all methods, basis by basis: "adam", "adam @ egop"."""
         return methods(self.optimizers, self.bases)
+
+    @property
+    def stand_in(self) -> bool:
+        """Whether the problems of the study stand in for a larger problem of a source."""
+        return bool(stand_ins() & {claim.id for claim in self.claims})
 
     @property
     def metric(self) -> str:

@@ -5,8 +5,7 @@ workloads. A study has one or several scales, which are sizes in which the study
 the seeds of runs that tune a method. Final seeds are the seeds of runs that judge a method. A submission is a
 study that joins another study: it adds a method to the other study.
 
-Two more files are read here. A tour lists the studies that run by default. A census lists all claims of some
-sources.
+Another file is read here: a tour lists the studies that run by default.
 
 YAML is read as YAML 1.2, in which `1e-3` is a number and a duplicate key is an error.
 """
@@ -629,14 +628,8 @@ class Tour(documents.Document):
     studies: documents.Names
 
 
-class Census(documents.Document):
-    """Ids of all claims of some sources. Each claim is decided by a study or by property checks."""
-
-    claims: documents.Names
-
-
 def read_document(path: Path, kind: str, document: type[DocumentT]) -> DocumentT:
-    """Read a YAML file with a document of the given class, such as a tour or a census.
+    """Read a YAML file with a document of the given class, such as a tour or a paper.
 
     Args:
         path: the file.

@@ -8,6 +8,7 @@ for each block of parameters and each seed.
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 import time
@@ -169,7 +170,7 @@ class Job:
         return job_folder(self.results, self.spec)
 
     def columns(self, workload: str, optimizer: str, basis: str) -> dict[str, str]:
-        """Return the values of the columns by which tables identify a method on a workload, and this job.
+        """Return the values of the table columns that identify a method on a workload and this job.
 
         Args:
             workload: label of the workload.
@@ -202,6 +203,9 @@ class Job:
 
             job_engine = engine(backend or self.spec.backend, precision, device or self.spec.device)
             job_engine.limit_threads(self.threads)
+        if not self.engines:
+            # Exclude the objects of the imported libraries from garbage collections, which visit all others.
+            gc.freeze()
         self.engines.append(job_engine)
         return job_engine
 

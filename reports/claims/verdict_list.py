@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import textwrap
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, Literal
 
 import polars as pl
 
@@ -24,17 +25,29 @@ from curvebench.reports.claims.verdicts import Verdicts, claim_verdicts
 from curvebench.reports.plan import claim_figure
 from curvebench.reports.tables import tables_of
 from curvebench.results.reading import read
-from curvebench.results.schema import CLAIMS
+from curvebench.results.schema import CLAIMS, VERDICTS
 from curvebench.spec.claim import Claim
 from curvebench.spec.plan import ClaimPlan, Publication, ReportPlan, StudyPlan
-from curvebench.spec.sources import Source, source_of
+from curvebench.spec.sources import Sentence, Source, sentences_on, source_of
 
 HEADS = ("claim", "verdict", "estimate [interval]", "p", "seeds", "why")
 # Attributes of `ClaimVerdict` whose names differ from their column of the table `claims`, by the column.
 NAMES = {"claim": "id", "p_value": "p"}
+# Macros whose texts name a comparison: methods and workload, and the compared quantity
+NAMED = ("contest", "quantity")
 # Keys of a comparison with texts: median effect, interval of the effect, effects that the claim accepts.
 IN_WORDS = ("estimate_text", "interval_text", "accepted_range")
 Rows = Sequence[Mapping[str, Any]]
+Kind = Literal["training", "derivation"]
+AskedBy = Literal["source", "us", "stand-in"]
+# Groups of claims that are counted and filtered apart: attribute of `ClaimVerdict`, its value, and a label.
+GROUPS: tuple[tuple[str, Kind | AskedBy, str], ...] = (
+    ("asked_by", "source", "claims of the sources"),
+    ("asked_by", "us", "questions of ours"),
+    ("asked_by", "stand-in", "stand-ins"),
+    ("kind", "training", "training claims"),
+    ("kind", "derivation", "derivation checks"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +121,49 @@ class ClaimVerdict:
         return source_of(self.source)
 
     @property
+    def kind(self) -> Kind:
+        """Whether training runs or property checks decide the claim."""
+        return "derivation" if self.study.endswith(".py") else "training"
+
+    @property
+    def sentences(self) -> Rows:
+        """Sentences of the sources that the claim decides or stands in for, as the paper files have them."""
+        pairs = sentences_on(self.id)
+        return [{"paper": number, **sentence.model_dump()} for number, sentence in pairs]
+
+    @property
+    def asked_by(self) -> AskedBy:
+        """Whether a source makes the claim, or whether it is a question of this project.
+
+        A stand-in is a question of this project about a smaller problem than the source's.
+        """
+        if any(sentence["claim"] == self.id for sentence in self.sentences):
+            return "source"
+        return "stand-in" if self.sentences else "us"
+
+    def named(self, sentence: Sentence) -> Rows:
+        """Return the comparisons or subclaims that a sentence names; none if it is about the whole claim."""
+        rows = [(row["part"], row) for row in self.parts if row["variant"] in ("", self.variant)]
+        rows += [(": ".join(wording.say(name, row) for name in NAMED), row) for row in self.comparisons]
+        return [row for name, row in rows if any(part in name for part in sentence.parts)]
+
+    def verdict_on(self, sentence: Sentence) -> str:
+        """Return the verdict on a sentence that the claim decides.
+
+        It is the claim's verdict, unless the sentence is about some parts of the claim only, and other parts
+        are the reason why the claim is not reproduced.
+        """
+        rows = self.named(sentence)
+        findings = {row["finding"] for row in rows}
+        if not rows or "refuted" in findings or any(row.get("at_edge") for row in rows):
+            return self.verdict
+        if "inconclusive" in findings:
+            return "underpowered"
+        described = self.about or self.plan
+        limited = "untested" in findings or bool(described and described.at_most_partly)
+        return "partly reproduced" if limited else "reproduced"
+
+    @property
     def page(self) -> str:
         """Address of the claim on the site."""
         return f"claims.html#claim-{formatting.slug(self.id)}"
@@ -136,6 +192,9 @@ class ClaimVerdict:
         return attributes | {
             "registration": self.registration and asdict(self.registration),
             "page": self.page,
+            "kind": self.kind,
+            "asked_by": self.asked_by,
+            "sentences": self.sentences,
             "missed": self.missed,
             "deciding": of and of["key"],
             "decided_by": of and wording.say("contest", of),
@@ -291,6 +350,20 @@ def sentences_of(plan: ReportPlan) -> dict[str, str]:
     return sentences | {claim.id: claim.sentence for claim in (plan.checks.claims if plan.checks else ())}
 
 
+def tally(verdicts: Sequence[ClaimVerdict]) -> list[tuple[str, str, str, Counter[str]]]:
+    """Count the verdicts of each group of claims.
+
+    Returns:
+        Attribute, value and label of each group that has claims (`GROUPS`), with the number of claims by
+        verdict.
+    """
+    counted = (
+        (name, value, label, Counter(item.verdict for item in verdicts if getattr(item, name) == value))
+        for name, value, label in GROUPS
+    )
+    return [group for group in counted if group[-1]]
+
+
 def as_json(verdicts: Sequence[ClaimVerdict]) -> str:
     """Format the verdicts as JSON; infinite numbers and NaN, which JSON cannot express, become null."""
     plain = formatting.json_value([verdict.for_programs for verdict in verdicts])
@@ -301,7 +374,8 @@ def as_text(verdicts: Sequence[ClaimVerdict], details: bool = False) -> str:
     """Format the verdicts as a table for people.
 
     Args:
-        details: whether to print the evidence for each claim below the table.
+        details: whether to print the evidence for each claim below the table, and not the number of claims
+            by group and verdict.
     """
     rows = [HEADS, *(_cells(verdict) for verdict in verdicts)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADS) - 1)]
@@ -311,6 +385,11 @@ def as_text(verdicts: Sequence[ClaimVerdict], details: bool = False) -> str:
         why = textwrap.wrap(row[-1], 60, break_on_hyphens=False) or [""]
         lines.append("  ".join([*cells, why[0]]).rstrip())
         lines += [" " * (sum(widths) + 2 * len(widths)) + continuation for continuation in why[1:]]
+    counts = () if details else tally(verdicts)
+    lines += [""] * bool(counts)
+    for _, _, label, verdict_counts in counts:
+        numbers = (f"{verdict_counts[name]} {name}" for name in VERDICTS if verdict_counts[name])
+        lines.append(f"{label}: {verdict_counts.total()} ({', '.join(numbers)})")
     for verdict in verdicts if details else ():
         head, *evidence = rendering.lines("verdicts.jinja", "details", verdict)
         lines += ["", head, *(f"  {line}" for line in evidence)]

@@ -89,12 +89,14 @@ def comparison(row: Row, condition: Condition) -> dict[str, Any]:
         "control": control_in_words(key, condition.number),
         "which": say("reading", condition),
         "of_tuning": condition.of_tuning,
+        "where": condition.where,
         "positive_control": condition.positive_control if row["positive_control"] else None,
         "target": row["stop"] if condition.meets_targets else None,
         "estimate_text": effect,
         "interval_text": effect_range,
         "accepted_range": requirement(row["effect"], row["allowed_low"], row["allowed_high"]),
         "choices": say("choices", row),
+        "search": say("search", {**row, "control": control_in_words(key, condition.number)}),
         "censoring": say("censoring", row, condition),
     }
     return described | {"further_seeds": say("seeds_for_comparison", described)}

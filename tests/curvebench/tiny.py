@@ -22,8 +22,9 @@ def leave_tiny(project: Path) -> None:
         path.unlink()
     for path in (project / "benchmarks/claims").glob("[!_]*.py"):
         path.unlink()
-    # Without studies, no claim of the census is decided.
-    (project / "benchmarks/census.yaml").unlink()
+    # Without studies, no claim of a paper is decided.
+    for path in (project / "benchmarks/papers").glob("*.yaml"):
+        path.unlink()
     write_study(project / "benchmarks/studies")
     with (project / "curvebench/planning/parity_problems.py").open("a") as problems:
         problems.write("PROBLEMS = CORE = PROBLEMS[:1]\n")

@@ -190,6 +190,11 @@ class Condition(Document):
         """Whether the quantity is computed from the metric values at every evaluation of the final runs."""
         return False
 
+    @property
+    def by_clock(self) -> bool:
+        """Whether the quantity or the equal cost is a number of seconds, which depends on the machine."""
+        return "seconds" in self.quantity or "seconds" in self.at_equal
+
     def effect_on(self, direction: Direction) -> Effect:
         """Return how the values of treated method and control are compared: by ratio or by difference.
 
