@@ -5,24 +5,29 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 
-from curvebench import __version__
-from curvebench.commands import (
-    catalogue,
-    claims,
-    comparing,
-    images,
-    runs,
-    sets,
-    site,
-    studies,
-    tables,
-    trying,
-)
-from curvebench.commands.command import Command
-from curvebench.spec.errors import InputError
+try:
+    from curvebench import __version__
+    from curvebench.commands import (
+        catalogue,
+        claims,
+        comparing,
+        images,
+        runs,
+        sets,
+        site,
+        studies,
+        tables,
+        trying,
+    )
+    from curvebench.commands.command import Command
+    from curvebench.spec.errors import InputError
+except KeyboardInterrupt:
+    print("interrupted", file=sys.stderr)
+    sys.exit(128 + signal.SIGINT)
 
 COMMANDS: Mapping[str, tuple[Command, ...]] = {
     "explore": (catalogue.list_names, studies.check, studies.convert, runs.show),
@@ -65,16 +70,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit status of the command. For bad input it is 2, after one line per problem on standard error.
+        For an interrupt by the user (Ctrl-C) it is 130, after one line on standard error.
 
     Raises:
         SystemExit: when `arguments` are not a valid command with valid arguments, or ask for help.
     """
-    args = _parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    is_job = runs.run.name in words[:1]
+    # Tables are small, so that further threads would take processor time and save none. Snakemake also runs
+    # several commands at once.
+    os.environ.setdefault("POLARS_MAX_THREADS", "1")
     # Collect garbage less often, since each collection visits all objects, most of which belong to libraries.
     # Jobs (`curvebench run`) are the exception, because JAX frees memory in collections.
-    if args.run is not runs.run.run:
+    if not is_job:
         gc.set_threshold(50_000, 20, 20)
     try:
+        args = _parser().parse_args(words)
         status = args.run(args) or 0
         sys.stdout.flush()
     except BrokenPipeError:
@@ -82,6 +93,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # interpreter would fail again when it flushes standard output at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except KeyboardInterrupt as error:
+        # The supervisor of a job expects that the process of the job dies from a signal.
+        if is_job:
+            raise
+        print(str(error) or "interrupted", file=sys.stderr)
+        return 128 + signal.SIGINT
     # An OSError means that a folder is read-only or full, or that a file is missing.
     except (InputError, OSError) as error:
         for line in _message(error).splitlines():

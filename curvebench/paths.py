@@ -13,6 +13,7 @@ from pathlib import Path
 CHECKOUT = (Path("Snakefile"), Path("curvebench/paths.py"))
 HOME = Path() if all(path.is_file() for path in CHECKOUT) else Path(__file__).parent
 STUDY_FOLDER = HOME / "benchmarks/studies"
+PAPERS = HOME / "benchmarks/papers"
 # Folder of a user's own studies, relative to the working directory. These studies are read in addition to the
 # studies of the project.
 OWN_STUDIES = Path("studies")
@@ -21,6 +22,8 @@ PUBLISHED = HOME / "results/published"
 SNAKEMAKE = ("snakemake",) if Path() == HOME else ("snakemake", "--snakefile", str(HOME / "Snakefile"))
 # Folders that a run writes, relative to the working directory.
 RESULTS = Path("results")
+# Name of the folder in a results folder that has a folder for each comparison of `curvebench compare`.
+COMPARISONS = "comparisons"
 TABLES = RESULTS / "tables"
 SITE = Path("reports/site")
 NEW_SETS = RESULTS / "published"

@@ -272,7 +272,7 @@ def isotypic_blocks(
 
 
 def _representations(hidden: Sequence[int], group: str) -> tuple[tuple[int, ...], ...]:
-    """Return the hidden layers by which the group acts on each irreducible component of a parameter."""
+    """Return, for each irreducible component of a parameter, the hidden layers whose symmetry acts on it."""
     layers = tuple(sorted(layer for layer in hidden if layer))
     if group == "signed":
         return (layers,)

@@ -69,11 +69,14 @@ class _KFAC:
     Args:
         layers: layers of the model.
         balanced: whether damping is divided between A and G by the ratio of their mean eigenvalues.
+        from_first: whether the first values of A and G enter the running sums with the weight 1; otherwise
+            they have the weight 1 - decay, like all later values.
         other: rule for the parameters that belong to no layer.
     """
 
     layers: Sequence[Layer]
     balanced: bool
+    from_first: bool
     other: Rule
 
     def rest(self, param: Mapping[str, Array]) -> list[str]:
@@ -108,8 +111,14 @@ class _KFAC:
         return KFACState(squares(), ops.zeros((*lanes, 1)), squares(), velocities, other_states)
 
     def observe(self, ops: Ops, grad: Any, state: KFACState, hyper: Hyper) -> KFACState:
-        """Update the running sums of A and G as decay * old sum + (1 - decay) * new value."""
+        """Update the running sums of A and G as decay * old sum + (1 - decay) * new value.
+
+        With `from_first`, the first sums are the first values, as if the decay were 0 at the first step that
+        observes. The total weight is then 1 at every step, so that sums are means.
+        """
         decay_per_lane = hyper["factor_decay"]
+        if self.from_first:
+            decay_per_lane = ops.where(state.share > 0, decay_per_lane, 0.0)
         decay = decay_per_lane[..., None]
         observed = tuple(LayerFactors(**hyper["layers"][layer.weight]) for layer in self.layers)
         factors = map_arrays(lambda old, new: decay * old + (1 - decay) * new, state.factors, observed)
@@ -169,6 +178,12 @@ OPTIONS = {
         "the mean loss, 1 / N^2 of it for N examples",
         choice(*FISHERS),
     ),
+    "first_factors": Option(
+        "corrected",
+        "how the running means of A and G start: corrected, from 0 and divided by the weight of the values "
+        "so far; kept, from the first A and G as they are, which keep a share of factor_decay a step",
+        choice("corrected", "kept"),
+    ),
     "factors_every": Option(1, "steps between two statistics of the layers", whole(1)),
     "inverses_every": Option(1, "steps between two computations of the inverses", whole(1)),
     "others": others_option("parameters that belong to no linear layer or convolution"),
@@ -191,7 +206,7 @@ def _rule(name: str, source: str, chosen: Options, *, balanced: bool, decay: flo
                 f"{name}: the model has no weight matrix and no convolution ({', '.join(shapes)}); it is for "
                 "networks whose parameters have the roles weight, bias and convolution"
             )
-        functions = _KFAC(layers, balanced, other)
+        functions = _KFAC(layers, balanced, chosen["first_factors"] == "kept", other)
         return replace(
             whole_rule,
             init=functions.init,
@@ -234,15 +249,19 @@ def _rule(name: str, source: str, chosen: Options, *, balanced: bool, decay: flo
 def kfac(chosen: Options) -> Rule:
     """Return the update rule of K-FAC; options that are not given keep their defaults.
 
-    The module `layer_statistics` defines A and G. Their running sums are divided by the total weight of the
-    values in the sum, so that the first means are not biased towards 0. The state of a layer with m outputs
-    and n inputs has 2 m^2 + 2 n^2 + m n numbers.
+    The module `layer_statistics` defines A and G. By default, their running sums are divided by the total
+    weight of the values in the sum, so that the first means are not biased towards 0. The state of a layer
+    with m outputs and n inputs has 2 m^2 + 2 n^2 + m n numbers.
     """
     source = "004 Sec. 4, Table 2; Martens and Grosse 2015"
     return _rule("kfac", source, chosen, balanced=True, decay=0.95, momentum=0.9)
 
 
-AS_004 = {**OPTIONS, "fisher": replace(OPTIONS["fisher"], default="empirical_of_mean")}
+AS_004 = {
+    **OPTIONS,
+    "fisher": replace(OPTIONS["fisher"], default="empirical_of_mean"),
+    "first_factors": replace(OPTIONS["first_factors"], default="kept"),
+}
 
 
 @configured("kfac_as_004", AS_004)
@@ -250,7 +269,8 @@ def kfac_as_004(chosen: Options) -> Rule:
     """Return K-FAC as in the figures of 004: empirical Fisher, with G from gradients of the mean loss.
 
     For N examples, this G is the usual G divided by N^2. Damping therefore dominates, because lambda itself
-    is added to both A and G.
+    is added to both A and G. The running means start with the A and G of the first step, and then are 0.9 of
+    the old mean plus 0.1 of the new value. After ten further steps, the first value has a weight of 0.35.
     """
     source = "004 Figs. 5, 6, Table 2 (their public notebooks)"
     return _rule("kfac_as_004", source, chosen, balanced=False, decay=0.9, momentum=0.0)

@@ -14,7 +14,7 @@ from curvebench.reports.statistics.decisions import POWER, SEEDS
 from curvebench.reports.statistics.profiles import LIMIT
 from curvebench.reports.statistics.ranks import MIN_SEEDS, NEGLIGIBLE
 from curvebench.results.intervals import LEVEL
-from curvebench.results.verdicts import ALPHA, MIN_AGREEMENT
+from curvebench.results.verdicts import ALPHA, COARSE, MIN_AGREEMENT, NEARLY_HELD
 from curvebench.spec.conditions.costs import NEARLY_BEST
 from curvebench.spec.sources import by_name
 
@@ -25,11 +25,13 @@ TEMPLATES = Path(__file__).parent / "templates"
 CONSTANTS = {
     "alpha": ALPHA,
     "least_seeds": MIN_SEEDS,
+    "coarse": COARSE,
     "kept": MIN_AGREEMENT,
     "level": LEVEL,
     "limit": LIMIT,
     "most_seeds": SEEDS[-1],
     "nearly": NEARLY,
+    "nearly_held": NEARLY_HELD,
     "nearly_best": NEARLY_BEST,
     "negligible": NEGLIGIBLE,
     "power": POWER,

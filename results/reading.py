@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -103,7 +104,11 @@ def _scanned(files: list[Path], table: str, **options: Any) -> pl.LazyFrame:
         table: name of the table.
         options: further arguments of `polars.scan_parquet`.
     """
-    return pl.scan_parquet(files, glob=False, schema=TABLES[table], missing_columns="insert", **options)
+    schema = TABLES[table]
+    written = pl.Schema({**schema, **pl.scan_parquet(files[0], glob=False).collect_schema()})
+    frame = pl.scan_parquet(files, glob=False, schema=written, missing_columns="insert", **options)
+    # Published tables of verdicts may have enumerations from before values were added.
+    return frame if written == schema else frame.cast(schema)
 
 
 def read(
@@ -207,7 +212,8 @@ def with_method(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _check_schema(file: Path, table: str) -> None:
-    """Check that a file has the columns of its table. Optional columns may be absent.
+    """Check that a file has the columns of its table. Optional columns and values of enumerations may be
+    absent.
 
     Raises:
         InputError: when a column is missing, unknown, or has another type or order.
@@ -220,16 +226,22 @@ def _check_schema(file: Path, table: str) -> None:
         raise _damaged(file, error) from error
     absent = OPTIONAL.get(table, set()) - set(declared)
     expected = pl.Schema({name: dtype for name, dtype in TABLES[table].items() if name not in absent})
-    if declared == expected:
+    kinds = [[(name, _kind(dtype)) for name, dtype in schema.items()] for schema in (declared, expected)]
+    if kinds[0] == kinds[1]:
         return
     remedy = f"another version wrote the file; {_remedy(file)}"
     for name, dtype in expected.items():
-        if declared.get(name) != dtype:
+        if _kind(declared.get(name)) != _kind(dtype):
             is_now = f"is {declared[name]}" if name in declared else "is missing"
             raise InputError(f"{file}: column {name} {is_now}, and should be {dtype}: {remedy}")
     unknown = [name for name in declared if name not in expected]
     problem = f"unknown columns {', '.join(unknown)}" if unknown else "columns in another order"
     raise InputError(f"{file}: {problem}: {remedy}")
+
+
+def _kind(dtype: Any) -> str:
+    """Return the name of a data type, without the values of enumerations in it."""
+    return re.sub(r"Enum\(categories=\[[^]]*\]\)", "Enum", str(dtype))
 
 
 def _damaged(file: Path, error: BaseException) -> InputError:

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, get_args
 import polars as pl
 
 from curvebench.results.outcomes import OUTCOMES
-from curvebench.results.verdicts import LogAxes, Relation, SeriesKind, Variant, Verdict
-from curvebench.spec.claim import QUANTITIES
+from curvebench.results.verdicts import LogAxes, Relation, SeriesKind, TurnsIn, Variant, Verdict
+from curvebench.spec.claim import QUANTITIES, Cause
 from curvebench.spec.conditions.condition import Effect
 from curvebench.spec.conditions.condition import Relation as ClaimRelation
 from curvebench.spec.document import Which
@@ -243,6 +243,13 @@ REASONS = (
     "no_data",  # data is missing, as the plan says
     "failed",  # property checks raised an error, which their jobs report
     "unmeasured",  # the tables contain no measured value for the claim
+    # The next three reasons go with the verdict `reproduced where`.
+    "holds_where",  # the claim is reproduced in the domains `names`
+    "fails_where",  # the claim is not reproduced in the domains `names`
+    "open_where",  # it is undecided whether the claim is reproduced in the domains `names`
+    "saturated",  # in `count` of `of` comparisons, most pairs meet the target within two evaluations
+    "unreached",  # in `count` of `of` comparisons, no run meets the target
+    "other_hardware",  # the claim was not run on the kind of machine `names` that the source timed
 )
 NUMBERS = {**_each(pl.Int64, "count", "of"), "value": pl.Float64}
 REASON = {"code": pl.Enum(REASONS), **NUMBERS, "names": pl.List(pl.String)}
@@ -263,6 +270,11 @@ CLAIMS = _schema(
     # Hash of the claim's decision rule when the verdict was computed, and when the runs were planned. The
     # second hash is null if it is not known.
     **_each(pl.String, "rule", "rule_of_runs"),
+    # Why the verdict is no better; null for other verdicts. `turns_in` says what would have to change for
+    # another verdict, and `turns_at` the number at which the verdict turns; null if there is no such number.
+    cause=pl.Enum(get_args(Cause)),
+    turns_in=pl.Enum(get_args(TurnsIn)),
+    turns_at=pl.Float64,
 )
 
 FINDINGS = _schema(
@@ -290,6 +302,7 @@ FINDINGS = _schema(
     # corrected p-value against the relation
     **_each(pl.Float64, "p_value", "holm_p_value", "refuting_p_value"),
     seeds=pl.Int64,
+    unanimous=pl.Boolean,  # whether each pair by itself satisfies the relation, or each pair violates it
     stop=pl.Float64,  # threshold at which pairs are censored; null if there is no threshold
     # Number of pairs whose effect is unknown because both runs are censored, and number of all censored pairs
     **_each(pl.Int64, "unknown", "bounded"),
@@ -316,6 +329,9 @@ FINDINGS = _schema(
     **_each(pl.Int64, "seeds_needed", "tuning_seeds_needed"),
     # For a claim that repeats another claim: whether the effect has the same direction; otherwise null
     same_direction=pl.Boolean,
+    # Why a target decides nothing: most pairs meet it within two evaluations, or no run meets it; null for
+    # other comparisons
+    reach=pl.Enum(("saturated", "unreached")),
 )
 
 # `tuned_by` is the method whose tuning runs chose the setting, null if nothing was tuned. The other columns
@@ -369,7 +385,11 @@ LEADERBOARD = _schema(
 )
 
 # Columns added after the first tables were published. If a file lacks such a column, its values are null.
-OPTIONAL = {"jobs": {*(f"{part}_seconds" for part in WITHIN), "gpu_joules"}}
+OPTIONAL = {
+    "jobs": {*(f"{part}_seconds" for part in WITHIN), "gpu_joules"},
+    "claims": {"cause", "turns_in", "turns_at"},
+    "findings": {"reach", "unanimous"},
+}
 
 TABLES = {
     "runs": RUNS,

@@ -12,16 +12,27 @@ import hashlib
 import json
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from curvebench.spec.document import under_first_names
 from curvebench.spec.plan import StudyClaims
 
+T = TypeVar("T")
 Relation = Literal["<=", ">=", "=="]
 Variant = Literal["", "as printed", "as corrected"]
 SeriesKind = Literal["line", "fit", "reference", "contour", "path"]
 LogAxes = Literal["", "x", "y", "x y"]
-Verdict = Literal["reproduced", "partly reproduced", "not reproduced", "underpowered", "not run"]
+Verdict = Literal[
+    "reproduced",
+    "partly reproduced",
+    "reproduced where",
+    "depends on search",
+    "not reproduced",
+    "underpowered",
+    "not run",
+]
+# Number or choice with which the verdict would be another one
+TurnsIn = Literal["margin", "target", "limit", "setting"]
 # One-sided significance level of each comparison of a claim, and of all refutations of a claim together
 ALPHA = 0.05
 # A finding (the result of a comparison) must be the same for at least this share of the resamples of tuning
@@ -30,6 +41,13 @@ MIN_AGREEMENT = 0.95
 # A bound is tested if the value of some instance is at least this share of the limit. A claim whose bounds
 # are satisfied but not tested is reproduced only partly.
 TESTED = 0.3
+# A threshold that both runs of a pair meet within this number of evaluations cannot tell which run is sooner.
+COARSE = 2
+# A number that misses its limit, or a method that is worse than its margin accepts, by less than this factor
+# is nearly as claimed, so that the cause of the verdict is the threshold.
+NEARLY_HELD = 2.0
+# Code of the reason that names the domains with a verdict; "open_where" for other verdicts
+OF_DOMAIN = {"reproduced": "holds_where", "partly reproduced": "holds_where", "not reproduced": "fails_where"}
 # Version of the code that computes verdicts from runs. The hashes of the decision rules of all claims contain
 # this version, so that increasing the version changes all hashes (tests/reports/claims/test_verdicts.py).
 RULE_VERSION = 5
@@ -131,13 +149,51 @@ def least_tested(shares: Mapping[str, float]) -> tuple[str, float]:
     return min(shares.items(), key=lambda bound: bound[1], default=("", 0.0))
 
 
+def by_domain(items: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
+    """Return what decides a claim in each of its domains, by the domain.
+
+    A domain is a value of a quantity that the source of the claim leaves open. If no item has a domain, the
+    only domain is the empty text.
+
+    Args:
+        items: domain and finding of each condition or subclaim. Those without a domain belong to every one.
+    """
+    parts = list(items)
+    domains = dict.fromkeys(where for where, _ in parts if where) or {"": None}
+    return {domain: [part for where, part in parts if where in ("", domain)] for domain in domains}
+
+
+def over_domains(verdicts: Mapping[str, Verdict]) -> tuple[Verdict, list[dict[str, object]]]:
+    """Return the verdict on a claim from its verdicts in domains, and reasons that name the domains.
+
+    A claim is reproduced if it is reproduced in all domains. If it is reproduced in some of them, the verdict
+    is "reproduced where". A claim that is reproduced in no domain is not reproduced if it is refuted in all
+    domains, and otherwise undecided.
+
+    Args:
+        verdicts: verdict by domain, as the findings in `by_domain` lead to it.
+    """
+    named: dict[str, list[str]] = {}
+    for domain, verdict in verdicts.items():
+        named.setdefault(OF_DOMAIN.get(verdict, "open_where"), []).append(domain)
+    reasons = [reason(code, names=named[code]) for code in sorted(named, reverse=True)]
+    distinct = list(dict.fromkeys(verdicts.values()))
+    if len(distinct) == 1:
+        return distinct[0], reasons if len(verdicts) > 1 else []
+    if "holds_where" in named:
+        return ("partly reproduced" if len(named) == 1 else "reproduced where"), reasons
+    return ("depends on search" if "depends on search" in distinct else "underpowered"), reasons
+
+
 def verdicts(
     holding: Mapping[tuple[str, Variant], bool | None],
     at_most_partly: str = "",
     untested: Collection[tuple[str, str]] = (),
-) -> dict[Variant, Verdict]:
-    """Return the verdict of property checks on each variant of a claim.
+    where: Mapping[Any, str] | None = None,
+) -> dict[Variant, tuple[Verdict, list[dict[str, object]]]]:
+    """Return the verdict of property checks on each variant of a claim, with reasons that name domains.
 
+    The following applies to each domain of the claim; `over_domains` combines the verdicts of the domains.
     A claim is reproduced if all its subclaims are satisfied, and only partly reproduced if a satisfied
     subclaim is untested. A claim is not reproduced if one subclaim is violated. Otherwise some subclaims are
     undecided because of sampling, and the claim is underpowered. The variant `as printed` depends only on the
@@ -150,22 +206,29 @@ def verdicts(
         at_most_partly: reason why the claim cannot be fully reproduced; empty if there is no such reason.
         untested: subclaims, with their variants, that are satisfied and have a bound that no instance came
             near.
+        where: domain of each subclaim that has one, by subclaim and variant.
 
     Returns:
-        Verdict by variant; if the source has no misprint, the only variant is "".
+        Verdict and reasons by variant; if the source has no misprint, the only variant is "".
     """
-    if not any(variant for _, variant in holding):
-        return {"": _verdict(list(holding.values()), bool(at_most_partly or untested))}
     judged: dict[Variant, tuple[Variant, ...]] = {
         "as printed": ("as printed",),
         "as corrected": ("", "as corrected"),
     }
-    by_variant: dict[Variant, Verdict] = {}
+    if not any(variant for _, variant in holding):
+        judged = {"": ("",)}
+    by_variant = {}
     for variant, among in judged.items():
-        parts = [holds for (_, printing), holds in holding.items() if printing in among]
-        if parts:
-            weak = any(printing in among for _, printing in untested)
-            by_variant[variant] = _verdict(parts, bool(at_most_partly) or weak)
+        domains = by_domain(((where or {}).get(part, ""), part) for part in holding if part[1] in among)
+        decided = {
+            domain: _verdict(
+                [holding[part] for part in parts], bool(at_most_partly) or not {*parts}.isdisjoint(untested)
+            )
+            for domain, parts in domains.items()
+            if parts
+        }
+        if decided:
+            by_variant[variant] = over_domains(decided)
     return by_variant
 
 

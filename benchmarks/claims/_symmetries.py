@@ -391,7 +391,7 @@ class Perceptron:
             before_high = np.concatenate([before_high, ones], 1)
         # Products of an input j of the lower layer and an input j' of the higher layer, (N, j, j', P).
         products = before_low[:, :, None] * before_high[:, None]
-        # Block of the two weights, (N, i', i, j, j'), for output i of the lower and i' of the higher layer.
+        # Hessian of weights (i, j) of the lower layer and (i', j') of the higher layer, (N, i', i, j, j').
         block = _sum_points(both, products)
         if reach is not None:
             # Products of the gradient of an output i' and an input j, (N, i', j, P).

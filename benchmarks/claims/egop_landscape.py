@@ -79,7 +79,9 @@ class LogSumExp:
     def level_set(self, height: float, directions: np.ndarray) -> np.ndarray:
         """Return the points (k, 2) at which the loss is `height` above its minimum, by bisection.
 
-        Point i lies in direction i, from directions (k, 2), as seen from theta*.
+        Args:
+            height: height of the level set above the minimum.
+            directions: (k, 2). Point i lies from theta* in the direction of row i.
         """
         centre = self.minimizer
         level = self.losses(centre) + height

@@ -88,7 +88,7 @@ def nearest_rotation(basis: np.ndarray, inputs: int, hidden: int) -> np.ndarray:
 
 
 def _trained(network: TwoLayers, start: np.ndarray, basis: np.ndarray | None) -> np.ndarray:
-    """Return W_1 after 10 steps of Adam in a basis of its entries in row-major order."""
+    """Return W_1 after 10 steps of Adam in a basis of the flattened W_1 (row-major order)."""
     return path("adam", start, [network.gradients] * 10, {"learning_rate": 0.03}, basis=basis)[-1]
 
 
@@ -318,7 +318,7 @@ class Convolutions:
         return {name: np.asarray(value.numpy()) for name, value in found.items()}
 
     def initial(self, random: Random, count: int) -> dict[str, np.ndarray]:
-        """Draw `count` initializations from N(0, 2 / fan-in), by name."""
+        """Draw `count` initializations of each parameter from N(0, 2 / fan-in), by name of the parameter."""
         return {
             name: random.standard_normal((count, *shape)) * np.sqrt(2 / np.prod(shape[1:]))
             for name, shape in self.shapes.items()

@@ -38,6 +38,14 @@ MULTIPLICATIONS_WORTH_COMPILING = 1e13
 # On a CPU, updates are compiled if the entries of parameters times the steps are at least this number.
 # Compilation takes about 15 s, and an eager update takes about 14 ns per entry longer than a compiled update.
 ENTRIES_WORTH_COMPILING = 1 << 30
+# On a CPU, fused kernels update several runs if a run has at least this number of entries. The kernel is
+# called once for each run, and for fewer entries these calls take longer than one eager update of all runs.
+MIN_FUSED_ENTRIES = 1 << 10
+# Size in bytes of a block of memory that each engine allocates and frees at once. From such a block, the
+# allocator of glibc learns to keep up to twice this size of freed memory for later arrays. Otherwise it
+# returns large intermediate arrays to the system after each operation, and eager updates of several runs take
+# twice as long. glibc does not learn from blocks of more than 32 MiB.
+FREED_AT_START = 31 << 20
 # On a GPU, updates are compiled if the run has at least this number of steps. The number is chosen for SOAP,
 # the rule with the most kernels. On ResNet-34, starting the kernels of SOAP takes about 5 ms per step, and
 # compiling its updates for 12 shapes of parameters took the host of an H100 more than 224 s.
@@ -55,7 +63,7 @@ class TorchEngine(Engine):
             least this number; None for the default of the device.
         loss_worth_compiling: the loss of a single run is compiled if the estimated multiplications of all
             steps are at least this number; None for the default of the device.
-        fused: whether fused kernels of PyTorch may update the parameters of single runs.
+        fused: whether fused kernels of PyTorch may update parameters.
     """
 
     tree = pytree
@@ -80,6 +88,7 @@ class TorchEngine(Engine):
         self.worth_compiling = worth_compiling
         usual = MULTIPLICATIONS_WORTH_COMPILING if device == "cpu" else 0.0
         self.loss_worth_compiling = usual if loss_worth_compiling is None else loss_worth_compiling
+        torch.empty(FREED_AT_START, dtype=torch.uint8)
 
     def context(self) -> AbstractContextManager[None]:
         """Return a context in which float32 products on a GPU have full precision."""
@@ -165,10 +174,9 @@ class TorchEngine(Engine):
             if isinstance(group.rule, TorchRule):
                 updates.append(torch_segment.TorchOptimUpdate(group.rule, by_lane))
                 continue
-            values = by_lane[0]
-            if native is not None and native.applies(values):
+            if native is not None and all(map(native.applies, by_lane)):
                 self.note(f"{group.rule.name}: {native.kernel} updates single runs")
-                updates.append(torch_segment.FusedUpdate(group, native, values))
+                updates.append(torch_segment.FusedUpdate(group, native, by_lane))
                 continue
             part = id(group.part)
             try:
@@ -186,9 +194,11 @@ class TorchEngine(Engine):
         return torch_segment.TorchSegment(program, updates, compiled)
 
     def _native(self, loaded: Loaded, group: UpdateGroup) -> Native | None:
-        """Return the fused kernel that can update a group of a single run; None if no kernel can."""
-        single = tuple(loaded.carry.coordinates.shape[:2]) == (1, 1)
-        if not (self.fused and single and loaded.program.protocol.stop_gradient_norm is None):
+        """Return the fused kernel that updates a group run by run; None if there is none, or it is slower."""
+        *lanes, total = loaded.carry.coordinates.shape
+        entries = total if group.stack is None else group.stack.stop - group.stack.start
+        is_fast = math.prod(lanes) == 1 or (self.device == "cpu" and entries >= MIN_FUSED_ENTRIES)
+        if not (self.fused and is_fast and loaded.program.protocol.stop_gradient_norm is None):
             return None
         return native_of(group.rule)
 
@@ -273,8 +283,8 @@ class TorchEngine(Engine):
     def carry_from_host(self, carry: Carry, arrays: Mapping[str, np.ndarray]) -> Carry:
         restored = super().carry_from_host(carry, arrays)
         for number, state in enumerate(restored.state):
-            # The state of optimizers of PyTorch is a list. Fill this list with the saved states, from which
-            # the first segment constructs the optimizers.
+            # For an optimizer of PyTorch, the carry has a list with a state for each lane. Fill the list with
+            # the saved states, from which the first segment constructs the optimizers.
             if isinstance(state, list):
                 lanes = math.prod(restored.coordinates.shape[:2])
                 saved = [arrays[f".state[{number}][{lane}]"] for lane in range(lanes)]

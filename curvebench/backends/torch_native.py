@@ -55,9 +55,9 @@ def _fused(kernel: Any, numbers: Mapping[str, str], lists: Lists = tuple, **cons
             parameter.
         constants: further arguments of the kernel, with constant values.
     """
+    arguments = {**COMMON_ARGUMENTS, **numbers}.items()
 
     def step(params: Tensors, grads: Tensors, state: Any, hyper: Hyper, number: torch.Tensor) -> None:
-        arguments = {**COMMON_ARGUMENTS, **numbers}.items()
         values = {argument: hyper.get(name, 0.0) for argument, name in arguments}
         tensors = lists((*state, [number] * len(params)))
         kernel(params, grads, *tensors, **values, maximize=False, **constants)

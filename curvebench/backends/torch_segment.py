@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -70,11 +70,6 @@ class StepContext:
         self.info = self.info._replace(gradient={})
         return flat
 
-    @property
-    def vector(self) -> torch.Tensor:
-        """The gradient of a single run in the coordinates of the basis, a vector."""
-        return self.flat.view(-1)
-
     @cached_property
     def values(self) -> Mapping[str, torch.Tensor]:
         """Hyperparameters, `step`, `schedule` and the values of the rule's needs, as tensors."""
@@ -87,17 +82,17 @@ Bound = Callable[[StepContext], None]  # an update of a group, bound to the buff
 
 @dataclass(frozen=True)
 class FusedUpdate:
-    """The update of a group of parameters of a single run by a fused kernel of PyTorch.
+    """The update of a group of parameters by a fused kernel of PyTorch, which is called once for each lane.
 
     Args:
         group: the parameters.
         native: the kernel.
-        values: hyperparameters by the names that the rule of the group uses.
+        values: hyperparameters by the names that the rule of the group uses, for each lane.
     """
 
     group: UpdateGroup
     native: Native
-    values: Mapping[str, float]
+    values: Sequence[Mapping[str, float]]
 
     def bind(self, program: Program, carry: Carry, rotated: bool, number: int) -> Bound:
         """Bind the update to the buffers of a carry.
@@ -108,29 +103,32 @@ class FusedUpdate:
             rotated: whether the parameters are in a basis.
             number: index of the group in `Update.groups`.
         """
-        lay, stack = program.update.layout, self.group.stack
+        lay, stack, count = program.update.layout, self.group.stack, len(self.values)
         large_leaves = lay.total >= MIN_MEAN_LEAF_ENTRIES * len(lay.shapes)
-        leaf_by_leaf = stack is None and not rotated and large_leaves
+        leaf_by_leaf = count == 1 and stack is None and not rotated and large_leaves
         low, high = (0, lay.total) if stack is None else (stack.start, stack.stop)
 
-        def views(buffer: torch.Tensor) -> list[torch.Tensor]:
-            return list(lay.unflatten(program.ops, buffer).values()) if leaf_by_leaf else [buffer.view(-1)]
+        def views(lane: int, buffer: torch.Tensor) -> list[torch.Tensor]:
+            if leaf_by_leaf:
+                return list(lay.unflatten(program.ops, buffer).values())
+            return [buffer.view(count, -1)[lane]]
 
-        param = views(carry.coordinates if leaf_by_leaf else carry.coordinates[0, 0, low:high])
-        state = pytree.tree_map(views, carry.state[number])
+        params = [views(lane, carry.coordinates[..., low:high]) for lane in range(count)]
+        states = [pytree.tree_map(partial(views, lane), carry.state[number]) for lane in range(count)]
 
         def update(context: StepContext) -> None:
             if leaf_by_leaf:
                 # Kernels pair entries of parameter and gradient by their position in memory. A gradient may
                 # be a transposed view, and must be copied.
-                grads = [context.info.gradient[name].contiguous() for name in lay.shapes]
+                grads = [[context.info.gradient[name].contiguous() for name in lay.shapes]]
             else:
-                vector = context.vector
-                grads = [vector if stack is None else vector[low:high]]
-            rate = self.values["learning_rate"] * context.schedule
+                flat = context.flat if stack is None else context.flat[..., low:high]
+                grads = [[lane] for lane in flat.view(count, -1).unbind(0)]
             # Kernels read the number of the step from a float32 tensor on their device.
             step = context.inputs.step.float()
-            self.native.step(param, grads, state, {**self.values, "learning_rate": rate}, step)
+            for param, grad, state, values in zip(params, grads, states, self.values, strict=True):
+                rate = values["learning_rate"] * context.schedule
+                self.native.step(param, grad, state, {**values, "learning_rate": rate}, step)
 
         return update
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from curvebench.commands.command import JSON, STUDIES, argument, command, print_json, print_left_out
-from curvebench.spec.errors import InputError, no_beginning
-from curvebench.spec.sources import sources
+from curvebench.spec.errors import InputError, no_beginning, put_aside
 
 
 @command(
@@ -75,9 +74,11 @@ def _matching(entries: Any, names: Sequence[str]) -> Any:
             descriptions.
         names: beginnings of names of entries, or numbers of source documents such as 004.
     """
+    from curvebench.spec.sources import papers
+
     if not isinstance(entries, Mapping):
         return [entry for entry in entries if entry.startswith(tuple(names))]
-    numbers = {number for source in sources() for number in source.numbers} & {*names}
+    numbers = papers().keys() & {*names}
     return {
         name: details
         for name, details in entries.items()
@@ -99,14 +100,18 @@ def catalogue(study_folder: Path, broken: dict[str, str]) -> dict[str, Any]:
     """
     from curvebench.backends import BACKENDS
     from curvebench.optimizers.bases import bases
-    from curvebench.planning.studies.reading import read_studies
+    from curvebench.planning.studies.reading import comparisons, read_studies
+    from curvebench.planning.studies.validation import read_study
     from curvebench.property_checks.checks import claims_by_id, file_of
     from curvebench.registry import RULES, WORKLOADS, known
 
     # Load all update rules and workloads before any study, so that a broken module is reported once, and not
     # once for each study that uses it.
     rules, problems = known(RULES, broken), known(WORKLOADS, broken)
-    studies = read_studies(study_folder, broken=broken)
+    studies = [*read_studies(study_folder, broken=broken)]
+    for name, path in comparisons(study_folder).items():
+        with put_aside(broken, name):
+            studies.append(read_study(path))
     claims = {
         claim.id: {**_attributes(claim, "sentence", "source"), "study": study.name}
         for study in studies

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from curvebench.reports.claims.verdict_list import ClaimVerdict
     from curvebench.spec.claim import Claim
 
+ONLY = ("source", "us", "stand-in", "training", "derivation")  # Kinds of claims that `verdicts` prints alone
+
 
 @command("claims check", argument("claims", nargs="*", metavar="CLAIM"), SCALE, JSON)
 def check(args: Namespace) -> None:
@@ -109,7 +111,13 @@ def _at_scale(study: Study, claim: Claim) -> str:
     return ("" if scale == "quick" else f" scale={scale}") + (f"; it costs {cost}" if cost else "")
 
 
-@command("verdicts", argument("claims", nargs="*", metavar="CLAIM"), argument("--plan", type=Path), JSON)
+@command(
+    "verdicts",
+    argument("claims", nargs="*", metavar="CLAIM"),
+    argument("--plan", type=Path),
+    argument("--only", action="append", default=[], choices=ONLY),
+    JSON,
+)
 def verdicts(args: Namespace) -> None:
     """Print the verdict on every claim.
 
@@ -118,6 +126,9 @@ def verdicts(args: Namespace) -> None:
 
     Args:
         claims: claims whose id or source starts with CLAIM, such as symo or 004, with details (default: all)
+        --only: only claims of the sources (source), questions of curvebench itself (us), stand-ins for a
+            larger problem of a source (stand-in), claims that runs decide (training), or claims that property
+            checks decide (derivation); may be given several times (default: all claims)
         --plan: plan of a report, or folder of a published set (default: reports/site/plan.json, and the
             published sets for claims that it does not decide)
     """
@@ -126,7 +137,8 @@ def verdicts(args: Namespace) -> None:
     from curvebench.reports.claims.verdict_list import as_json, as_text
     from curvebench.spec.sets import PLAN
 
-    listing, names = _listing(args.plan), args.claims or [""]
+    listing = [claim for claim in _listing(args.plan) if {claim.asked_by, claim.kind}.issuperset(args.only)]
+    names = args.claims or [""]
     selected = [claim for claim in listing if any(_matches(name, claim.id, claim.source) for name in names)]
     undecided = [
         name for name in args.claims if not any(_matches(name, claim.id, claim.source) for claim in selected)

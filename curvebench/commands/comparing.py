@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from curvebench.commands.command import JSON, RESULTS_FOLDER, argument, command, positive, present
 from curvebench.commands.trying import names, run_to_plan
-from curvebench.paths import RESULTS
+from curvebench.paths import RESULTS, STUDY_FOLDER
 from curvebench.spec.errors import InputError
 
 if TYPE_CHECKING:
@@ -325,6 +325,7 @@ def plan_of(
         InputError: when a setting is invalid.
     """
     from curvebench.planning.model_comparison import ComparisonPlan, entries, locator_of
+    from curvebench.planning.studies.reading import study_files
     from curvebench.registry import find_workload
     from curvebench.spec.study import in_letters
 
@@ -340,6 +341,9 @@ def plan_of(
         label = in_letters(label or re.sub(r"\W", "_", workload.name))
     except ValueError as error:
         raise InputError(str(error)) from error
+    for path in study_files(STUDY_FOLDER):
+        if path.stem == label:
+            raise InputError(f"--label: {label} is the name of the study {path}; give another name")
     return ComparisonPlan(locator, chosen, entries(optimizers), steps, label, judge, schedule)
 
 
@@ -443,8 +447,8 @@ def model_as_text(study: Study) -> str:
 def affordable(comparison: ComparisonPlan, budget: float | None, cores: str) -> ComparisonPlan:
     """Return the comparison, reduced until its estimated time fits into the budget, and print the estimate.
 
-    The time is estimated from measured steps of each method. First the number of trials (settings that each
-    method tries) is reduced, then methods are left out. The number of steps of a run is not reduced.
+    The time is estimated from measured steps of each method. First the number of trials (settings for each
+    tuned hyperparameter) is reduced, then methods are left out. The number of steps of a run is not reduced.
 
     Args:
         comparison: the comparison.
@@ -469,8 +473,11 @@ def affordable(comparison: ComparisonPlan, budget: float | None, cores: str) -> 
 
     def seconds(trials: int, left_out: int) -> float:
         kept = list(costs.values())[: len(costs) - left_out]
-        share = comparison.runs(trials) / comparison.runs(full)
-        return sum(START_SECONDS + share * cost.process_seconds for cost in kept) / min(count, len(kept))
+        final, total = comparison.final_seeds, 0.0
+        for cost in kept:
+            share = ((cost.runs - final) * trials / full + final) / cost.runs
+            total += START_SECONDS + share * cost.process_seconds
+        return total / min(count, len(kept))
 
     choices = [(trials, 0) for trials in TRIALS if trials <= full]
     choices += [(choices[-1][0], left_out) for left_out in range(1, len(costs) - 1)]
@@ -482,7 +489,7 @@ def affordable(comparison: ComparisonPlan, budget: float | None, cores: str) -> 
     trials, left_out = chosen
     print(f"about {seconds(trials, left_out) / 60:.1f} min on {count} cores", file=sys.stderr)
     if trials < full:
-        print(f"to fit into the budget: {trials} trials a method instead of {full}", file=sys.stderr)
+        print(f"to fit into the budget: {trials} trials a hyperparameter instead of {full}", file=sys.stderr)
     if left_out:
         omitted = ", ".join(list(costs)[len(costs) - left_out :])
         print(f"to fit into the budget, left out: {omitted}", file=sys.stderr)

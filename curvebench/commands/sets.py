@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from curvebench.commands.command import argument, command, positive
-from curvebench.paths import NEW_SETS, PUBLISHED
+from curvebench.paths import NEW_SETS, PUBLISHED, STUDY_FOLDER
 from curvebench.spec.errors import InputError
 from curvebench.spec.sets import WAIVERS
 
@@ -131,11 +131,14 @@ def renew(args: Namespace) -> None:
     """Derive verdicts and leaderboards of published sets again from their tables.
 
     It is needed after a change of the statistics or of the format. Verdicts, leaderboard, README and
-    checksums are replaced; the tables of runs are kept, and nothing is run.
+    checksums are replaced; the tables of runs are kept, and nothing is run. Decision rules stay those of the
+    set; hardware of claims and declared causes become those of today's definitions.
 
     Args:
         folders: folders of the sets (default: all in results/published)
     """
+    from curvebench.planning.studies.reading import read_studies
+    from curvebench.property_checks.checks import claims_by_id
     from curvebench.reports.sets import publish
     from curvebench.results.provenance import PROJECT, commit
     from curvebench.spec.sets import set_folders
@@ -143,8 +146,11 @@ def renew(args: Namespace) -> None:
     # Read the commit before any set is written, because afterwards the files of the checkout differ from the
     # commit.
     code = commit(PROJECT)
+    studies = read_studies(STUDY_FOLDER, broken={})
+    hardware = {claim.id: claim.hardware for study in studies for claim in study.claims}
+    causes = {name: claim.cause for name, (_, claim) in claims_by_id().items()}
     for folder in args.folders or set_folders(PUBLISHED):
-        publish.renew(folder, code)
+        publish.renew(folder, code, hardware, causes)
         print(f"renewed: {folder}", flush=True)
 
 
@@ -158,7 +164,8 @@ def reproduce(args: Namespace) -> int:
     """Run one claim again, and compare the result with a published set.
 
     It uses the scale, backends and seeds of the set. The status is 0 if the results agree, 1 if they differ,
-    2 if the claim cannot be run, and 3 if the result is inconclusive.
+    2 if the claim cannot be run, and 3 if the result is inconclusive. What depends on the clock is listed
+    apart and does not count.
 
     Args:
         claim: id of the claim, such as egop.convex
@@ -166,7 +173,7 @@ def reproduce(args: Namespace) -> int:
         --cores: CPU cores to use, or all (default: %(default)s)
     """
     from curvebench.reports.sets import reproduce
-    from curvebench.reports.sets.comparing import compare, overall_answer
+    from curvebench.reports.sets.comparing import answer_of, compare
     from curvebench.reports.sets.derived import read_set
 
     claim = args.claim
@@ -176,7 +183,7 @@ def reproduce(args: Namespace) -> int:
     print(f"{claim}: set {plan.path.parent}, scale {plan.scale}\n{shlex.join(words)}", flush=True)
     rows = compare(published, reproduce.side_of_claim(claim, reproduce.run(words), "run again"), claim)
     print(reproduce.as_text(claim, published, rows))
-    return reproduce.STATUS[overall_answer([row.answer for row in rows])]
+    return reproduce.STATUS[answer_of(rows)]
 
 
 @command(

@@ -252,7 +252,7 @@ def run_to_plan(
 
     Raises:
         InputError: if Snakemake ends before it has rendered the site.
-        SystemExit: with status 130, if the user interrupts it.
+        KeyboardInterrupt: if the user interrupts it.
     """
     from curvebench.reports.sets.reproduce import run_snakemake
     from curvebench.spec.plan import read_plan
@@ -263,8 +263,7 @@ def run_to_plan(
     try:
         status = run_snakemake([*called, "--quiet", "all"], output=sys.stderr)
     except KeyboardInterrupt:
-        print("interrupted; the same command resumes the runs", file=sys.stderr)
-        raise SystemExit(130) from None
+        raise KeyboardInterrupt("interrupted; the same command resumes the runs") from None
     path = config.site / "plan.json"
     if status and not (path.exists() and path.stat().st_mtime >= start):
         raise InputError(

@@ -1,7 +1,7 @@
 """Configuration of Snakemake, such as `snakemake --config scale=paper studies=digits_mlp,egop.convex`.
 
 A study compares optimizers on workloads. The scales of a study are sizes in which the study can be run. The
-tour is the list of studies that run by default. The census is the list of all claims of some papers.
+tour is the list of studies that run by default.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from curvebench.paths import RESULTS, SITE, STUDY_FOLDER
 from curvebench.spec.document import Document, explained
 from curvebench.spec.errors import InputError, unknown
 from curvebench.spec.sets import check_letters, check_waivers
-from curvebench.spec.study import Census, Tour, read_document
+from curvebench.spec.study import Tour, read_document
 
-# Names of the files with the tour and with the census; both files are next to the folder of studies
-TOUR, CENSUS = "tour.yaml", "census.yaml"
+TOUR = "tour.yaml"  # Name of the file with the tour, next to the folder of studies
 ALL = "all"
 
 
@@ -59,8 +58,8 @@ class Config(Document):
         scale: name of the scale, which is the size at which studies are run.
         studies: names of studies and ids of claims, including property claims, or `all`. If neither studies
             nor a scale are given, the studies of the tour are run.
-        repeats: whether to also run studies that only test claims of the requested studies once more under
-            changed circumstances.
+        repeats: whether to run also the studies that repeat claims of the requested studies under changed
+            circumstances, and decide no claim of their own.
         backends: names of backends; empty for all backends that a study uses.
         results: folder for job files, runs, tables and figures.
         site: folder for the rendered report.
@@ -110,15 +109,6 @@ class Config(Document):
         if self.studies or "scale" in self.model_fields_set or not tour.exists():
             return self
         return self.model_copy(update={"studies": read_document(tour, "a tour", Tour).studies})
-
-    def census(self) -> tuple[str, ...]:
-        """Return the ids of the claims in the census; empty if there is no census file.
-
-        Raises:
-            InputError: if the file is damaged.
-        """
-        path = self.study_folder.parent / CENSUS
-        return read_document(path, "a census", Census).claims if path.exists() else ()
 
     @property
     def other_folders(self) -> dict[str, str]:

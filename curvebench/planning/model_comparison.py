@@ -1,9 +1,9 @@
 """Comparisons of optimizers on a user's model: studies that `curvebench compare` writes.
 
-All methods get the same problem, learning-rate schedule, seeds and number of settings. A setting is a value
-for each tuned hyperparameter. Two rounds of a tree-structured Parzen estimator tune three hyperparameters:
-the learning rate; the weight decay of methods with decoupled weight decay; and the learning rate of the
-fallback, the rule with which methods such as Muon update vectors.
+All methods get the same problem, learning-rate schedule, seeds and number of settings for each tuned
+hyperparameter. A setting is a value for each tuned hyperparameter. Two rounds of a tree-structured Parzen
+estimator tune three hyperparameters: the learning rate; the weight decay of methods with decoupled weight
+decay; and the learning rate of the fallback, the rule with which methods such as Muon update vectors.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 from curvebench.interop.files import FILE, imported_names
 from curvebench.interop.models import IMPORTED, is_model
+from curvebench.paths import COMPARISONS
 from curvebench.planning.config import Config, config_of_study
 from curvebench.planning.submission import located
 from curvebench.registry import find_rule, find_workload
@@ -24,9 +25,8 @@ from curvebench.spec.errors import InputError
 from curvebench.spec.method import LIBRARIES
 from curvebench.spec.study import in_letters, parsed_yaml
 
-FOLDER_NAME = "comparisons"  # name of the folder in the results folder with a folder for each comparison
 HEAD = "# Optimizers on one model, written by curvebench compare.\n"
-SCALE = "standard"
+SCALE = "quick"  # the default scale of commands, so that a comparison can be named without a scale
 # Methods of a comparison for which the user names no methods. If time is short, the last methods are left out
 # first.
 OPTIMIZERS: Mapping[str, Any] = {
@@ -41,7 +41,8 @@ OPTIMIZERS: Mapping[str, Any] = {
     "adafactor": "adafactor",
     "rmsprop": "rmsprop",
 }
-TRIALS = (16, 12, 8, 6)  # possible numbers of settings for each method; a smaller number if time is short
+# Possible numbers of settings for each tuned hyperparameter; a smaller number if time is short
+TRIALS = (8, 6, 4)
 EVALUATIONS = 10  # largest number of evaluations of a run after its first
 WARMUP = 0.05  # share of the steps in which the learning rate rises
 SPACE = {
@@ -64,7 +65,7 @@ class ComparisonPlan:
         judged_by: metric by which methods are tuned and ranked. Empty for the loss on the validation data,
             or, if the model has no validation data, for the loss on the training data.
         schedule: name of the learning-rate schedule.
-        trials: number of settings that each method tries, one half in each of two rounds.
+        trials: number of settings for each tuned hyperparameter of a method, one half in each of two rounds.
         tuning_seeds: number of seeds of the runs that tune a method.
         final_seeds: number of seeds of the runs that judge a method.
     """
@@ -97,7 +98,7 @@ class ComparisonPlan:
             "optimizers": [_with_space(entry) for entry in self.optimizers],
             "tuning": {
                 "protocol": "tpe",
-                "budget": self.trials,
+                "budget_per_dimension": self.trials,
                 "at_once": self.trials // 2,
                 "space": {"learning_rate": SPACE["learning_rate"]},
                 "choose": f"median final {self.metric}",
@@ -132,14 +133,10 @@ class ComparisonPlan:
         _write(path, self.study)
         return path
 
-    def runs(self, trials: int) -> int:
-        """Return the number of runs of a method that tries `trials` settings."""
-        return trials * self.tuning_seeds + self.final_seeds
-
 
 def study_file(label: str, results: Path) -> Path:
     """Return the path of the study file of a comparison."""
-    return results / FOLDER_NAME / label / f"{label}.yaml"
+    return results / COMPARISONS / label / f"{label}.yaml"
 
 
 def config(label: str, results: Path) -> Config:

@@ -28,11 +28,11 @@ from curvebench.interop.foreign import named_in
 from curvebench.optimizers import rules
 from curvebench.optimizers.bases import KIND as BASES
 from curvebench.optimizers.bases import bases as known_bases
-from curvebench.paths import FAILED, stored_kernels
+from curvebench.paths import FAILED, PAPERS, STUDY_FOLDER, stored_kernels
 from curvebench.planning import snakemake_inputs as inputs
-from curvebench.planning.config import CENSUS, Config, read_config
+from curvebench.planning.config import Config, read_config
 from curvebench.planning.parity_problems import CORE, PROBLEMS, STEPS, TOLERANCE, ParityProblem
-from curvebench.planning.studies.reading import read_studies, study_files
+from curvebench.planning.studies.reading import comparisons, read_studies, study_files
 from curvebench.planning.studies.seeds import FirstSeeds
 from curvebench.planning.studies.study import Study
 from curvebench.precision import policy_of
@@ -47,6 +47,7 @@ from curvebench.spec import plan as plans
 from curvebench.spec.errors import InputError, Problems, by_reason, nearest, unknown
 from curvebench.spec.method import BasisSpec, Method, OptimizerSpec, WorkloadSpec, methods
 from curvebench.spec.sets import PLAN
+from curvebench.spec.sources import papers
 from curvebench.spec.study import Scale
 from curvebench.spec.tuning import Tuning
 from curvebench.workloads.data import FOLDER_VARIABLE
@@ -77,7 +78,13 @@ EXECUTION = tuple(
 # Files of code. If a file that matches one of the patterns changes, merged tables are made again.
 RESULTS_CODE = ("curvebench/spec/*.py", "results/*.py")
 # Files of code. If a file that matches one of the patterns changes, figures and the site are made again.
-REPORTS_CODE = ("curvebench/spec/*.*", "reports/**/*.py", "reports/templates/**/*", "reports/static/**/*")
+REPORTS_CODE = (
+    "curvebench/spec/*.py",
+    "benchmarks/papers/*.yaml",
+    "reports/**/*.py",
+    "reports/templates/**/*",
+    "reports/static/**/*",
+)
 
 
 # --- selection of studies ------------------------------------------------------------------------
@@ -106,11 +113,11 @@ def _select(
         raise InputError("\n".join(reasons))
     by_name = {claim.id: study for study in studies for claim in study.claims}
     by_name |= {study.name: study for study in studies}
-    valid = [*by_name, *claims]
+    valid, own = [*by_name, *claims], comparisons(config.study_folder)
     for name in config.studies:
         if name not in valid:
             owner = f"{config.study_folder} (or benchmarks/claims)"
-            message = f"{owner} has no study or claim {name!r}{nearest(name, valid)}"
+            message = f"{owner} has no study or claim {name!r}{nearest(name, [*valid, *own])}"
             names = ", ".join(study.name for study in studies)
             message = f"--config studies: {message} (studies: {names}; claims: curvebench list)"
             raise InputError("\n".join([message, *broken.values()]))
@@ -752,7 +759,8 @@ def _jobs(jobs: Sequence[PlannedJob]) -> str:
 def _remarks(jobs: Iterable[PlannedJob]) -> Iterator[str]:
     """Yield remarks about the jobs of a study for the printed plan.
 
-    One remark names the workloads each of whose runs is a job. The other has the number of jobs on GPUs.
+    One remark names the workloads on which every single run has a job of its own. The other has the number of
+    jobs on GPUs.
     """
     specs = [job.spec for job in jobs]
     runs = [spec for spec in specs if isinstance(spec, job_specs.RunsSpec)]
@@ -846,19 +854,19 @@ def _census(
 ) -> tuple[plans.UnrunClaim, ...]:
     """Return all claims that neither this plan nor a published set decides.
 
-    A returned claim is a claim of a study or a property claim. The census does not change the result, but is
-    checked: each claim in the census must be a claim of a study or a property claim.
+    A returned claim is a claim of a study or a property claim. The papers of the project do not
+    change the result, but are checked: each claim that decides a sentence of a paper must exist.
 
     Args:
-        config: the configuration, which knows the census.
+        config: the configuration. Papers are checked only if it has the project's own studies.
         studies: all studies.
         checked: for each property claim, by id: the module of the claim, and the claim.
         broken: names of studies and of files of property claims that cannot be used. If there are any, the
-            census is not checked, because these studies and files may have claims of the census.
+            papers are not checked, because these studies and files may have claims of the papers.
         decided: ids of the claims that this plan or a published set decides.
 
     Raises:
-        InputError: if the census is damaged, or has an id that belongs to no claim.
+        InputError: if a paper is damaged, or names a claim that does not exist.
     """
     unrun = partial(plans.UnrunClaim.taken_from, reason="neither run here nor published")
     by_id = {
@@ -870,10 +878,11 @@ def _census(
         if not claim.repeats
     }
     by_id |= {name: unrun(claim, study=file_of(module)) for name, (module, claim) in checked.items()}
-    for claim in config.census():
-        if claim not in by_id and not broken:
-            path = config.study_folder.parent / CENSUS
-            raise InputError(f"{path}: {unknown('curvebench', 'claim', claim, by_id)}")
+    for number, paper in (papers() if config.study_folder == STUDY_FOLDER and not broken else {}).items():
+        for name in (name for sentence in paper.sentences for name in (sentence.claim, sentence.stand_in)):
+            if name and name not in by_id:
+                path = PAPERS / f"{number}.yaml"
+                raise InputError(f"{path}: {unknown('curvebench', 'claim', name, by_id)}")
     return tuple(claim for claim in by_id.values() if claim.id not in decided)
 
 
@@ -930,7 +939,7 @@ def _checked_claims(
         root: folder that contains the package `curvebench`.
         broken: dictionary to which the reason why a module cannot be used is added, by name of the module.
     """
-    files = {path.stem for path in study_files(config.study_folder)}
+    files = {path.stem for path in study_files(config.study_folder, names)}
     if names and files.issuperset(names):
         return {}
     return claims_by_id(root / FOLDER.relative_to(ROOT), broken)

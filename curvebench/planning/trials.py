@@ -544,7 +544,7 @@ def _restored_generators(backend: str) -> Iterator[None]:
 def workload_of(
     objective: Callable[[Any, Arrays, Arrays], Any], roles: Mapping[str, Role], precision: Precision
 ) -> Workload:
-    """Return a workload whose loss is an objective. The caller must provide its problems: it draws none.
+    """Return a workload whose loss is an objective, without problems, which the caller must provide.
 
     Args:
         objective: function `objective(ops, params, batch) -> scalar`. The objective is the loss of the

@@ -68,7 +68,8 @@ def _part(check: Check, texts: dict[str, str]) -> tuple[str, ...]:
     """
     scales = sorted(check.by_scale)
     measured = [_written(fn, texts) for fn in (check.measures, *(check.by_scale[name] for name in scales))]
-    return check.part, check.variant, str(check.sampled), str(check.bound), *scales, *measured
+    where = [f"where {check.where}"] if check.where else []
+    return check.part, check.variant, str(check.sampled), str(check.bound), *where, *scales, *measured
 
 
 def _written(value: Any, texts: dict[str, str]) -> str:

@@ -21,6 +21,7 @@ import numpy as np
 
 from curvebench.property_checks.searching import nearest
 from curvebench.results import verdicts as recorded
+from curvebench.spec.claim import Cause
 from curvebench.spec.definitions import path_of
 from curvebench.spec.errors import InputError, put_aside
 
@@ -147,6 +148,9 @@ class Check:
         bound: whether the subclaim is a bound. A search then tries to exceed the limit of each measured
             quantity, starting from the instance that comes nearest to the limit
             (`curvebench.property_checks.searching`). The best instance that a search finds is measured, too.
+        where: domain of the subclaim, in words: values of a quantity that the source leaves open, such as
+            "distinct S_0, beta_2 n <= 0.1". The claim is decided in each domain by the subclaims of that
+            domain and by the subclaims without a domain. Empty for a subclaim that belongs to every domain.
 
     Raises:
         ValueError: for an unknown variant, if `instances` has no number for `paper` or for a scale in
@@ -161,6 +165,7 @@ class Check:
     by_scale: Mapping[str, Measures] = field(default_factory=dict)
     sampled: bool = False
     bound: bool = False
+    where: str = ""
 
     def __post_init__(self) -> None:
         if self.variant not in get_args(recorded.Variant):
@@ -199,6 +204,9 @@ class PropertyClaim:
             missing, the claim is not checked.
         at_most_partly: reason why the claim cannot be fully reproduced, such as reduced data; empty if there
             is no such reason.
+        cause: cause of a verdict other than reproduced, where it is a matter of judgment: `unstated_setting`,
+            `resolution` or `other_data`. The docstring of a measuring function then gives the reason. None if
+            the cause follows from the measures. The hash of the decision rule does not depend on it.
 
     Raises:
         ValueError: if there are no checks, or two checks have the same subclaim and variant.
@@ -230,6 +238,7 @@ class PropertyClaim:
     checks: tuple[Check, ...]
     workloads: tuple[str, ...] = ()
     at_most_partly: str = ""
+    cause: Cause | None = None
 
     def __post_init__(self) -> None:
         parts = {(check.part, check.variant) for check in self.checks}
@@ -451,4 +460,6 @@ def verdicts(claim: PropertyClaim, rows: Sequence[Row]) -> dict[recorded.Variant
         part: _bound_shares(row.measure for row in rows if (row.part, row.variant) == part) for part in bounds
     }
     untested = [part for part, top in shares.items() if recorded.least_tested(top)[1] < recorded.TESTED]
-    return recorded.verdicts(parts, claim.at_most_partly, untested)
+    where = {(check.part, check.variant): check.where for check in claim.checks}
+    decided = recorded.verdicts(parts, claim.at_most_partly, untested, where)
+    return {variant: verdict for variant, (verdict, _) in decided.items()}

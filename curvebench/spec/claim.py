@@ -7,7 +7,7 @@ another. A method is an optimizer in a basis, that is a change of coordinates of
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -28,6 +28,17 @@ OfQuantity = Annotated[
 ]
 NAMES = [get_args(model.model_fields["quantity"].annotation) for model in models_of(OfQuantity)]
 QUANTITIES = tuple(dict.fromkeys(name for names in NAMES for name in names))
+# Causes of a verdict: why a claim is not reproduced, or only in some domains, searches or on other hardware
+Cause = Literal[
+    "contradicts",  # the measured effect is opposite to the claim, or far from it
+    "other_hardware",  # the source timed another kind of machine
+    "other_data",  # the data, scale or problem is a stand-in for the source's
+    "saturated",  # the target is met at once by most runs, or by none
+    "resolution",  # evaluations, tuning or sampling are too coarse
+    "threshold",  # the effect is as claimed, but smaller than the margin, target or limit requires
+    "unstated_setting",  # it depends on a setting that the source leaves open
+    "rival",  # it depends on how well the compared methods were tuned
+]
 
 
 def _with_quantity(raw: Any) -> Any:
@@ -57,6 +68,9 @@ class Claim(Document):
             verdict: "in float64".
         bases: for a claim that repeats another one, a mapping from each label that the repeated claim uses
             for a basis to the label of that basis in this study; None if the labels are the same.
+        hardware: kind of machine that the source timed, for a claim about seconds. Runs on another kind of
+            machine are shown, but do not decide the claim. Empty if any machine decides the claim. The hash
+            of the decision rule does not depend on it.
     """
 
     id: str
@@ -70,6 +84,7 @@ class Claim(Document):
     repeats: str = ""
     changed: str = ""
     bases: dict[str, str] | None = None
+    hardware: Literal["", "gpu"] = ""
 
     @model_validator(mode="after")
     def _says_what(self) -> Claim:

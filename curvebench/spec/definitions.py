@@ -48,7 +48,7 @@ class Kind:
         return _found(self)[name][1]
 
     def defined(self, load: Callable[[], Any], where: str, without: Any = None) -> dict[str, Any]:
-        """Return the objects that a module defines, by name, in the order of the module.
+        """Return the objects in a module's constant (`self.constant`), by name, in the order of the constant.
 
         Args:
             load: function that imports and returns the module. An exception that the function raises is

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
+from pydantic.config import JsonDict
 from pydantic.fields import FieldInfo
 
 from curvebench.spec.errors import unknown
@@ -38,7 +39,10 @@ NEW_NAMES = {
     "ties": "tie_break",
     "tried_in": "tuned_bases",
 }
-FIRST_NAMES = {new: old for old, new in NEW_NAMES.items()}
+# Mark of fields that only plans have, so that messages do not offer them as keys of study files
+NOT_WRITTEN: JsonDict = {"written": False}
+# A method with one tuned hyperparameter tries as many settings as when `budget` counted all of them.
+FIRST_NAMES = {new: old for old, new in NEW_NAMES.items()} | {"budget_per_dimension": "budget"}
 
 
 class Document(BaseModel):
@@ -233,7 +237,7 @@ def valid_keys(model: type[BaseModel], location: tuple[str | int, ...] = ()) -> 
         model: class of the document.
         location: keys and indices, and the names that pydantic gives to members of unions.
     """
-    fields = _fields(model, location)
+    fields = [item for item in _fields(model, location) if item[1].json_schema_extra != NOT_WRITTEN]
     keys = (getattr(field.validation_alias, "choices", [field.alias or name]) for name, field in fields)
     return list(dict.fromkeys(itertools.chain(*keys)))
 

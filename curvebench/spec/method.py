@@ -7,9 +7,12 @@ the objects themselves.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import Field
 
 # Label of the identity basis: parameters keep their original coordinates
 IDENTITY = "identity"
@@ -51,6 +54,7 @@ class OptimizerSpec:
             the search space of the study is used.
         locator: text by which `curvebench.registry.find_rule` finds the rule; if it is empty, the name is
             used.
+        also_try: known good settings, which tuning tries in addition to the settings of the search.
     """
 
     name: str
@@ -59,6 +63,7 @@ class OptimizerSpec:
     label: str = ""
     space: Mapping[str, Any] = field(default_factory=dict)
     locator: str = ""
+    also_try: Annotated[tuple[Mapping[str, float], ...], Field(exclude_if=operator.not_)] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "label", self.label or self.name)
@@ -81,13 +86,14 @@ class OptimizerSpec:
     def chosen(self) -> dict[str, Any]:
         """Everything that a study decides about the optimizer; hashes are computed from this mapping.
 
-        It contains locator, options, fixed hyperparameters and search space.
+        It contains locator, options, fixed hyperparameters, search space and additional settings.
         """
         return {
             **({} if self.label == self.locator else {"rule": self.locator}),
             **self.options,
             **self.hyperparameters,
             **({"space": dict(self.space)} if self.space else {}),
+            **({"also_try": list(self.also_try)} if self.also_try else {}),
         }
 
 

@@ -15,11 +15,12 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, model_validator
 
-from curvebench.spec.claim import Claim
+from curvebench.spec.claim import Cause, Claim
 from curvebench.spec.document import NEW_NAMES, Direction, Document, Headline, Which, dotted
 from curvebench.spec.errors import InputError, unknown
 from curvebench.spec.method import BasisSpec, OptimizerSpec, WorkloadSpec, methods
 from curvebench.spec.sets import PLAN
+from curvebench.spec.sources import stand_ins
 from curvebench.spec.study import FIRST_FINAL_SEED, Seeds, StudyQuestion, Sweep
 from curvebench.spec.training import TrainingProtocol
 from curvebench.spec.values import Precision
@@ -167,6 +168,11 @@ class StudyPlan(StudyQuestion, StudyClaims):
         return methods(self.optimizers, self.bases)
 
     @property
+    def stand_in(self) -> bool:
+        """Whether the problems of the study stand in for a larger problem of a source."""
+        return bool(stand_ins() & {claim.id for claim in self.claims})
+
+    @property
     def metric(self) -> str:
         """Name of the metric by which the figures and the leaderboard compare methods."""
         return self.compare.metric
@@ -286,6 +292,7 @@ class PartPlan(Document):
             worst case adds further instances: at least one, and at most one for each checked quantity.
         sampled: whether the checked quantities are estimates from samples, with a confidence interval.
         bound: whether the subclaim is a bound, for which the worst case is searched.
+        where: domain to which the subclaim belongs, in words; empty if it belongs to every domain.
     """
 
     part: str
@@ -293,6 +300,7 @@ class PartPlan(Document):
     instances: int = Field(ge=1)
     sampled: bool = False
     bound: bool = False
+    where: str = ""
 
 
 class ClaimPlan(Document):
@@ -310,6 +318,8 @@ class ClaimPlan(Document):
         at_most_partly: reason why the claim cannot be fully reproduced; empty if there is no such reason.
         missing: text that says which data is missing, so that the claim is not checked; empty if all data is
             available.
+        cause: cause of a verdict other than reproduced, where it is a matter of judgment; None if the cause
+            follows from the measures.
     """
 
     id: str
@@ -321,6 +331,7 @@ class ClaimPlan(Document):
     parts: tuple[PartPlan, ...] = ()
     at_most_partly: str = ""
     missing: str = ""
+    cause: Cause | None = None
 
 
 class ChecksPlan(Document):

@@ -1,47 +1,84 @@
 """Sources of claims: the papers and notes that are cited by number, such as "000 Fig. 5".
 
-Studies, property checks and docstrings cite the numbers. `sources.toml` gives the title of each number: 000
-and 001 are two versions of the EGOP paper, 002 are notes on adaptive learning methods, 003 is the paper on
-spectral-factorized curvature, 004 the paper on SymO.
+Studies, property checks and docstrings cite the numbers. Each source has a file in `benchmarks/papers`, named
+after its number, with its title and the sentences that were taken from it: 000 and 001 are two versions of
+the EGOP paper, 002 are notes on adaptive learning methods, 003 is the paper on spectral-factorized curvature,
+004 the paper on SymO.
 """
 
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Annotated
 
-FILE = Path(__file__).with_name("sources.toml")
+from pydantic import Field, model_validator
+
+from curvebench.paths import PAPERS
+from curvebench.spec.document import Document, Names
+from curvebench.spec.study import read_document
 
 
-@dataclass(frozen=True)
-class Source:
-    """A paper or note that makes claims.
+class Sentence(Document):
+    """A sentence of a source, and the claim that decides it, or the reason why no claim does.
 
     Args:
-        key: BibTeX key; empty for `OTHER`.
-        numbers: numbers by which the source is cited: one for each version of the source, the newest first.
-        names: names of the versions on pages, in the order of `numbers`.
-        title: title of the document.
-        authors: names of the authors; empty if the document names no author.
-        year: year of publication; None if the document has no date.
+        place: section, figure or equation of the source.
+        quote: the source's own words.
+        reported: the source's number or figure; empty if the source gives none.
+        tested: what the claim measures, in one line; empty for a sentence without a claim.
+        claim: id of the claim that decides the sentence; empty if there is none.
+        parts: texts that name the comparisons or subclaims of the claim that the sentence is about. A
+            comparison or subclaim is named if its name on the page of claims contains one of the texts. If
+            `parts` is empty, the sentence is about the whole claim.
+        stand_in: id of a claim on a smaller problem, which is tested in place of the source's problem; empty
+            if there is none.
+        open: reason why no claim decides the sentence yet.
+        not_here: reason why the sentence cannot be decided on this kind of machine or with data that can be
+            installed. A claim with such a sentence may exist, but is not run.
+    """
+
+    place: str
+    quote: str
+    reported: str = ""
+    tested: str = ""
+    claim: str = ""
+    parts: Names = ()
+    stand_in: str = ""
+    open: str = ""
+    not_here: str = ""
+
+    @model_validator(mode="after")
+    def _says_what_decides(self) -> Sentence:
+        if bool(self.open) == bool(self.claim or self.not_here):
+            raise ValueError("claim, open, not_here: give a claim, or why the sentence is open or not here")
+        if self.claim and not self.tested:
+            raise ValueError("tested: say in one line what the claim measures")
+        return self
+
+
+class Paper(Document):
+    """A source: a paper, a version of a paper, or notes.
+
+    Args:
+        key: BibTeX key; versions of one paper have the same key.
+        name: short name of the source on pages.
+        title: title of the source.
+        authors: names of the authors; empty if the source names no author.
+        year: year of publication; None if the source has no date.
         note: remark for pages.
+        sentences: the sentences that were taken from the source.
     """
 
     key: str
-    numbers: tuple[str, ...]
-    names: tuple[str, ...]
+    name: str
     title: str
-    authors: tuple[str, ...] = ()
+    authors: Names = ()
     year: int | None = None
     note: str = ""
-
-    @property
-    def anchor(self) -> str:
-        """Anchor of the source on the page of claims, and its value in the page's filter."""
-        return "-".join(self.numbers) or "others"
+    sentences: Annotated[tuple[Sentence, ...], Field(strict=False)]
 
     @property
     def about(self) -> str:
@@ -52,15 +89,58 @@ class Source:
         return " ".join(filter(None, (written and f"{written}.", self.note)))
 
 
-OTHER = Source("", (), (), "Other sources", note="Named with each claim.")
+@dataclass(frozen=True)
+class Source:
+    """A paper or notes that make claims; all versions together.
+
+    Args:
+        numbers: numbers by which the source is cited: one for each version of the source, the newest first;
+            empty for `OTHER`.
+        title: title of the document.
+        note: remark for pages.
+    """
+
+    numbers: tuple[str, ...]
+    title: str
+    note: str = ""
+
+    @property
+    def anchor(self) -> str:
+        """Anchor of the source on the page of claims, and its value in the page's filter."""
+        return "-".join(self.numbers) or "others"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the versions on pages, in the order of `numbers`."""
+        return tuple(papers()[number].name for number in self.numbers)
+
+    @property
+    def about(self) -> str:
+        """Text with the authors, the year and the note of the source."""
+        return papers()[self.numbers[0]].about if self.numbers else self.note
+
+
+OTHER = Source((), "Other sources", note="Named with each claim.")
+
+
+@cache
+def papers(folder: Path = PAPERS) -> dict[str, Paper]:
+    """Read the sources of a folder, by number. A source's number is the name of its file.
+
+    Raises:
+        InputError: when a file is damaged.
+    """
+    return {path.stem: read_document(path, "a paper", Paper) for path in sorted(folder.glob("*.yaml"))}
 
 
 @cache
 def sources() -> tuple[Source, ...]:
-    """Return all sources in `sources.toml`, in the order of that file."""
-    tables = tomllib.loads(FILE.read_text())["source"]
-    lists = ("numbers", "names", "authors")
-    return tuple(Source(**{**table, **{key: tuple(table.get(key, ())) for key in lists}}) for table in tables)
+    """Return all sources, in the order of their numbers."""
+    by_key: dict[str, list[str]] = {}
+    for number, paper in papers().items():
+        by_key.setdefault(paper.key, []).append(number)
+    newest = ((tuple(numbers), papers()[numbers[0]]) for numbers in by_key.values())
+    return tuple(Source(numbers, paper.title, paper.note) for numbers, paper in newest)
 
 
 def source_of(citation: str) -> Source:
@@ -72,7 +152,19 @@ def source_of(citation: str) -> Source:
     return next((source for source in sources() if first in source.numbers), OTHER)
 
 
+def sentences_on(claim: str) -> list[tuple[str, Sentence]]:
+    """Return the sentences that a claim decides or stands in for, each with the number of its source."""
+    pairs = ((number, sentence) for number, paper in papers().items() for sentence in paper.sentences)
+    return [(number, sentence) for number, sentence in pairs if claim in (sentence.claim, sentence.stand_in)]
+
+
+def stand_ins() -> set[str]:
+    """Return the ids of the claims that are tested in place of a claim on the source's problem."""
+    return {sentence.stand_in for paper in papers().values() for sentence in paper.sentences} - {""}
+
+
 def by_name(text: str) -> str:
     """Replace the numbers of sources in a text by their names: "000 Fig. 5" becomes "EGOP paper Fig. 5"."""
-    names = dict(pair for source in sources() for pair in zip(source.numbers, source.names, strict=True))
-    return re.sub(rf"(?<![\w.,-])({'|'.join(names)})(?=[ ;]|$)", lambda match: names[match[0]], text)
+    names = {number: paper.name for number, paper in papers().items()}
+    number = "|".join(names) or "(?!)"
+    return re.sub(rf"(?<![\w.,-])({number})(?=[ ;]|$)", lambda match: names[match[0]], text)

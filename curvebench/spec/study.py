@@ -5,8 +5,7 @@ workloads. A study has one or several scales, which are sizes in which the study
 the seeds of runs that tune a method. Final seeds are the seeds of runs that judge a method. A submission is a
 study that joins another study: it adds a method to the other study.
 
-Two more files are read here. A tour lists the studies that run by default. A census lists all claims of some
-sources.
+Another file is read here: a tour lists the studies that run by default.
 
 YAML is read as YAML 1.2, in which `1e-3` is a number and a duplicate key is an error.
 """
@@ -32,7 +31,7 @@ from curvebench.spec.claim import Claim
 from curvebench.spec.errors import InputError, unknown
 from curvebench.spec.method import Method
 from curvebench.spec.training import ScaleTraining, StudyTraining, TrainingProtocol
-from curvebench.spec.tuning import Axis, Tuning
+from curvebench.spec.tuning import Axis, Setting, Tuning
 
 # Tuning seeds lie below the final seeds, so that no method is judged on a seed on which the method was tuned.
 FIRST_FINAL_SEED = 1000
@@ -109,9 +108,12 @@ class NamedOptimizer(NamedItem):
     Args:
         space: interval of each hyperparameter in which tuning searches for this optimizer. If it is empty,
             the optimizer has the search space of the study.
+        also_try: known good settings, which tuning tries in addition to the settings of the search. Each has
+            a value for each tuned hyperparameter.
     """
 
     space: dict[str, Axis] = Field(default={})
+    also_try: Annotated[tuple[Setting, ...], Field(strict=False)] = ()
 
 
 class NamedBasis(NamedItem):
@@ -626,14 +628,8 @@ class Tour(documents.Document):
     studies: documents.Names
 
 
-class Census(documents.Document):
-    """Ids of all claims of some sources. Each claim is decided by a study or by property checks."""
-
-    claims: documents.Names
-
-
 def read_document(path: Path, kind: str, document: type[DocumentT]) -> DocumentT:
-    """Read a YAML file with a document of the given class, such as a tour or a census.
+    """Read a YAML file with a document of the given class, such as a tour or a paper.
 
     Args:
         path: the file.

@@ -16,15 +16,22 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.random import Generator
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
-from curvebench.spec.document import Document, Names, Positive, as_list, words
+from curvebench.spec.document import NOT_WRITTEN, Document, Names, Positive, as_list, is_written, words
 from curvebench.spec.method import IDENTITY, OptimizerSpec
 
 # A setting: the value of each tuned hyperparameter, by name of the hyperparameter
 Setting = dict[str, float]
 # The second round of `TwoStageSweep` tries these multiples of a power of ten (EGOP paper, 000 Sec. C.3).
 MULTIPLES = (2, 4, 8)
+
+
+# Keys that protocols have in plans only, each with the key that study files have instead
+ELSEWHERE = {
+    "budget": "give budget_per_dimension, the number of settings for each tuned hyperparameter",
+    "also_try": "give it for an optimizer",
+}
 
 
 class Outcome(typing.Protocol):
@@ -56,6 +63,19 @@ def _share(value: Any) -> Any:
     return share
 
 
+def _is_empty(value: Any) -> bool:
+    return value in (None, ())
+
+
+def _not_written(value: Any, info: ValidationInfo) -> Any:
+    if is_written(info) and not _is_empty(value):
+        raise ValueError(f"is no key of study files; {ELSEWHERE[str(info.field_name)]}")
+    return value
+
+
+OF_PLANS = Field(exclude_if=_is_empty, json_schema_extra=NOT_WRITTEN)
+
+
 class Criterion(Document):
     """The criterion by which tuning chooses a setting, or chooses between settings that tie.
 
@@ -83,8 +103,8 @@ CriterionWords = Annotated[Criterion, words("statistic which metric", "median be
 class Protocol(Document):
     """Base class of the tuning protocols: which settings are tried, and how the best setting is chosen.
 
-    A protocol is a class of this module that defines the number of settings of each tuning round (`rounds`)
-    and the settings themselves (`settings`), given the results of the rounds before. To add a protocol,
+    A protocol is a class of this module that defines the number of settings of each tuning round (`searched`)
+    and the settings themselves (`search`), given the results of the rounds before. To add a protocol,
     define a class, add it to the union `Tuning` below, and describe it for pages in
     reports/templates/setting.jinja.
 
@@ -99,6 +119,8 @@ class Protocol(Document):
         tuned_bases: labels of the bases in which settings are tried; None for all bases.
         length: length of tuning runs as a fraction of the length of final runs. The schedule of the learning
             rate is stretched or shortened with the run.
+        also_try: settings of an optimizer that are tried in addition, in the last round, whose runs are the
+            longest. `for_optimizer` fills them in; study files give them for an optimizer.
     """
 
     choose: CriterionWords
@@ -107,6 +129,9 @@ class Protocol(Document):
     shared_across: Literal["bases", "none"]
     tuned_bases: Annotated[Names | None, BeforeValidator(_as_list)] = None
     length: Annotated[Fraction, BeforeValidator(_share)] = Fraction(1)
+    also_try: Annotated[
+        tuple[Setting, ...], Field(strict=False), OF_PLANS, BeforeValidator(_not_written)
+    ] = ()
 
     @model_validator(mode="after")
     def _ties_apart(self) -> Protocol:
@@ -135,19 +160,44 @@ class Protocol(Document):
         names = dict.fromkeys(name for protocol in PROTOCOLS for name in protocol.model_fields)
         valid = [name for name in names if name not in CRITERION]
         if wrong := sizes.keys() - set(valid):
-            raise ValueError(f"{min(wrong)}: must be the same at all scales; valid here: {', '.join(valid)}")
+            names_here = ", ".join(name for name in valid if name not in ELSEWHERE)
+            raise ValueError(f"{min(wrong)}: must be the same at all scales; valid here: {names_here}")
         keys = dict(self)
         if sizes.get("protocol", keys["protocol"]) != keys["protocol"]:
             keys = {name: keys[name] for name in CRITERION}
         return Tuned(tuning={**keys, **sizes}).tuning  # type: ignore[arg-type]  # it is validated
 
     def for_optimizer(self, optimizer: OptimizerSpec) -> Tuning:
-        """Return the protocol for an optimizer, with the optimizer's own search space if it has one."""
-        return self.sized({"space": dict(optimizer.space)} if optimizer.space else {})
+        """Return the protocol for an optimizer, with its own search space and its additional settings."""
+        changes: dict[str, Any] = {"also_try": tuple(map(dict, optimizer.also_try))}
+        if optimizer.space:
+            changes["space"] = {name: Axis.model_validate(axis) for name, axis in optimizer.space.items()}
+        return self.model_copy(update=changes)  # type: ignore[return-value]  # a member of the union
 
     @property
     def rounds(self) -> tuple[int, ...]:
         """Number of settings that each tuning round tries; the final round is not counted."""
+        *earlier, last = self.searched
+        return (*earlier, last + len(self.also_try))
+
+    @property
+    def searched(self) -> tuple[int, ...]:
+        """Number of settings of each tuning round, without the settings of `also_try`."""
+        raise NotImplementedError
+
+    def settings(self, number: int, random: Generator, outcome: Outcome | None) -> tuple[Setting, ...]:
+        """Return the settings of a round: those of the search, and in the last round those of `also_try`.
+
+        Args:
+            number: number of the round, from 0.
+            random: the random generator of the study.
+            outcome: results of the rounds before; None before round 0.
+        """
+        last = number == len(self.searched) - 1
+        return (*self.search(number, random, outcome), *(self.also_try if last else ()))
+
+    def search(self, number: int, random: Generator, outcome: Outcome | None) -> tuple[Setting, ...]:
+        """Return the settings that the search tries in a round; the arguments are those of `settings`."""
         raise NotImplementedError
 
     @property
@@ -166,7 +216,7 @@ class Protocol(Document):
 
     @property
     def trials(self) -> int:
-        """Number of settings that every method may try on each workload and in each basis."""
+        """Number of settings that a method may try on each workload and in each basis."""
         return sum(self.rounds)
 
     @property
@@ -229,10 +279,10 @@ class TwoStageSweep(Protocol):
         return (self.of,)
 
     @property
-    def rounds(self) -> tuple[int, ...]:
+    def searched(self) -> tuple[int, ...]:
         return len(self.rates), 2 * len(MULTIPLES)
 
-    def settings(self, number: int, random: Generator, outcome: Outcome | None) -> tuple[Setting, ...]:
+    def search(self, number: int, random: Generator, outcome: Outcome | None) -> tuple[Setting, ...]:
         """Return the powers of ten in round 0, and the doublings around the best power of ten in round 1.
 
         Round 1 covers the interval from a tenth of the best rate of round 0 to ten times that rate, without
@@ -297,15 +347,25 @@ class Axis(Document):
 class SpaceSearch(Protocol):
     """Base class of the protocols that search a space of hyperparameters.
 
-    Every method tries the same number of settings.
+    A method with more tuned hyperparameters tries more settings, so that the search is equally dense along
+    each of them.
 
     Args:
-        budget: number of settings that every method tries.
+        budget_per_dimension: number of settings for each tuned hyperparameter of a method.
         space: interval of each tuned hyperparameter, by name.
+        budget: number of settings of every method, in the plans of sets that were published before
+            `budget_per_dimension` replaced this key; study files do not have it.
     """
 
-    budget: Annotated[int, Field(ge=1, le=10_000)]
+    budget_per_dimension: Annotated[int | None, Field(ge=1, le=10_000, exclude_if=_is_empty)] = None
     space: Annotated[dict[str, Axis], Field(min_length=1)]
+    budget: Annotated[int | None, OF_PLANS, BeforeValidator(_not_written)] = None
+
+    @model_validator(mode="after")
+    def _counted(self) -> SpaceSearch:
+        if (self.budget_per_dimension is None) == (self.budget is None):
+            raise ValueError("budget_per_dimension: is missing; add it")
+        return self
 
     @model_validator(mode="after")
     def _rate(self) -> SpaceSearch:
@@ -322,6 +382,17 @@ class SpaceSearch(Protocol):
     def bounds(self) -> dict[str, tuple[float, float]]:
         """Lowest and highest value that the search may try, by hyperparameter."""
         return {name: (axis.low, axis.high) for name, axis in self.space.items()}
+
+    @property
+    def per_dimension(self) -> int:
+        """Number of settings for each tuned hyperparameter; in old plans, for all of them together."""
+        return self.budget_per_dimension or self.budget or 0
+
+    @property
+    def candidates(self) -> int:
+        """Number of settings that the search tries; an axis with equal ends is not tuned."""
+        tuned = sum(axis.low < axis.high for axis in self.space.values()) if self.budget is None else 1
+        return self.per_dimension * max(1, tuned)
 
     def points(self, unit: np.ndarray) -> tuple[Setting, ...]:
         """Return the settings at coordinates in the unit cube.
@@ -350,10 +421,10 @@ class Search(SpaceSearch):
     protocol: Literal["random_search", "halton_search"]
 
     @property
-    def rounds(self) -> tuple[int, ...]:
-        return (self.budget,)
+    def searched(self) -> tuple[int, ...]:
+        return (self.candidates,)
 
-    def settings(self, number: int, random: Generator, outcome: Outcome | None) -> tuple[Setting, ...]:
+    def search(self, number: int, random: Generator, outcome: Outcome | None) -> tuple[Setting, ...]:
         """Return all points of the search, which has a single round.
 
         Args:
@@ -362,24 +433,24 @@ class Search(SpaceSearch):
             outcome: results of earlier rounds; always None, since there are no earlier rounds.
         """
         if self.protocol == "halton_search":
-            return self.spread(self.budget, random)
-        return self.points(random.random((self.budget, len(self.space))))
+            return self.spread(self.candidates, random)
+        return self.points(random.random((self.candidates, len(self.space))))
 
 
 class SuccessiveHalving(SpaceSearch):
     """Tuning that tries many settings in short runs, then repeatedly the better half in runs twice as long.
 
-    Source: Jamieson and Talwalkar (2016). With `budget` 8 and `halvings` 2, round 0 runs 8 settings for a
+    Source: Jamieson and Talwalkar (2016). With 8 settings and `halvings` 2, round 0 runs 8 settings for a
     quarter of the full length. Round 1 runs the best 4 settings of round 0 for half of the full length. Round
     2 runs the best 2 settings of round 1 for the full length, and the better of the 2 is chosen.
 
-    All rounds cost the same, so that tuning a method costs (halvings + 1) budget / 2^halvings full runs,
-    whatever the results are. Each round starts its runs from the beginning, since the learning-rate schedule
-    depends on the length of a run.
+    All rounds cost the same, so that tuning a method costs (halvings + 1) / 2^halvings full runs for each
+    setting, whatever the results are. Each round starts its runs from the beginning, since the learning-rate
+    schedule depends on the length of a run.
 
     Args:
-        halvings: how often the number of settings is halved. 2^halvings must divide the budget, the length of
-            a run, and the number of evaluations of a run.
+        halvings: how often the number of settings is halved. 2^halvings must divide `budget_per_dimension`,
+            the length of a run, and the number of evaluations of a run.
     """
 
     protocol: Literal["successive_halving"]
@@ -387,16 +458,16 @@ class SuccessiveHalving(SpaceSearch):
 
     @model_validator(mode="after")
     def _halved(self) -> SuccessiveHalving:
-        if self.budget % 2**self.halvings:
+        if (count := self.per_dimension) % 2**self.halvings:
             raise ValueError(
-                f"budget: {self.budget} settings cannot be halved {self.halvings} times; "
+                f"budget_per_dimension: {count} settings cannot be halved {self.halvings} times; "
                 f"give a multiple of {2**self.halvings}, or fewer halvings"
             )
         return self
 
     @property
-    def rounds(self) -> tuple[int, ...]:
-        return tuple(self.budget // 2**number for number in range(self.halvings + 1))
+    def searched(self) -> tuple[int, ...]:
+        return tuple(self.candidates // 2**number for number in range(self.halvings + 1))
 
     @property
     def shares(self) -> tuple[Fraction, ...]:
@@ -404,9 +475,9 @@ class SuccessiveHalving(SpaceSearch):
 
     @property
     def trials(self) -> int:
-        return self.budget
+        return self.candidates + len(self.also_try)
 
-    def settings(self, number: int, random: Generator, outcome: Outcome | None) -> tuple[Setting, ...]:
+    def search(self, number: int, random: Generator, outcome: Outcome | None) -> tuple[Setting, ...]:
         """Return settings that fill the space in round 0, and the better half of the round before afterwards.
 
         If the round before had too few distinct settings, the best settings of that round are returned
@@ -418,8 +489,8 @@ class SuccessiveHalving(SpaceSearch):
             outcome: results of the round before; None before round 0.
         """
         if outcome is None:
-            return self.spread(self.budget, random)
-        count = self.rounds[number]
+            return self.spread(self.candidates, random)
+        count = self.searched[number]
         best = (outcome.ranked * count)[:count]
         return tuple(dict(zip(self.names, setting, strict=True)) for setting in best)
 
@@ -432,7 +503,8 @@ class ParzenSearch(SpaceSearch):
     the settings, so that a setting whose loss became infinite is simply the worst.
 
     Args:
-        at_once: number of settings in each round, which must divide the budget. A smaller number lets the
+        at_once: number of settings in each round for each tuned hyperparameter, which must divide
+            `budget_per_dimension`, so that every method has equally many rounds. A smaller number lets the
             estimator use more results for each setting. A larger number lets one program compute more runs
             together.
     """
@@ -442,19 +514,22 @@ class ParzenSearch(SpaceSearch):
 
     @model_validator(mode="after")
     def _in_rounds(self) -> ParzenSearch:
-        if self.budget % self.at_once:
-            valid = [number for number in range(1, self.budget + 1) if self.budget % number == 0]
+        if self.per_dimension % self.at_once:
+            valid = [
+                number for number in range(1, self.per_dimension + 1) if self.per_dimension % number == 0
+            ]
             raise ValueError(
-                f"at_once: {self.at_once} does not divide the budget of {self.budget} settings; "
+                f"at_once: {self.at_once} does not divide the budget of {self.per_dimension} settings; "
                 f"valid: {', '.join(map(str, valid))}"
             )
         return self
 
     @property
-    def rounds(self) -> tuple[int, ...]:
-        return (self.at_once,) * (self.budget // self.at_once)
+    def searched(self) -> tuple[int, ...]:
+        count = self.per_dimension // self.at_once
+        return (self.candidates // count,) * count
 
-    def settings(self, number: int, random: Generator, outcome: Outcome | None) -> tuple[Setting, ...]:
+    def search(self, number: int, random: Generator, outcome: Outcome | None) -> tuple[Setting, ...]:
         """Return settings that fill the space in round 0, and settings that the estimator samples afterwards.
 
         Args:
@@ -462,14 +537,15 @@ class ParzenSearch(SpaceSearch):
             random: the random generator of the study, equal in every round, which seeds the estimator.
             outcome: results of all rounds before; None before round 0.
         """
+        count = self.searched[0]
         if outcome is None:
-            return self.spread(self.at_once, random)
+            return self.spread(count, random)
         import optuna
 
         # Optuna would otherwise print a line for each search.
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         seed = int(random.integers(2**31)) + number
-        sampler = optuna.samplers.TPESampler(n_startup_trials=self.at_once, constant_liar=True, seed=seed)
+        sampler = optuna.samplers.TPESampler(n_startup_trials=count, constant_liar=True, seed=seed)
         study = optuna.create_study(sampler=sampler)
         axes: dict[str, optuna.distributions.BaseDistribution] = {
             name: optuna.distributions.FloatDistribution(axis.low, axis.high, log=axis.scale == "log")
@@ -478,7 +554,7 @@ class ParzenSearch(SpaceSearch):
         for rank, values in enumerate(outcome.ranked):
             params = dict(zip(self.names, values, strict=True))
             study.add_trial(optuna.create_trial(params=params, distributions=axes, value=float(rank)))
-        sampled = [study.ask(axes).params for _ in range(self.at_once)]
+        sampled = [study.ask(axes).params for _ in range(count)]
         return tuple({name: params[name] for name in self.names} for params in sampled)
 
 

@@ -8,6 +8,7 @@ for each block of parameters and each seed.
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 import time
@@ -31,6 +32,7 @@ from curvebench.engine.clock import Clock
 from curvebench.engine.schedules import multipliers
 from curvebench.optimizers.bases import CHANGES, Change, Group, bases
 from curvebench.optimizers.bases.estimators import Decomposition, by_numpy
+from curvebench.optimizers.bases.random_orthogonal import ROTATION_NUMBER
 from curvebench.paths import FAILED, basis_file
 from curvebench.precision import POLICIES
 from curvebench.registry import find_workload, rule_of
@@ -168,7 +170,7 @@ class Job:
         return job_folder(self.results, self.spec)
 
     def columns(self, workload: str, optimizer: str, basis: str) -> dict[str, str]:
-        """Return the values of the columns by which tables identify a method on a workload, and this job.
+        """Return the values of the table columns that identify a method on a workload and this job.
 
         Args:
             workload: label of the workload.
@@ -201,6 +203,9 @@ class Job:
 
             job_engine = engine(backend or self.spec.backend, precision, device or self.spec.device)
             job_engine.limit_threads(self.threads)
+        if not self.engines:
+            # Exclude the objects of the imported libraries from garbage collections, which visit all others.
+            gc.freeze()
         self.engines.append(job_engine)
         return job_engine
 
@@ -306,7 +311,9 @@ def estimate(
           because it is done once for all seeds. The time is 0 for a basis that samples no gradients.
     """
     start = time.perf_counter()
-    kind, random = bases()[basis.name], instance.random(BASIS_STREAM)
+    number = basis.options.get(ROTATION_NUMBER)
+    stream = f"{BASIS_STREAM} {number}" if number else BASIS_STREAM
+    kind, random = bases()[basis.name], instance.random(stream)
     groups = groups_of(basis, instance)
     decompositions, count = estimated(
         groups,

@@ -220,7 +220,7 @@ def _size(shapes: Shapes) -> int:
 
 
 def leading_name(group: Sequence[str]) -> str:
-    """Return the name that a layout gives to the coordinates of a block along the columns of V.
+    """Return the name of a block's leading coordinates, those along the columns of the basis matrix V.
 
     Args:
         group: names of the block's parameters.

@@ -299,7 +299,11 @@ class Update:
         return work
 
     def observations(self, steps: Any) -> Any:
-        """Return how many of the first `steps` steps observe. `steps` may be an integer array."""
+        """Return at how many of the first `steps` steps the rule observes statistics.
+
+        Args:
+            steps: number of steps, or an integer array of such numbers.
+        """
         return -(-steps // self.bound.observe_every)
 
     @property

@@ -211,11 +211,11 @@ class Randomized(Whole):
 class Streaming:
     """Estimator of the leading eigenvectors that reads each gradient once and does not store it.
 
-    The estimator stores two matrices of 4 r + 10 columns, whatever M is: an orthonormal basis Omega of random
-    vectors, and the sketch Y = P Omega of the EGOP P. The eigenvectors are those of Nystroem's approximation
-    Y (Omega^T Y)^-1 Y^T of P (Tropp, Yurtsever, Udell, Cevher 2017, Algorithm 3). Since the gradients are
-    gone, no power iteration can improve the sketch. To compensate, the sketch is `WIDER` times as wide as the
-    rank (docs/performance.md has the errors).
+    The estimator stores two matrices of 4 r + 10 columns, whatever the number of gradients is: an orthonormal
+    basis Omega of random vectors, and the sketch Y = P Omega of the EGOP P. The eigenvectors are those of
+    Nystroem's approximation Y (Omega^T Y)^-1 Y^T of P (Tropp, Yurtsever, Udell, Cevher 2017, Algorithm
+    3). Since the gradients are gone, no power iteration can improve the sketch. To compensate, the sketch
+    is `WIDER` times as wide as the rank (docs/performance.md has the errors).
     """
 
     size: int

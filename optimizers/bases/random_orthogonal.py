@@ -8,7 +8,10 @@ import numpy as np
 
 from curvebench.optimizers.bases.basis import Basis, Estimator, Group, Shapes
 from curvebench.optimizers.bases.egop import EGOP, rank_of
-from curvebench.optimizers.options import Options
+from curvebench.optimizers.options import Option, Options
+from curvebench.spec.values import whole
+
+ROTATION_NUMBER = "rotation"  # option by which several random bases of a study draw different matrices
 
 
 class _Haar:
@@ -31,7 +34,8 @@ class _Haar:
 
 
 def _groups(options: Options, shapes: Shapes, kinds: Mapping[str, str]) -> tuple[Group, ...]:
-    return EGOP.groups(EGOP.complete(options), shapes, kinds)
+    of_egop = {name: value for name, value in options.items() if name != ROTATION_NUMBER}
+    return EGOP.groups(EGOP.complete(of_egop), shapes, kinds)
 
 
 def _estimator(options: Options, group: Group, random: np.random.Generator, *unused: object) -> Estimator:
@@ -42,7 +46,15 @@ RANDOM_ORTHOGONAL = Basis(
     name="random_orthogonal",
     source="none",
     description="uniformly random columns in place of those of egop, which cost no gradients",
-    options={name: EGOP.options[name] for name in ("blocks", "filters", "rows", "rank", "complement")},
+    options={
+        **{name: EGOP.options[name] for name in ("blocks", "filters", "rows", "rank", "complement")},
+        ROTATION_NUMBER: Option(
+            0,
+            "number of the rotation: different numbers give independent rotations; by default, the random "
+            "bases of a study are numbered in their order",
+            whole(0),
+        ),
+    },
     groups=_groups,
     estimator=_estimator,
 )

@@ -119,7 +119,7 @@ class Runtimes:
 
     @property
     def met(self) -> list[Column]:
-        """Columns of the problems that have targets."""
+        """Board columns of those problems that have targets."""
         return [self.problems[index] for index in np.unique(self.problem)]
 
 

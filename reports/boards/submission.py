@@ -127,15 +127,18 @@ def standings(study: StudyPlan, tables: Tables, method: str) -> dict[str, Standi
     return standing_of
 
 
-def submissions(study: StudyPlan, tables: Tables) -> list[Placed]:
+def submissions(study: StudyPlan, tables: Tables, board: Board | None = None) -> list[Placed]:
     """Return the submissions that join a study, each with its row on the study's board.
 
     Args:
         tables: tables of the study and of the studies that join it (`curvebench.reports.tables.tables_of`).
+        board: a board that ranks the study's methods. It is used if it ranks them on this study only;
+            otherwise, and without a board, the board of this study is computed.
     """
     if not study.joined:
         return []
-    board = leaderboard([(study, tables)], study.backends[0])
+    if board is None or board.studies != (study.name,):
+        board = leaderboard([(study, tables)], study.backends[0])
     rows = {row.method: row for row in board.rows}
     placed = []
     for source, joined in ((source, plan) for source, plans in study.joined.items() for plan in plans):
@@ -176,7 +179,8 @@ def _command(optimizer: OptimizerSpec, problems: Sequence[str], source: str) -> 
     """
     arguments = optimizer.options if optimizer.only_backend is None else optimizer.options["arguments"]
     space = {"space": optimizer.space} if optimizer.space else {}
-    options = {**arguments, **optimizer.hyperparameters, **space}
+    more = {"also_try": optimizer.also_try} if optimizer.also_try else {}
+    options = {**arguments, **optimizer.hyperparameters, **space, **more}
     label = optimizer.label if source == LOCAL else f"{optimizer.label}-again"
     library, _, where = optimizer.locator.partition(":")
     # A class of PyTorch in a file is recognized without the prefix "torch:".

@@ -15,6 +15,7 @@ from typing import Any
 
 import polars as pl
 
+from curvebench.reports.claims.causes import limit_cause
 from curvebench.reports.failures import failed_check, reasons_of
 from curvebench.reports.statistics.shares import share_interval
 from curvebench.results.reading import read
@@ -86,9 +87,9 @@ def parts_of(claims: Sequence[ClaimPlan], rows: pl.DataFrame) -> Rows:
         rows: measures of these claims, as `check_rows` returns them.
 
     Returns:
-        Rows with the keys `PART`, the keys `MEASURE` (of the worst measure), source, measures (number of
-        measures), missed (number of measures that violate their limit), finding, instances (number of
-        instances) and seconds (of all instances).
+        Rows with the keys `PART`, the keys `MEASURE` (of the worst measure), where (domain), source, measures
+        (number of measures), missed (number of measures that violate their limit), finding, instances (number
+        of instances) and seconds (of all instances).
     """
     instances = rows.unique([*PART, "instance"], maintain_order=True)
     seconds = instances.group_by(PART).agg(pl.col("seconds").sum(), pl.len().alias("instances"))
@@ -102,6 +103,9 @@ def parts_of(claims: Sequence[ClaimPlan], rows: pl.DataFrame) -> Rows:
     ordered = counts.join(worst, on=PART, maintain_order="left")
     parts: Rows = ordered.join(seconds, on=PART, maintain_order="left").to_dicts()
     by_key = {tuple(row[name] for name in PART): row for row in parts}
+    domains = {(claim.id, part.part, part.variant): part.where for claim in claims for part in claim.parts}
+    for key, row in by_key.items():
+        row["where"] = domains.get(key, "")
     for claim in claims:
         of_claim = rows.filter(claim=claim.id)
         for (part, variant), (quantity, _) in untested(claim, of_claim).items():
@@ -135,7 +139,8 @@ def property_rows(plan: ChecksPlan, checks: pl.DataFrame, scale: str) -> list[di
         count_of = {(part.part, part.variant): part.instances for part in plans[claim].parts if part.bound}
         numbers = measures.select("part", "variant", "instance").iter_rows()
         sampled = measures.filter([number < count_of.get((*part,), inf) for *part, number in numbers])
-        for variant, verdict in verdicts(holding, capped, weak).items():
+        where = {(part.part, part.variant): part.where for part in plans[claim].parts}
+        for variant, (verdict, reasons_where) in verdicts(holding, capped, weak, where).items():
             judged = [variant] if variant != "as corrected" else ["", variant]
             judged_rows = sampled.filter(pl.col("variant").is_in(judged))
             loose = [bound for (_, printing), bound in weak.items() if printing in judged]
@@ -150,7 +155,8 @@ def property_rows(plan: ChecksPlan, checks: pl.DataFrame, scale: str) -> list[di
             reasons = [reason("held", holding_count, count)]
             if undecided:
                 reasons.append(reason("undecided", undecided, count))
-            reasons += _missed(measures.filter(pl.col("variant").is_in(judged)))
+            of_variant = measures.filter(pl.col("variant").is_in(judged))
+            reasons += [*_missed(of_variant), *reasons_where]
             if loose:
                 quantity, least = min(loose, key=lambda bound: bound[1])
                 reasons.append(reason("untested", len(loose), value=least, names=[quantity]))
@@ -168,6 +174,7 @@ def property_rows(plan: ChecksPlan, checks: pl.DataFrame, scale: str) -> list[di
                     "seeds": count,
                     "rule": plans[claim].rule or first["spec_hash"],
                     "rule_of_runs": first["rule_of_runs"] if plans[claim].rule else first["spec_hash"],
+                    **limit_cause(plans[claim], verdict, misprint, of_variant),
                 }
             )
     unmeasured = [claim for claim in plan.claims if claim.id not in set(checks["claim"])]

@@ -20,7 +20,7 @@ import polars as pl
 
 from curvebench.reports.claims import censoring
 from curvebench.reports.claims.censoring import Bounds, paired_effects
-from curvebench.reports.claims.quantities import COLUMNS, QUANTITIES, Quantity
+from curvebench.reports.claims.quantities import COLUMNS, QUANTITIES, Quantity, Reach
 from curvebench.reports.claims.wording import control_in_words
 from curvebench.reports.measures import study_tuning_outcome, tuning_source
 from curvebench.reports.statistics.decisions import Question, tells_nothing
@@ -76,6 +76,8 @@ class ClaimComparison:
         treated_at_start, control_at_start: number of pairs in which the treated method, or the control, could
             take no step, because the cost at which both methods are compared does not pay for a step.
         alternatives: the same comparison at all other settings that tuning may have chosen.
+        reach: why the threshold to which costs are counted decides nothing (`Quantity.reach`); None if it may
+            decide.
         tuning_outcomes: result of tuning for the treated method and for the control; empty if one of them has
             no usable tuning runs.
     """
@@ -91,6 +93,7 @@ class ClaimComparison:
     stop: float | None = None
     treated_at_start: int = 0
     control_at_start: int = 0
+    reach: Reach | None = None
     alternatives: tuple[Alternative, ...] = ()
     tuning_outcomes: tuple[TuningOutcome, ...] = ()
 
@@ -157,8 +160,15 @@ class ClaimComparison:
 
     @property
     def beyond_seeds(self) -> bool:
-        """Whether so many pairs are censored that further seeds would never decide the comparison."""
-        return len(self.gains) > 0 and tells_nothing(self.question, *self.gain_bounds)
+        """Whether no number of seeds would decide the comparison: because of its threshold, or because many
+        pairs are censored.
+        """
+        return bool(self.reach) or (len(self.gains) > 0 and tells_nothing(self.question, *self.gain_bounds))
+
+    @property
+    def unanimous(self) -> bool:
+        """Whether each pair by itself satisfies the relation of the claim, or each pair violates it."""
+        return len(set(map(self.question.satisfied_by, self.gains))) <= 1
 
     @property
     def smallest_accepted(self) -> float:
@@ -349,7 +359,6 @@ def _pair(quantity: Quantity, backend: str, key: ComparisonKey, sides: list[pl.D
     bounds, gains = effects if sign > 0 else effects.negated, sign * clipped.low
     budgets = [pairs[name] for name in ("affords", "affords of the control") if name in pairs.columns]
     at_start = [int((steps == 0).sum()) for steps in budgets] or [0, 0]
-    stop = quantity.threshold(key.workload)
-    return ClaimComparison(
-        key, study.name, backend, condition, effect, sign, gains, bounds, stop, at_start[0], at_start[1]
-    )
+    stop, reach = quantity.threshold(key.workload), quantity.reach(pairs, key.workload)
+    common = key, study.name, backend, condition, effect, sign, gains, bounds, stop
+    return ClaimComparison(*common, at_start[0], at_start[1], reach)

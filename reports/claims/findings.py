@@ -75,7 +75,7 @@ def _finding_row(comparison: ClaimComparison, holm_p_value: float, refuting: flo
         "refuting_p_value": refuting,
         "finding": finding,
         "turned": _turned(comparison, refuting),
-        "seeds_needed": _seeds(comparison, relations) if undecided else None,
+        "seeds_needed": _seeds(comparison, relations) if undecided and not comparison.reach else None,
         "tuning_seeds_needed": tuning_seeds,
         **tuned,
     }
@@ -96,6 +96,7 @@ def effect_row(comparison: ClaimComparison) -> Row:
         "seeds": len(comparison.gains),
         "stop": comparison.stop,
         "beyond_seeds": comparison.beyond_seeds,
+        "reach": comparison.reach,
     }
     if not len(comparison.gains):
         return row
@@ -106,14 +107,15 @@ def effect_row(comparison: ClaimComparison) -> Row:
         "at_most": effect.ceiling.median,
         **{name: getattr(effect, name) for name in ("low", "high", "level")},
         **{name: getattr(comparison.gain_bounds, name) for name in ("unknown", "bounded")},
-        **{name: getattr(comparison, name) for name in ("treated_at_start", "control_at_start")},
+        **{name: getattr(comparison, name) for name in ("treated_at_start", "control_at_start", "unanimous")},
     }
 
 
 def finding_of(comparison: ClaimComparison, refuting: float, relations: int) -> tuple[Finding, Row]:
     """Return the finding of a comparison, and how many alternatives have the same finding.
 
-    The finding is inconclusive if it changes at other settings that tuning may have chosen (`choices_flip`).
+    The finding is inconclusive if it changes at other settings that tuning may have chosen (`choices_flip`),
+    or if the threshold of the comparison decides nothing (`Quantity.reach`).
 
     Args:
         refuting: p-value against the relation, corrected by Holm's method.
@@ -122,6 +124,8 @@ def finding_of(comparison: ClaimComparison, refuting: float, relations: int) -> 
     Returns:
         The finding, and the columns of the table `findings` that count alternatives (`_over_settings`).
     """
+    if comparison.reach:
+        return "inconclusive", {}
     finding = _at_chosen(comparison, refuting)
     tuned = _over_settings(comparison, finding, relations)
     return ("inconclusive" if choices_flip(tuned) else finding), tuned

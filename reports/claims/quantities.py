@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -27,6 +27,7 @@ from curvebench.reports.wall_clock import final_jobs, step_seconds
 from curvebench.results.outcomes import failed, missing
 from curvebench.results.reading import read
 from curvebench.results.tuning import comparable, worst
+from curvebench.results.verdicts import COARSE
 from curvebench.spec.conditions import costs
 from curvebench.spec.conditions.condition import Condition
 from curvebench.spec.conditions.learning_rates import BestLearningRate, GainOverRates
@@ -46,6 +47,7 @@ MIN_POINTS = 3  # minimum number of evaluations for a fitted line
 # A learning rate is near the control's best learning rate if the two rates differ at most by this factor.
 # Trends and shares of learning rates won use only learning rates near the control's best rate.
 NEAR_FACTOR = 10.0
+Reach = Literal["saturated", "unreached"]
 Floats = np.ndarray
 
 
@@ -77,6 +79,15 @@ class Quantity:
         """Return the threshold that censors values on a workload, such as the threshold at which runs stop.
 
         None if no threshold censors values.
+        """
+        return None
+
+    def reach(self, pairs: pl.DataFrame, workload: str) -> Reach | None:
+        """Return why the threshold to which costs are counted decides nothing; None if it may decide.
+
+        Args:
+            pairs: pairs of runs on a workload, as `pairs` returns them.
+            workload: label of the workload.
         """
         return None
 
@@ -274,7 +285,11 @@ class KeptGain(JudgedValue):
     """
 
     def threshold(self, workload: str) -> float | None:
-        """Return the study's target if the condition counts steps to the target, otherwise floor or stop."""
+        """Return the number at which the quantity is censored.
+
+        If the condition counts steps to the study's target, it is that target. Otherwise it is the floor of
+        the condition, or without a floor the value at which runs of the study stop.
+        """
         if self.condition.meets_targets:
             return self.study.training.targets_on(workload).get(self.condition.metric)
         return super().threshold(workload)
@@ -340,7 +355,26 @@ def share_of_gain(method: pl.DataFrame, start: pl.DataFrame, end: pl.DataFrame) 
 # --- costs ----------------------------------------------------------------------------------------
 
 
-class StopCost(Quantity):
+class CostToThreshold(Quantity):
+    """Cost of a run until it met a threshold."""
+
+    def reach(self, pairs: pl.DataFrame, workload: str) -> Reach | None:
+        """Return why the threshold decides nothing: most runs meet it at once, or no run meets it.
+
+        It is saturated if both runs of most pairs meet it within two evaluations, so that it cannot be known
+        which of them met it sooner.
+        """
+        ends = pairs.select("most", "most of the control").to_numpy()
+        if not len(ends) or np.isinf(ends).all():
+            return "unreached" if len(ends) else None
+        length = self.study.training.budget.get("steps")
+        steps: Any = length or self.tables.runs.filter(workload=workload)["steps"].max()
+        at_once = ends.max(axis=1) <= COARSE * steps / self.study.training.evaluations
+        in_steps = self.condition.quantity != "gradients_to_stop"
+        return "saturated" if in_steps and at_once.mean() > 0.5 else None
+
+
+class StopCost(CostToThreshold):
     """Cost of a run, in steps or gradient evaluations, until it met the threshold at which runs stop."""
 
     def threshold(self, workload: str) -> float | None:
@@ -352,7 +386,7 @@ class StopCost(Quantity):
         return measures.cost_to_stop(self.study, runs, self.condition.metric, COSTS[self.condition.quantity])
 
 
-class TargetSteps(Quantity):
+class TargetSteps(CostToThreshold):
     """Steps until a run reached the condition's target, or the study's target if the condition has none."""
 
     def threshold(self, workload: str) -> float | None:

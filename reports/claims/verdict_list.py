@@ -9,31 +9,45 @@ from __future__ import annotations
 
 import json
 import textwrap
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal
 
 import polars as pl
 
 from curvebench.reports import formatting, rendering
 from curvebench.reports.claims import wording
 from curvebench.reports.claims.checked import check_rows, parts_of
+from curvebench.reports.claims.registration import Registration, registered
 from curvebench.reports.claims.rerun import claim_with_repeats, command_of
 from curvebench.reports.claims.verdicts import Verdicts, claim_verdicts
 from curvebench.reports.plan import claim_figure
 from curvebench.reports.tables import tables_of
 from curvebench.results.reading import read
-from curvebench.results.schema import CLAIMS
+from curvebench.results.schema import CLAIMS, VERDICTS
 from curvebench.spec.claim import Claim
 from curvebench.spec.plan import ClaimPlan, Publication, ReportPlan, StudyPlan
-from curvebench.spec.sources import Source, source_of
+from curvebench.spec.sources import Sentence, Source, sentences_on, source_of
 
 HEADS = ("claim", "verdict", "estimate [interval]", "p", "seeds", "why")
 # Attributes of `ClaimVerdict` whose names differ from their column of the table `claims`, by the column.
 NAMES = {"claim": "id", "p_value": "p"}
+# Macros whose texts name a comparison: methods and workload, and the compared quantity
+NAMED = ("contest", "quantity")
 # Keys of a comparison with texts: median effect, interval of the effect, effects that the claim accepts.
 IN_WORDS = ("estimate_text", "interval_text", "accepted_range")
 Rows = Sequence[Mapping[str, Any]]
+Kind = Literal["training", "derivation"]
+AskedBy = Literal["source", "us", "stand-in"]
+# Groups of claims that are counted and filtered apart: attribute of `ClaimVerdict`, its value, and a label.
+GROUPS: tuple[tuple[str, Kind | AskedBy, str], ...] = (
+    ("asked_by", "source", "claims of the sources"),
+    ("asked_by", "us", "questions of ours"),
+    ("asked_by", "stand-in", "stand-ins"),
+    ("kind", "training", "training claims"),
+    ("kind", "derivation", "derivation checks"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +65,7 @@ class ClaimVerdict:
         plan: plan of the study that decides the claim; None if the claim was not run, or if property checks
             decide it.
         about: plan of the claim, if property checks decide it; None for a claim about runs.
+        registration: when the limits of the claim were registered; None if that is not known.
         origin: origin of the published set that decides the claim; None for local runs.
         cost: expected cost of running the claim, in words.
         parts: rows of the subclaims of property checks, as `curvebench.reports.claims.checked.parts_of`
@@ -78,8 +93,12 @@ class ClaimVerdict:
     seeds_needed: int | None = None
     rule: str | None = None
     rule_of_runs: str | None = None
+    cause: str | None = None
+    turns_in: str | None = None
+    turns_at: float | None = None
     published: str = ""
     exploratory: str = ""
+    registration: Registration | None = None
     further_seeds: str = ""
     agreement: str = ""
     figure: str | None = None
@@ -100,6 +119,49 @@ class ClaimVerdict:
     def document(self) -> Source:
         """Source document that makes the claim."""
         return source_of(self.source)
+
+    @property
+    def kind(self) -> Kind:
+        """Whether training runs or property checks decide the claim."""
+        return "derivation" if self.study.endswith(".py") else "training"
+
+    @property
+    def sentences(self) -> Rows:
+        """Sentences of the sources that the claim decides or stands in for, as the paper files have them."""
+        pairs = sentences_on(self.id)
+        return [{"paper": number, **sentence.model_dump()} for number, sentence in pairs]
+
+    @property
+    def asked_by(self) -> AskedBy:
+        """Whether a source makes the claim, or whether it is a question of this project.
+
+        A stand-in is a question of this project about a smaller problem than the source's.
+        """
+        if any(sentence["claim"] == self.id for sentence in self.sentences):
+            return "source"
+        return "stand-in" if self.sentences else "us"
+
+    def named(self, sentence: Sentence) -> Rows:
+        """Return the comparisons or subclaims that a sentence names; none if it is about the whole claim."""
+        rows = [(row["part"], row) for row in self.parts if row["variant"] in ("", self.variant)]
+        rows += [(": ".join(wording.say(name, row) for name in NAMED), row) for row in self.comparisons]
+        return [row for name, row in rows if any(part in name for part in sentence.parts)]
+
+    def verdict_on(self, sentence: Sentence) -> str:
+        """Return the verdict on a sentence that the claim decides.
+
+        It is the claim's verdict, unless the sentence is about some parts of the claim only, and other parts
+        are the reason why the claim is not reproduced.
+        """
+        rows = self.named(sentence)
+        findings = {row["finding"] for row in rows}
+        if not rows or "refuted" in findings or any(row.get("at_edge") for row in rows):
+            return self.verdict
+        if "inconclusive" in findings:
+            return "underpowered"
+        described = self.about or self.plan
+        limited = "untested" in findings or bool(described and described.at_most_partly)
+        return "partly reproduced" if limited else "reproduced"
 
     @property
     def page(self) -> str:
@@ -128,7 +190,11 @@ class ClaimVerdict:
         attributes = {name: getattr(self, name) for name in names[: names.index("deciding")]}
         of = self.deciding
         return attributes | {
+            "registration": self.registration and asdict(self.registration),
             "page": self.page,
+            "kind": self.kind,
+            "asked_by": self.asked_by,
+            "sentences": self.sentences,
             "missed": self.missed,
             "deciding": of and of["key"],
             "decided_by": of and wording.say("contest", of),
@@ -193,13 +259,17 @@ def listed(plan: ReportPlan, claims: pl.DataFrame, findings: pl.DataFrame) -> li
         others = [peer for peer in all_rows if peer["claim"] == name and _key(peer) != _key(row)]
         same_variant = [peer for peer in others if peer["backend"] and peer["variant"] == row["variant"]]
         elsewhere = [(peer, comparisons_of(peer)) for peer in same_variant]
+        registration = registered().get(name)
         verdicts.append(
             ClaimVerdict(
                 **{NAMES.get(column, column): row[column] for column in CLAIMS},
                 sentence=sentences[name],
                 published=plan.published,
                 reason=wording.reason(plan, row, comparisons),
-                exploratory=wording.say("exploratory", row),
+                exploratory=wording.say(
+                    "exploratory", row, plan.published, registration, _unanimous(row, comparisons)
+                ),
+                registration=registration,
                 further_seeds=wording.say("seeds_for_claim", row["verdict"], comparisons),
                 figure=claim_figure(name, row["study"], row["backend"])
                 if any(peer["seeds"] for peer in comparisons)
@@ -243,6 +313,18 @@ def compared_of(plan: ReportPlan, findings: pl.DataFrame) -> dict[tuple[str, str
     return compared
 
 
+def _unanimous(row: Mapping[str, Any], comparisons: Rows) -> bool:
+    """Return whether fresh seeds would be no new data, because all seeds or random instances agree.
+
+    Args:
+        row: row of the claim in the table `claims`.
+        comparisons: comparisons of the claim; empty if property checks decide it.
+    """
+    if not comparisons:
+        return row["estimate"] in (0.0, 1.0)
+    return any(item["unanimous"] and item["finding"] != "inconclusive" for item in comparisons)
+
+
 def _key(row: Mapping[str, Any]) -> tuple[str, str | None]:
     """Return the variant and the backend of a row of `claims`, which distinguish the rows of one claim."""
     return row["variant"], row["backend"]
@@ -268,6 +350,20 @@ def sentences_of(plan: ReportPlan) -> dict[str, str]:
     return sentences | {claim.id: claim.sentence for claim in (plan.checks.claims if plan.checks else ())}
 
 
+def tally(verdicts: Sequence[ClaimVerdict]) -> list[tuple[str, str, str, Counter[str]]]:
+    """Count the verdicts of each group of claims.
+
+    Returns:
+        Attribute, value and label of each group that has claims (`GROUPS`), with the number of claims by
+        verdict.
+    """
+    counted = (
+        (name, value, label, Counter(item.verdict for item in verdicts if getattr(item, name) == value))
+        for name, value, label in GROUPS
+    )
+    return [group for group in counted if group[-1]]
+
+
 def as_json(verdicts: Sequence[ClaimVerdict]) -> str:
     """Format the verdicts as JSON; infinite numbers and NaN, which JSON cannot express, become null."""
     plain = formatting.json_value([verdict.for_programs for verdict in verdicts])
@@ -278,7 +374,8 @@ def as_text(verdicts: Sequence[ClaimVerdict], details: bool = False) -> str:
     """Format the verdicts as a table for people.
 
     Args:
-        details: whether to print the evidence for each claim below the table.
+        details: whether to print the evidence for each claim below the table, and not the number of claims
+            by group and verdict.
     """
     rows = [HEADS, *(_cells(verdict) for verdict in verdicts)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADS) - 1)]
@@ -288,6 +385,11 @@ def as_text(verdicts: Sequence[ClaimVerdict], details: bool = False) -> str:
         why = textwrap.wrap(row[-1], 60, break_on_hyphens=False) or [""]
         lines.append("  ".join([*cells, why[0]]).rstrip())
         lines += [" " * (sum(widths) + 2 * len(widths)) + continuation for continuation in why[1:]]
+    counts = () if details else tally(verdicts)
+    lines += [""] * bool(counts)
+    for _, _, label, verdict_counts in counts:
+        numbers = (f"{verdict_counts[name]} {name}" for name in VERDICTS if verdict_counts[name])
+        lines.append(f"{label}: {verdict_counts.total()} ({', '.join(numbers)})")
     for verdict in verdicts if details else ():
         head, *evidence = rendering.lines("verdicts.jinja", "details", verdict)
         lines += ["", head, *(f"  {line}" for line in evidence)]

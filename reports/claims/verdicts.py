@@ -15,6 +15,7 @@ from typing import Any, get_args
 
 import polars as pl
 
+from curvebench.reports.claims.causes import run_cause
 from curvebench.reports.claims.checked import property_rows, row_of
 from curvebench.reports.claims.comparison import ClaimComparison, comparisons, outcome_lookup
 from curvebench.reports.claims.findings import decided, effect_row
@@ -23,7 +24,8 @@ from curvebench.reports.statistics.decisions import Finding
 from curvebench.reports.tables import Tables
 from curvebench.results.schema import CLAIMS, FINDINGS
 from curvebench.results.tuning import different_draws
-from curvebench.results.verdicts import Verdict, reason
+from curvebench.results.verdicts import Verdict, by_domain, over_domains, reason
+from curvebench.spec.claim import Claim
 from curvebench.spec.plan import ReportPlan, StudyPlan
 
 # A finding must be the same for 95 % of the bootstrap resamples of the tuning seeds.
@@ -75,7 +77,7 @@ def claim_verdicts(plan: ReportPlan, tables: Mapping[str, Tables], checks: pl.Da
             row["rule_of_runs"] = rule_of_runs(tables[study.name].jobs, claim.id, backend)
             if weakest := _weakest(claim_findings):
                 deciding.append(weakest["place"])
-                row |= _decided_row(study, claim_findings, weakest)
+                row |= _decided_row(study, claim, tables[study.name], claim_findings, weakest)
             else:
                 row["reasons"] = [reason("not_paired")]
             rows.append(row)
@@ -104,27 +106,46 @@ def combined(findings: Sequence[Finding]) -> Verdict:
     return "reproduced" if set(findings) == {"supported"} else "underpowered"
 
 
-def _decided_row(study: StudyPlan, findings: pl.DataFrame, weakest: Mapping[str, Any]) -> dict[str, object]:
+def _decided_row(
+    study: StudyPlan, claim: Claim, tables: Tables, findings: pl.DataFrame, weakest: Mapping[str, Any]
+) -> dict[str, object]:
     """Return the verdict on a claim, with its reasons and numbers, by column of the table `claims`.
 
-    At least one comparison of the claim must have a pair of runs.
+    At least one comparison of the claim must have a pair of runs. If the source timed another kind of machine
+    than that of the runs, comparisons by the clock decide nothing, and the claim is not run, unless another
+    comparison refutes it.
 
     Args:
+        tables: tables of the study.
         findings: the claim's rows of the table `findings` on one backend.
         weakest: the row of `findings` whose estimate, interval and p-value stand for the claim, as `_weakest`
             returns it.
     """
     relations, controls = findings.filter(~pl.col("positive_control")), findings.filter("positive_control")
-    verdict, limits = combined(relations["finding"].to_list()), list(_limits(study, findings))
+    devices = tables.jobs.filter(backend=weakest["backend"])["device"]
+    other_hardware = bool(claim.hardware) and not (devices == claim.hardware).all()
+    by_clock = [claim.conditions[place].by_clock for place in relations["condition"]]
+    judged = relations.filter(~pl.Series(by_clock)) if other_hardware else relations
+    wheres = (claim.conditions[place].where for place in judged["condition"])
+    domains = by_domain(zip(wheres, judged["finding"], strict=True))
+    verdict, reasons_where = over_domains({name: combined(found) for name, found in domains.items()})
+    limits = list(_limits(study, findings))
     unmet = int((controls["finding"] != "supported").sum())
     if unmet:
         verdict = "underpowered"
     if verdict == "reproduced" and limits:
         verdict = "partly reproduced"
+    if other_hardware and verdict != "not reproduced":
+        verdict = "not run"
     counts = {kind: int((relations["finding"] == kind).sum()) for kind in get_args(Finding)}
     reasons = [reason(kind, count, len(relations)) for kind, count in counts.items() if count]
     if unmet:
         reasons.append(reason("control_unmet", unmet, len(controls)))
+    for kind, count in judged["reach"].drop_nulls().value_counts(sort=True).iter_rows():
+        reasons.append(reason(kind, count, len(relations)))
+    if other_hardware:
+        reasons.append(reason("other_hardware", names=[claim.hardware]))
+    reasons += reasons_where
     needed = relations.filter(pl.col("finding") == "inconclusive")["seeds_needed"]
     decidable = verdict == "underpowered" and not unmet and not needed.has_nulls()
     return {
@@ -134,6 +155,7 @@ def _decided_row(study: StudyPlan, findings: pl.DataFrame, weakest: Mapping[str,
         "p_value": weakest["refuting_p_value" if weakest["finding"] == "refuted" else "p_value"],
         "seeds": findings["seeds"].min(),
         "seeds_needed": needed.max() if decidable else None,
+        **run_cause(study, claim, tables, verdict, judged),
     }
 
 

@@ -89,6 +89,7 @@ def comparison(row: Row, condition: Condition) -> dict[str, Any]:
         "control": control_in_words(key, condition.number),
         "which": say("reading", condition),
         "of_tuning": condition.of_tuning,
+        "where": condition.where,
         "positive_control": condition.positive_control if row["positive_control"] else None,
         "target": row["stop"] if condition.meets_targets else None,
         "estimate_text": effect,

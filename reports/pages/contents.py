@@ -28,7 +28,7 @@ from curvebench.reports.plan import CLAIM_FIGURES, figure_folder
 from curvebench.reports.tables import Tables, tables_of
 from curvebench.results.archive import shown_plans
 from curvebench.spec.plan import ParityPlan, ReportPlan, StudyPlan
-from curvebench.spec.sources import Source
+from curvebench.spec.sources import Paper, Source, papers
 
 Agreement = Literal["agrees", "disagrees", "open"]
 # Sign of each verdict that decides a claim: 1 for the claim, -1 against it.
@@ -291,6 +291,16 @@ class SiteContents:
         verdicts += [claim for name, claim in self.own_claims.items() if name not in ids]
         measures = (version.measures for version in self.versions if version.measures is not None)
         return claims_page(verdicts, {machine for rows in measures for machine in rows["machine"]})
+
+    @cached_property
+    def papers(self) -> dict[str, Paper]:
+        """Papers of whose sentences the page of claims decides at least one, by number."""
+        claims = {claim.id for claim in self.claims["claims"]}
+        return {
+            number: paper
+            for number, paper in papers().items()
+            if not claims.isdisjoint(sentence.claim for sentence in paper.sentences)
+        }
 
     @cached_property
     def claim_of(self) -> dict[str, dict[str, ClaimVerdict]]:

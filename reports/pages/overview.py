@@ -204,7 +204,7 @@ def best_methods_of(values: pl.DataFrame, direction: Direction, order: Sequence[
     return BestMethods(methods, beaten, least_p_value(values))
 
 
-# --- the map ------------------------------------------------------------------------------------
+# --- the heat map -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from curvebench.paths import HOME, SITE
 from curvebench.reports import formatting
+from curvebench.reports.claims.page import paper_page
 from curvebench.reports.claims.rerun import SNAKEMAKE, study_commands, where
 from curvebench.reports.figures.all_figures import MOST_DRAWN
 from curvebench.reports.figures.anytime import anytime_of
 from curvebench.reports.figures.study_figures import AXES
 from curvebench.reports.pages import study_pages
 from curvebench.reports.pages.comparing import comparison_page
-from curvebench.reports.pages.contents import SiteContents, read_version
+from curvebench.reports.pages.contents import ShownStudy, SiteContents, read_version
 from curvebench.reports.pages.kernels import kernels_page
 from curvebench.reports.pages.study_pages import Rows
 from curvebench.reports.plan import BOARD_FIGURES, figure_folder
@@ -28,7 +29,7 @@ from curvebench.results.schema import RUN_COLUMNS
 from curvebench.results.seconds import CAUSES, seconds_by_cause
 from curvebench.spec.errors import InputError
 from curvebench.spec.plan import ReportPlan
-from curvebench.spec.sources import sources
+from curvebench.spec.sources import papers, source_of, sources
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -98,6 +99,10 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, log: Callable[[str]
     render("methods", documents=sources())
     if contents.claims["claims"]:
         render("claims", **contents.claims)
+        by_id = {claim.id: claim for claim in contents.claims["claims"]}
+        for cited, paper in contents.papers.items():
+            sentences = paper_page(paper, by_id)
+            render("paper", paper_file(cited), number=cited, anchor=source_of(cited).anchor, **sentences)
     render("provenance", **study_pages.provenance_page(contents.jobs))
     board_figures = [asdict(figure) for drawing in times if drawing for figure in drawing.figures]
     log(f"{len(texts)} files to {out}")
@@ -120,13 +125,15 @@ def _environment(contents: SiteContents) -> Environment:
         "site": contents,
         "plan": contents.plan.model_copy(update=planned),
         "plan_of": contents.plan_of,
-        "scales_of": lambda names: _scales(contents.plan_of[name] for name in names),
-        "scales": _scales(page.plan for page in contents.leading) or _scales([contents.plan]),
+        "scales_of": lambda names: _scales(page for page in contents.with_pages if page.study.name in names),
+        "scales": _scales(contents.leading) or [formatting.words(contents.plan.scale)],
         "run_here": lambda version: {} if version.study is version.planned else contents.run_here,
         "study_commands": study_commands,
         "figure_folder": figure_folder,
         "study_file": study_file,
         "runs_file": runs_file,
+        "paper_file": paper_file,
+        "papers": papers(),
         "runs_link": lambda study, method: runs_link(contents.runs[study], study, method),
         "final_seeds": study_pages.final_seeds,
         "causes": CAUSES,
@@ -153,14 +160,20 @@ def _figures(contents: SiteContents) -> list[tuple[str, Path, Rows]]:
     ]
 
 
-def _scales(plans: Iterable[ReportPlan]) -> list[str]:
-    """Return the scales of the plans in words, each scale once."""
-    return list(dict.fromkeys(formatting.words(plan.scale) for plan in plans))
+def _scales(pages: Iterable[ShownStudy]) -> list[str]:
+    """Return the scales of studies in words, each scale once; that of a stand-in is "stand-in"."""
+    scales = ("stand-in" if page.study.stand_in else formatting.words(page.plan.scale) for page in pages)
+    return list(dict.fromkeys(scales))
 
 
 def study_file(name: str) -> str:
     """Return the file name of a study's page."""
     return f"study_{formatting.slug(name)}.html"
+
+
+def paper_file(number: str) -> str:
+    """Return the file name of the page of a paper, which is cited by its number."""
+    return f"paper_{number}.html"
 
 
 def runs_file(name: str, number: int = 0) -> str:

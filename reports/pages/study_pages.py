@@ -74,7 +74,7 @@ def study_page(
         "heat": heat if heat and heat.rows else None,
         "model": model,
         "pair": head_to_head(study, tables, [*joined, *(row.method for row in ranked)]),
-        "submissions": submissions(study, tables),
+        "submissions": submissions(study, tables, board),
         "seconds": job_seconds(tables.jobs),
         "stages": Counter(tables.runs["stage"].to_list()),
     }

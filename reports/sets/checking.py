@@ -209,7 +209,8 @@ def _runs_planned(study: StudyPlan) -> Counts:
     workloads = [workload.name for workload in study.workloads]
     for backend, workload, method in product(study.backends, workloads, study.methods):
         optimizer, basis = Method.of(method)
-        only = study.optimizer(optimizer).only_backend
+        spec = study.optimizer(optimizer)
+        only, tries = spec.only_backend, sum(study.tuning.for_optimizer(spec).rounds)
         if only not in (None, backend):
             continue
         for seed in range(study.runs_on[backend].final_seeds):
@@ -217,7 +218,7 @@ def _runs_planned(study: StudyPlan) -> Counts:
         if study.tuning.tries(basis):
             for seed in range(study.seeds.tuning):
                 cell = ("tuning", only or study.tuned_on[backend], workload, method)
-                planned[*cell, study.first_tuning_seed + seed] = sum(study.tuning.rounds)
+                planned[*cell, study.first_tuning_seed + seed] = tries
     return planned
 
 

@@ -36,7 +36,7 @@ from curvebench.spec.errors import InputError
 
 RowAnswer = Literal["differs", "inconclusive", "agrees", "only in one"]
 ANSWERS: tuple[RowAnswer, ...] = get_args(RowAnswer)  # pages list answers in this order
-RowKind = Literal["verdicts", "comparisons of claims", "runs"]
+RowKind = Literal["verdicts", "comparisons of claims", "runs", "by the clock"]
 # Two values count as different only if their intervals have at least this coverage. The interval of a median
 # over 5 pairs of runs has the coverage 0.94.
 MIN_LEVEL = 0.9
@@ -49,7 +49,8 @@ class ComparedRow:
     """One comparison between two sides: of a verdict, an effect or the runs of a method.
 
     Args:
-        kind: kind of the compared values.
+        kind: kind of the compared values. Values "by the clock" depend on seconds, which differ between
+            sessions and machines, so that they do not count for the overall answer.
         subject: description of the verdict, the effect or the method.
         values: value on the earlier and on the later side, as text; empty for a side without the value.
         answer: result of the comparison.
@@ -87,6 +88,11 @@ def compare(earlier: Side, later: Side, claim: str | None = None) -> list[Compar
     return [*_verdicts(*sides, claim), *_comparisons(*sides, claim), *_runs(*sides, claim)]
 
 
+def answer_of(rows: Sequence[ComparedRow]) -> RowAnswer:
+    """Return the overall answer of the rows that do not depend on the clock."""
+    return overall_answer([row.answer for row in rows if row.kind != "by the clock"])
+
+
 def overall_answer(answers: Sequence[RowAnswer]) -> RowAnswer:
     """Return "differs" if any answer differs, "agrees" if all agree, otherwise "inconclusive"."""
     distinct = set(answers)
@@ -106,6 +112,8 @@ def _verdicts(earlier: Side, later: Side, claim: str | None) -> Iterator[Compare
     old, new = (side.verdicts.claims.with_columns(text).filter(selected) for side in (earlier, later))
     both = old.join(new, on=key, how="full", nulls_equal=True, coalesce=True, maintain_order="left_right")
     compared = compared_of(later.plan, later.verdicts.findings)
+    claims = (claim for side in (earlier, later) for study in side.plan.studies for claim in study.claims)
+    by_clock = {claim.id for claim in claims if all(item.by_clock for item in claim.conditions)}
     for row in both.iter_rows(named=True):
         suffix = row["backend"] and f"on {row['backend']}"
         subject = " ".join(filter(None, (row["claim"], row["variant"], suffix)))
@@ -121,7 +129,8 @@ def _verdicts(earlier: Side, later: Side, claim: str | None) -> Iterator[Compare
             answer, note = "inconclusive", "the rule of the claim is another one"
         elif answer == "differs" and set(verdicts) & set(UNDECIDED):
             answer = "inconclusive"
-        yield ComparedRow("verdicts", subject, verdicts, answer, note)
+        kind: RowKind = "by the clock" if row["claim"] in by_clock else "verdicts"
+        yield ComparedRow(kind, subject, verdicts, answer, note)
         if row["backend"] is None and None not in (row["low"], row["low_right"]):
             ends = (
                 (row[f"estimate{side}"], row[f"low{side}"], row[f"high{side}"]) for side in ("", "_right")
@@ -161,7 +170,8 @@ def _comparisons(earlier: Side, later: Side, claim: str | None) -> Iterator[Comp
             ends = (first.floor, second.floor), (first.ceiling, second.ceiling)
             answer = overall_answer([overlap(*pair, near) for pair in ends])
         texts = _effect(pair[0]), _effect(pair[1])
-        yield ComparedRow("comparisons of claims", _subject(comparison), texts, answer)
+        kind: RowKind = "by the clock" if comparison.condition.by_clock else "comparisons of claims"
+        yield ComparedRow(kind, _subject(comparison), texts, answer)
 
 
 def _subject(comparison: ClaimComparison) -> str:
@@ -321,7 +331,7 @@ def paired_row(subject: str, runs: pl.DataFrame, tolerance: Tolerance, direction
 
     The runs agree if the whole interval is within the tolerance. The runs differ if the whole interval is
     outside of the tolerance and has a coverage of at least `MIN_LEVEL`. Otherwise the row is inconclusive.
-    Values that are better than the tolerance's limit are clipped at the limit.
+    Values that are better than `tolerance.limit`, beyond which differences mean nothing, are clipped at it.
 
     Args:
         subject: text that names the compared runs.

@@ -6,7 +6,7 @@ tables. An objection is a reason against publishing, such as a failed job; objec
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,8 +23,9 @@ from curvebench.results.schema import TABLES
 from curvebench.results.verdicts import RULE_VERSION, rules
 from curvebench.results.writing import write_table
 from curvebench.spec import sets
+from curvebench.spec.claim import Cause
 from curvebench.spec.errors import InputError
-from curvebench.spec.plan import Objection, ReportPlan
+from curvebench.spec.plan import Objection, ReportPlan, StudyPlan
 
 
 def publish(
@@ -69,7 +70,41 @@ def publish(
     return folder / name
 
 
-def renew(folder: Path, code: Revision) -> None:
+def redeclared(
+    plan: ReportPlan, hardware: Mapping[str, str], causes: Mapping[str, Cause | None]
+) -> ReportPlan:
+    """Return the plan of a set with what definitions declare today about claims, beside their decision rules.
+
+    The declarations are the kind of machine that the source of a claim timed, and causes of verdicts on
+    property claims. Claims that are defined no more keep theirs.
+
+    Args:
+        hardware: kind of machine that the claims of today declare, by id of the claim.
+        causes: causes that the property claims of today declare, by id of the claim.
+    """
+
+    def declared(study: StudyPlan) -> StudyPlan:
+        kinds = ((claim, hardware.get(claim.id, claim.hardware)) for claim in study.claims)
+        claims = tuple(claim.model_copy(update={"hardware": kind}) for claim, kind in kinds)
+        return study.model_copy(update={"claims": claims})
+
+    checks = plan.checks and plan.checks.model_copy(
+        update={
+            "claims": tuple(
+                claim.model_copy(update={"cause": causes.get(claim.id, claim.cause)})
+                for claim in plan.checks.claims
+            )
+        }
+    )
+    return plan.model_copy(update={"studies": tuple(map(declared, plan.studies)), "checks": checks})
+
+
+def renew(
+    folder: Path,
+    code: Revision,
+    hardware: Mapping[str, str] | None = None,
+    causes: Mapping[str, Cause | None] | None = None,
+) -> None:
     """Recompute verdicts, leaderboard and texts of a published set, for example after a change of statistics.
 
     The runs, the name, the time of publication and the waived objections of the set stay the same.
@@ -78,11 +113,13 @@ def renew(folder: Path, code: Revision) -> None:
         folder: folder of the set.
         code: commit of the code that computes verdicts and leaderboard, and whether files differ from the
             commit.
+        hardware, causes: declarations of today (`redeclared`); None to keep the declarations of the set.
 
     Raises:
         InputError: when the folder contains no set, there is a new objection, or a table is damaged.
     """
     plan, published = read_set(folder), read_publication(folder).published
+    plan = redeclared(plan, hardware or {}, causes or {})
     with new_folder(folder) as stage:
         _write(stage, plan.published, plan, [objection.kind for objection in plan.waived], code, published)
 

@@ -136,7 +136,8 @@ def score_intervals(
     Args:
         runs: columns submission, workload, study, seconds, with one row per combination of the first three.
             Null or infinite seconds, and absent studies, mean a missed target.
-        variants: base workload by the name of its variant.
+        variants: base workload by the name of its variant. A variant differs a little from its base
+            workload. If a submission misses the target on a variant, its time on the base is missed too.
         problems: problem by workload; a workload without an entry is a problem by itself.
         paired: whether studies of the same name are the same problem instance (such as a seed) for all
             submissions. If so, a resample has the same studies of all submissions.

@@ -45,19 +45,20 @@ def tolerant_ranks(values: ArrayLike, negligible: float = NEGLIGIBLE) -> np.ndar
     values have the sum n (n + 1) / 2.
 
     Args:
-        values: shape (n,), infinities allowed.
+        values: shape (..., n), infinities allowed; the values along the last axis are ranked.
         negligible: relative difference up to which two values tie.
 
     Returns:
-        Shape (n,).
+        Shape (..., n).
 
     Raises:
         ValueError: for NaN.
     """
     array = ordered_values(values, "values")
-    ties = tied(array[:, None], array[None, :], negligible)
-    below = (array[None, :] < array[:, None]) & ~ties
-    ranks: np.ndarray = 1 + below.sum(axis=1) + (ties.sum(axis=1) - 1) / 2
+    ours, others = array[..., :, None], array[..., None, :]
+    ties = tied(ours, others, negligible)
+    below = (others < ours) & ~ties
+    ranks: np.ndarray = 1 + below.sum(axis=-1) + (ties.sum(axis=-1) - 1) / 2
     return ranks
 
 
@@ -77,12 +78,11 @@ def instance_ranks(frame: pl.DataFrame, descending: bool = False) -> pl.DataFram
     Raises:
         ValueError: when a method has two values on one instance, or a value is NaN.
     """
-    complete, sign = _whole_instances(frame), -1 if descending else 1
-    ranked = [
-        group.select("seed", "method", rank=tolerant_ranks(sign * group["value"].to_numpy()))
-        for group in complete.partition_by("seed", maintain_order=True)
-    ]
-    return pl.concat([complete.select("seed", "method", rank=pl.lit(0.0)).clear(), *ranked])
+    columns, sign = ("method", "value"), -1 if descending else 1
+    by_seed = _whole_instances(frame).group_by("seed", maintain_order=True).agg(*columns)
+    complete = by_seed.explode(*columns)
+    values = sign * complete["value"].to_numpy().reshape(len(by_seed), -1 if len(by_seed) else 0)
+    return complete.select("seed", "method", rank=pl.Series(tolerant_ranks(values).ravel()))
 
 
 def present_values(frame: pl.DataFrame) -> pl.DataFrame:

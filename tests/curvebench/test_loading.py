@@ -20,7 +20,7 @@ from curvebench.planning.plan import make_plan, write_specs
 from tests.curvebench.tiny import write_study
 from tests.results.rows import rows, write
 
-SET = "egop-logsumexp.2026-11-24"
+SET = "egop-logsumexp.2026-11-29"
 LOSSES = {"adam": (0.1, 0.2, 0.3), "sgd": (0.5, 0.6, math.nan)}  # losses of three final seeds, by method
 
 

@@ -12,7 +12,7 @@ import torch
 
 from curvebench import optimizers
 from curvebench.arrays.torch_ops import torch_ops
-from curvebench.backends import torch_segment
+from curvebench.backends import torch_engine, torch_segment
 from curvebench.backends.engine import engine
 from curvebench.backends.torch_engine import TorchEngine
 from curvebench.backends.torch_native import NATIVE, native_of
@@ -51,25 +51,30 @@ def test_a_kernel_equals_its_rule(name: str, dtype: str, tolerance: float):
         torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("worth", [1, 4096], ids=["leaf by leaf", "one buffer"])
+@pytest.mark.parametrize(
+    ("lanes", "worth"), [(1, 1), (1, 4096), (2, 1)], ids=["leaf by leaf", "one buffer", "lanes"]
+)
 @pytest.mark.parametrize("basis", [True, False])
 @pytest.mark.parametrize("name", sorted(RULES))
-def test_the_kernel_equals_jaxs_rule(name: str, basis: bool, worth: int, monkeypatch: pytest.MonkeyPatch):
+def test_the_kernel_equals_jaxs_rule(
+    name: str, basis: bool, lanes: int, worth: int, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(torch_segment, "MIN_MEAN_LEAF_ENTRIES", worth)
-    bundle = single(name, basis)
-    torch_engine = engine("torch", "float64")
-    same(on_jax(name, basis), execute(bundle, torch_engine), 1e-9)
-    assert torch_engine.notes == [f"{name}: {NATIVE[name].kernel} updates single runs"]
+    monkeypatch.setattr(torch_engine, "MIN_FUSED_ENTRIES", 1)
+    made = engine("torch", "float64")
+    same(on_jax(name, basis, lanes), execute(runs(name, basis, lanes), made), 1e-9)
+    assert made.notes == [f"{name}: {NATIVE[name].kernel} updates single runs"]
 
 
-@lru_cache(maxsize=1)  # the ways of one kernel are tested one after the other
-def on_jax(name: str, basis: bool) -> Trajectories:
-    return execute(single(name, basis), engine("jax", "float64"))
+@lru_cache(maxsize=2)  # the ways of one kernel are tested one after the other
+def on_jax(name: str, basis: bool, lanes: int) -> Trajectories:
+    return execute(runs(name, basis, lanes), engine("jax", "float64"))
 
 
-def single(name: str, basis: bool) -> Bundle:
-    """Return a bundle of a single run."""
-    return make_bundle(rule=RULES[name], seeds=(3,), rates=(0.02,), basis=basis, steps=40)
+def runs(name: str, basis: bool, lanes: int) -> Bundle:
+    """Return a bundle of `lanes` seeds x `lanes` learning rates."""
+    seeds, rates = (3, 4)[:lanes], (0.02, 0.01)[:lanes]
+    return make_bundle(rule=RULES[name], seeds=seeds, rates=rates, basis=basis, steps=40)
 
 
 @pytest.mark.parametrize("name", sorted(RULES))
@@ -86,9 +91,9 @@ def test_the_rule_runs_where_the_kernel_does_not_apply():
     rule = optimizers.rules()["adam"]
     bundle = make_bundle(rule=rule, seeds=(3,), rates=(0.02,))
     bundle = dataclasses.replace(bundle, hyperparameters={**bundle.hyperparameters, "epsilon": np.zeros(1)})
-    torch_engine = engine("torch", "float64")
-    result = execute(bundle, torch_engine)
-    assert torch_engine.notes == ["adam: eager updates; there are too few entries to compile for"]
+    made = engine("torch", "float64")
+    result = execute(bundle, made)
+    assert made.notes == ["adam: eager updates; there are too few entries to compile for"]
     assert np.isfinite(result.metrics["train_loss"]).all()
 
 

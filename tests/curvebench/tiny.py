@@ -11,7 +11,7 @@ TWO_STAGES = "  protocol: two_stage_sweep\n  of: learning_rate\n  coarse: [1e-2,
 # An alternative to TWO_STAGES: one stage with few points.
 SEARCH = """\
   protocol: random_search
-  budget: 2
+  budget_per_dimension: 2
   space: {learning_rate: {low: 1e-2, high: 1e-1, scale: log}}
 """
 
@@ -22,8 +22,9 @@ def leave_tiny(project: Path) -> None:
         path.unlink()
     for path in (project / "benchmarks/claims").glob("[!_]*.py"):
         path.unlink()
-    # Without studies, no claim of the census is decided.
-    (project / "benchmarks/census.yaml").unlink()
+    # Without studies, no claim of a paper is decided.
+    for path in (project / "benchmarks/papers").glob("*.yaml"):
+        path.unlink()
     write_study(project / "benchmarks/studies")
     with (project / "curvebench/planning/parity_problems.py").open("a") as problems:
         problems.write("PROBLEMS = CORE = PROBLEMS[:1]\n")

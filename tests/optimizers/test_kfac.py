@@ -159,7 +159,11 @@ def test_nothing_is_evaluated_or_drawn_where_nothing_observes():
 
 def test_the_defaults_of_kfac_as_004_are_what_its_figures_ran():
     rule = rules()["kfac_as_004"]
-    assert rule.chosen == {**rules()["kfac"].chosen, "fisher": "empirical_of_mean"}
+    assert rule.chosen == {
+        **rules()["kfac"].chosen,
+        "fisher": "empirical_of_mean",
+        "first_factors": "kept",
+    }
     given = {"learning_rate": 1e-5, "damping": 1.3e-4}
     own = {"factor_decay": 0.9, "momentum": 0.0, "weight_decay": 0.0}
     assert rule.complete(given) == rules()["kfac"].complete(given) | own

@@ -45,7 +45,7 @@ def write_report(
     for study in raw["studies"]:
         del study["tuning"]["of"], study["tuning"]["coarse"]
         space = {"learning_rate": {"low": min(RATES), "high": max(RATES), "scale": "log"}}
-        study["tuning"] |= {"protocol": "random_search", "budget": len(RATES), "space": space}
+        study["tuning"] |= {"protocol": "random_search", "budget_per_dimension": len(RATES), "space": space}
     path.write_text(json.dumps(raw))
     for file in folder.rglob("*.parquet"):
         frame = _clean(pl.read_parquet(file))

@@ -110,9 +110,12 @@ def column(page: Any, place: int) -> list[str]:
 def test_every_page_can_be_reached_by_clicking(page: Any, report: Report):
     page.goto((report.site / "index.html").as_uri())
     labels = page.locator("header nav a").all_text_contents()
-    shown = ["Overview", "digits_mlp", "convex", "Leaderboard", "Compare", "Claims", "Kernels", "Parity"]
-    assert labels == [*shown, "Provenance", "Methods"]
+    shown = ["Overview", "digits_mlp", "convex", "Leaderboard", "Compare", "Claims"]
+    sources = ["EGOP paper", "EGOP paper v1", "Stratos 2026"]
+    assert labels == [*shown, *sources, "Kernels", "Parity", "Provenance", "Methods"]
     for label in labels:
+        if label in sources:
+            page.locator("header summary", has_text="Papers").click()
         page.locator("header nav").get_by_role("link", name=label, exact=True).click()
         assert page.locator("header nav a[aria-current=page]").text_content() == label
         assert page.locator("h1").count() == 1
@@ -481,7 +484,7 @@ def test_claims_are_filtered_by_paper_and_verdict_and_the_address_keeps_it(page:
     page.locator("#paper").select_option("Stratos 2026")
     assert claims_shown(page) == [f"claim-{slug(name)}" for name in CLAIMS]
     assert page.locator("h2:visible").count() == 1
-    assert page.locator(".counts strong").all_text_contents() == ["3", "2", "0", "1", "0", "0"]
+    assert page.locator(".counts strong").all_text_contents() == ["3", "2", "0", "0", "0", "1", "0", "0"]
     assert page.get_by_role("radio", name="0 not run").is_disabled()
     page.get_by_role("radio", name="1 not reproduced").check()
     assert claims_shown(page) == [f"claim-{slug(HOSTILE)}"]
@@ -494,14 +497,18 @@ def test_claims_are_filtered_by_paper_and_verdict_and_the_address_keeps_it(page:
     page.keyboard.press("Space")
     page.get_by_label("Filter").fill("convex")
     assert claims_shown(page) == ["claim-egop.convex"]
-    assert page.locator(".counts strong").all_text_contents() == ["1", "1", "0", "0", "0", "0"]
+    assert page.locator(".counts strong").all_text_contents() == ["1", "1", "0", "0", "0", "0", "0", "0"]
     assert page.url == f"{address}#verdict=reproduced&filter=convex"
+    page.locator("main").get_by_role("link", name="Questions of ours").click()
+    page.get_by_label("Decided by").select_option("training claims")
+    assert claims_shown(page) == ["claim-egop.digits_mlp", "claim-egop.fashion"]
+    assert page.url == f"{address}#asked_by=us&kind=training"
 
 
 def test_a_claim_is_opened_by_the_keyboard_by_a_link_and_with_all_others(page: Any, report: Report):
     address = (report.site / "claims.html").as_uri()
     page.goto(address)
-    assert page.evaluate("document.documentElement.scrollHeight") < 1500, "closed"
+    assert page.evaluate("document.documentElement.scrollHeight") < 1900, "closed"
     assert page.locator(".claim[open]").count() == 0
     page.locator(".claim > summary").first.focus()
     page.keyboard.press("Enter")

@@ -36,7 +36,10 @@ def levels(given: list[Any], noun: str) -> str:
     return words_of("macros.html.jinja", "levels", found, noun)
 
 
-WORDS_OF_VERDICTS = ("agreement", "choices", "exploratory", "seeds_for_claim", "seeds_for_comparison")
+WORDS_OF_VERDICTS = (
+    *("agreement", "cause", "choices", "exploratory"),
+    *("seeds_for_claim", "seeds_for_comparison"),
+)
 SAYS: dict[str, Callable[..., object]] = {
     **{name: partial(say, name) for name in WORDS_OF_VERDICTS},
     "levels": levels,

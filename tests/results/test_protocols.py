@@ -1,7 +1,8 @@
-"""Tuning protocols: grids, searches and halvings, equal budgets for every method, and the choice."""
+"""Tuning protocols: grids, searches and halvings, equal budgets per tuned hyperparameter, and the choice."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterator
 from fractions import Fraction
@@ -22,6 +23,7 @@ from curvebench.results.schema import RUNS
 from curvebench.results.tuning import Judge, TuningOutcome, comparable, tuning_outcomes
 from curvebench.seeding import generator
 from curvebench.spec.document import Direction
+from curvebench.spec.method import OptimizerSpec
 from curvebench.spec.tuning import PROTOCOLS, Search, Setting, SuccessiveHalving, Tuning, TwoStageSweep
 from tests.curvebench.stages.test_jobs import TUNING
 from tests.results.rows import rows, tuning_run
@@ -30,10 +32,10 @@ CRITERION = {"choose": "median final train_loss", "shared_across": "none"}
 OF_RATES = {"space": {"learning_rate": {"low": 1e-4, "high": 1.0, "scale": "log"}}}
 WRITTEN: list[dict[str, Any]] = [
     {"protocol": "two_stage_sweep", "of": "learning_rate", "coarse": [1e-3, 1.0]},
-    {"protocol": "random_search", "budget": 5, **OF_RATES},
-    {"protocol": "halton_search", "budget": 5, "length": "1/3", **OF_RATES},
-    {"protocol": "successive_halving", "budget": 12, "halvings": 2, **OF_RATES},
-    {"protocol": "tpe", "budget": 12, "at_once": 4, **OF_RATES},
+    {"protocol": "random_search", "budget_per_dimension": 5, **OF_RATES},
+    {"protocol": "halton_search", "budget_per_dimension": 5, "length": "1/3", **OF_RATES},
+    {"protocol": "successive_halving", "budget_per_dimension": 12, "halvings": 2, **OF_RATES},
+    {"protocol": "tpe", "budget_per_dimension": 12, "at_once": 4, **OF_RATES},
 ]
 KINDS: list[Tuning] = [TypeAdapter(Tuning).validate_python({**CRITERION, **one}) for one in WRITTEN]
 HALVING = KINDS[3]
@@ -157,7 +159,9 @@ def test_halving_takes_a_share_of_the_length_and_costs_the_same_in_every_round()
 
 
 def test_a_size_that_names_the_same_protocol_keeps_the_rest():
-    assert HALVING.sized({"protocol": "successive_halving", "budget": 8}) == HALVING.sized({"budget": 8})
+    assert HALVING.sized({"protocol": "successive_halving", "budget_per_dimension": 8}) == HALVING.sized(
+        {"budget_per_dimension": 8}
+    )
 
 
 def test_a_parzen_search_draws_other_settings_in_each_round():
@@ -168,7 +172,7 @@ def test_a_parzen_search_draws_other_settings_in_each_round():
 
 def test_a_parzen_search_comes_nearer_to_the_best_rate():
     rate = 3e-4
-    rounds = played(KINDS[4].sized({"budget": 24}), distance(rate))
+    rounds = played(KINDS[4].sized({"budget_per_dimension": 24}), distance(rate))
     distances = [abs(math.log(setting["learning_rate"] / rate)) for tried, *_ in rounds for setting in tried]
     assert sum(distances[12:]) < 0.6 * sum(distances[:12])
 
@@ -201,7 +205,8 @@ def coarse_rates(low: float, high: float) -> tuple[float, ...]:
 
 def search(protocol: str, budget: int, space: dict[str, dict[str, Any]] = SPACE) -> Search:
     shared = {"choose": TUNING.choose, "shared_across": TUNING.shared_across}
-    return Search.model_validate({"protocol": protocol, "budget": budget, "space": space, **shared})
+    keys = {"protocol": protocol, "budget_per_dimension": budget, "space": space}
+    return Search.model_validate({**keys, **shared})
 
 
 def settings(protocol: Tuning, study: str) -> tuple[Setting, ...]:
@@ -241,14 +246,47 @@ def test_refinement_surrounds_the_best_coarse_rate_with_six_new_ones(best):
     assert rates == [float(f"{best * factor:.0e}") for factor in (0.2, 0.4, 0.8, 2, 4, 8)]
 
 
-def test_every_method_tries_equally_many_settings():
+def test_every_method_tries_equally_many_settings_per_tuned_hyperparameter():
     for best in SWEEP.rates:
         runs = frame(*one_seed({rate: float(rate != best) for rate in SWEEP.rates}))
         tried = [*settings(SWEEP, "study"), *refined(runs)]
         assert len({setting["learning_rate"] for setting in tried}) == SWEEP.trials
     for protocol in ("random_search", "halton_search"):
-        one = search(protocol, 7)
-        assert len(settings(one, "study")) == one.trials == 7
+        fixed: dict[str, Any] = {"beta2": {"low": 0.9, "high": 0.9, "scale": "linear"}}
+        for space in (dict[str, Any](OF_RATES["space"]), SPACE, {**SPACE, **fixed}):
+            one = search(protocol, 7, space)
+            tuned = sum(axis["low"] < axis["high"] for axis in space.values())
+            assert len({*map(str, settings(one, "study"))}) == one.trials == 7 * tuned
+
+
+@pytest.mark.parametrize("protocol", KINDS, ids=lambda one: one.protocol)
+def test_known_settings_are_tried_in_the_longest_runs_beside_those_of_the_search(protocol: Tuning):
+    known = ({"learning_rate": 0.0123}, {"learning_rate": 50.0})
+    with_known = protocol.for_optimizer(OptimizerSpec("adam", also_try=known))
+    rounds, more = ([tried for tried, *_ in played(one, distance(0.0123))] for one in (protocol, with_known))
+    assert more[:-1] == rounds[:-1]
+    assert more[-1] == (*rounds[-1], *known)
+    assert tuple(map(len, more)) == with_known.rounds
+    (*_, (_, outcome, _)) = played(with_known, distance(0.0123))
+    assert outcome is not None
+    assert outcome.chosen == (0.0123,)
+
+
+def test_an_old_plan_gives_every_method_the_same_number_of_settings():
+    """As sets that were published before the number of settings grew with the number of hyperparameters."""
+    choice = TUNING.choose.model_dump()
+    keys = {
+        "protocol": "halton_search",
+        "budget": 7,
+        "space": SPACE,
+        "shared_across": "none",
+        "choose": choice,
+    }
+    text = json.dumps(keys)
+    old = TypeAdapter[Any](Tuning).validate_json(text)
+    assert (old.trials, len(settings(old, "study"))) == (7, 7)
+    with pytest.raises(ValueError, match="is no key of study files; give budget_per_dimension"):
+        TypeAdapter[Any](Tuning).validate_python({**keys, "choose": CRITERION["choose"]})
 
 
 @pytest.mark.parametrize("protocol", ["random_search", "halton_search"])

@@ -125,6 +125,15 @@ def test_an_optional_column_that_an_old_file_lacks_is_null(tmp_path):
     assert dict(table.select("spec_hash", "gpu_joules").iter_rows()) == {"new": 2.0, "old": None}
 
 
+def test_an_enumeration_that_has_grown_since_is_read(tmp_path):
+    write(tmp_path, claims=rows("claims", {"claim": "a", "verdict": "reproduced"}))
+    file, fewer = tmp_path / "claims.parquet", pl.Enum(["reproduced", "not run"])
+    pl.read_parquet(file).with_columns(pl.col("verdict").cast(fewer)).write_parquet(file)
+    table = read(tmp_path, "claims")
+    assert table.schema == TABLES["claims"]
+    assert table["verdict"].to_list() == ["reproduced"]
+
+
 def test_missing_folders_and_tables(tmp_path):
     with pytest.raises(InputError, match="no such folder; run snakemake"):
         scan(tmp_path / "nowhere", "runs")

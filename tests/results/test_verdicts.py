@@ -37,9 +37,51 @@ from curvebench.results import verdicts
     ],
 )
 def test_one_part_that_does_not_hold_refutes_the_claim(holding, expected):
-    found = verdicts.verdicts(holding)
+    found = {variant: verdict for variant, (verdict, _) in verdicts.verdicts(holding).items()}
     assert found == expected
     assert list(found) == list(expected), "as printed comes first"
+
+
+@pytest.mark.parametrize(
+    ("by_domain", "expected", "named"),
+    [
+        ({"": "underpowered"}, "underpowered", {}),
+        ({"x": "reproduced", "y": "reproduced"}, "reproduced", {"holds_where": ["x", "y"]}),
+        ({"x": "reproduced", "y": "partly reproduced"}, "partly reproduced", {"holds_where": ["x", "y"]}),
+        (
+            {"x": "not reproduced", "y": "reproduced"},
+            "reproduced where",
+            {"holds_where": ["y"], "fails_where": ["x"]},
+        ),
+        (
+            {"x": "partly reproduced", "y": "underpowered"},
+            "reproduced where",
+            {"holds_where": ["x"], "open_where": ["y"]},
+        ),
+        ({"x": "not reproduced", "y": "not reproduced"}, "not reproduced", {"fails_where": ["x", "y"]}),
+        (
+            {"x": "not reproduced", "y": "underpowered"},
+            "underpowered",
+            {"fails_where": ["x"], "open_where": ["y"]},
+        ),
+    ],
+)
+def test_a_claim_holds_where_its_domains_do(by_domain, expected, named):
+    verdict, reasons = verdicts.over_domains(by_domain)
+    assert verdict == expected
+    assert {each["code"]: each["names"] for each in reasons} == named
+
+
+def test_parts_without_a_domain_belong_to_each():
+    holding: dict[tuple[str, verdicts.Variant], bool | None] = {
+        ("a", ""): True,
+        ("b", ""): False,
+        ("c", ""): True,
+    }
+    where = {("b", ""): "n = 1", ("c", ""): "n = 2"}
+    assert verdicts.verdicts(holding, where=where)[""][0] == "reproduced where"
+    assert verdicts.verdicts({**holding, ("a", ""): False}, where=where)[""][0] == "not reproduced"
+    assert verdicts.verdicts(holding)[""] == ("not reproduced", [])
 
 
 @pytest.mark.parametrize(
@@ -49,7 +91,8 @@ def test_what_cannot_be_fully_reproduced_is_reproduced_in_part_at_most(holds, ex
     variants: tuple[verdicts.Variant, ...] = ("", "as corrected")
     for variant in variants:
         holding = {(part, variant): each for part, each in zip("ab", holds, strict=True)}
-        assert verdicts.verdicts(holding, "the data are reduced") == {variant: f"{expected} reproduced"}
+        found = verdicts.verdicts(holding, "the data are reduced")
+        assert found == {variant: (f"{expected} reproduced", [])}
 
 
 @pytest.mark.parametrize(

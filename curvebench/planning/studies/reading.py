@@ -2,25 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from curvebench.paths import OWN_STUDIES, STUDY_FOLDER
+from curvebench.paths import COMPARISONS, OWN_STUDIES, RESULTS, STUDY_FOLDER
 from curvebench.planning.studies.study import Study
 from curvebench.planning.studies.validation import read_study
 from curvebench.spec.errors import InputError, Problems, put_aside
 from curvebench.spec.study import StudyFile, read_yaml
 
 
-def study_files(folder: Path) -> list[Path]:
+def study_files(folder: Path, names: Collection[str] = ()) -> list[Path]:
     """Return the study files of a folder, sorted by name.
 
     For the project's own folder of studies, the study files of the user's folder `OWN_STUDIES` are added, so
-    that both are found in any working directory.
+    that both are found in any working directory. The requested comparisons are added as well.
+
+    Args:
+        folder: the folder.
+        names: names that the user requested, of studies and of comparisons.
     """
     folders = (folder, OWN_STUDIES) if folder == STUDY_FOLDER else (folder,)
-    return sorted((path for each in folders for path in each.glob("*.yaml")), key=lambda path: path.name)
+    paths = [path for each in folders for path in each.glob("*.yaml")]
+    paths += [path for name, path in comparisons(folder).items() if name in names]
+    return sorted(paths, key=lambda path: path.name)
+
+
+def comparisons(folder: Path) -> dict[str, Path]:
+    """Return the study files of the comparisons in `RESULTS` that `curvebench compare` has made, by name.
+
+    A comparison is a study that is read only if the user requests it by name, because reading it imports the
+    user's model, which may have been moved since.
+
+    Args:
+        folder: folder of the study files. Comparisons belong to the project's own folder; for any other
+            folder the result is empty.
+    """
+    paths = sorted(RESULTS.glob(f"{COMPARISONS}/*/*.yaml")) if folder == STUDY_FOLDER else []
+    return {path.stem: path for path in paths}
 
 
 def read_studies(
@@ -30,10 +50,10 @@ def read_studies(
 
     Args:
         folder: folder of the study files (`study_files`).
-        names: names of studies and ids of claims that the user requested. If all of them are names of study
-            files, only these files are read, so that an error in another file does not matter. If an id of a
-            claim is among them, all files are read, because any file may contain the claim. If `names` is
-            empty, all files are read.
+        names: names of studies, comparisons and claims that the user requested. If all of them are names of
+            study files, only these files are read, so that an error in another file does not matter. If an id
+            of a claim is among them, all files are read, because any file may contain the claim. If `names`
+            is empty, all files are read, except for comparisons.
         broken: a dictionary for the invalid studies that are not in `names`. Such a study is left out, and
             the reason why it is invalid is added to the dictionary, by name of the study. If `broken` is
             None, any invalid study is an error.
@@ -42,7 +62,7 @@ def read_studies(
         InputError: with a line for each problem of each file. Names of studies and ids of claims must all be
             different, because users give both in one list, `--config studies=...`.
     """
-    paths = study_files(folder)
+    paths = study_files(folder, names)
     unread: list[Path] = []
     if names and set(names) <= {path.stem for path in paths}:
         unread = [path for path in paths if path.stem not in names]

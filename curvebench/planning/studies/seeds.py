@@ -94,7 +94,7 @@ def _first_final_seed(study: StudyPlan, of_backends: Mapping[str, FinalSeeds | N
         ],
         "optimizers": [
             {
-                **vars(spec),
+                **{key: value for key, value in vars(spec).items() if value or key != "also_try"},
                 "options": _set(spec.options, rule_of(spec).options),
                 "hyperparameters": _set(spec.hyperparameters, rule_of(spec).hyperparameters),
                 # The key `factors` has no meaning any more, but without it all studies would get other seeds.

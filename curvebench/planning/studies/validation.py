@@ -22,6 +22,7 @@ from curvebench.interop import FLOATS
 from curvebench.interop.foreign import is_foreign
 from curvebench.optimizers import HyperparameterError
 from curvebench.optimizers.bases import bases
+from curvebench.optimizers.bases.random_orthogonal import ROTATION_NUMBER
 from curvebench.planning.studies.study import Study
 from curvebench.precision import POLICIES, Policy
 from curvebench.registry import canonical, canonical_in, find_rule, find_workload, rule_of
@@ -177,7 +178,7 @@ class _Reader:
         return tuple(specs)
 
     def _check_tuned(self, own_space: str, optimizer: OptimizerSpec) -> None:
-        """Check that the optimizer accepts both ends of the search interval of each tuned hyperparameter.
+        """Check that the optimizer accepts both ends of each search interval, and its additional settings.
 
         Otherwise a job would fail when tuning tries such a setting.
 
@@ -192,11 +193,20 @@ class _Reader:
             for ends in zip(*bounds.values(), strict=True):
                 values = dict(zip(bounds, ends, strict=True))
                 completed(rule.name, "hyperparameter", rule.hyperparameters, values, HyperparameterError)
+        with self.problems.caught(f"{own_space.removesuffix('space')}also_try: "):
+            for setting in optimizer.also_try:
+                if setting.keys() != bounds.keys():
+                    raise InputError(f"{setting} has not exactly the tuned values: {', '.join(bounds)}")
+                completed(rule.name, "hyperparameter", rule.hyperparameters, setting, HyperparameterError)
 
     @cached_property
     def bases(self) -> tuple[BasisSpec, ...]:
-        """Bases of the study, with the values of all their options."""
-        specs, problems, tuning = [], self.problems, self.file.tuning
+        """Bases of the study, with the values of all their options.
+
+        Random bases without a number of their rotation are numbered in their order, from 0.
+        """
+        specs: list[BasisSpec] = []
+        problems, tuning = self.problems, self.file.tuning
         for entry in self.file.bases:
             label, users = entry.label or entry.name, entry.optimizers or ()
             problems.known("bases", "curvebench", "basis", [entry.name], bases())
@@ -207,7 +217,10 @@ class _Reader:
                 problems.add(f"bases.{entry.name}.label: {message}")
                 continue
             with problems.caught(f"bases.{label}: "):
-                specs.append(BasisSpec(label, entry.name, bases()[entry.name].complete(entry.options), users))
+                options = bases()[entry.name].complete(entry.options)
+                if ROTATION_NUMBER in options and ROTATION_NUMBER not in entry.options:
+                    options[ROTATION_NUMBER] = sum(spec.name == entry.name for spec in specs)
+                specs.append(BasisSpec(label, entry.name, options, users))
             self._check_labels(f"bases.{label}.optimizers", users)
             if users and label == IDENTITY:
                 problems.add("bases.identity.optimizers: all run in original coordinates; leave it out")
@@ -405,7 +418,7 @@ class _Reader:
         self._check_labels(f"{key}.optimizers", scale.optimizers or ())
         with_space = [spec.label for spec in self.optimizers if spec.space]
         if with_space and {"space", "coarse"} & scale.tuning.keys():
-            message = f"{', '.join(with_space)} have a space of their own; give a budget alone"
+            message = f"{', '.join(with_space)} have a space of their own; give budget_per_dimension alone"
             self.problems.add(f"{key}.tuning: {message}")
 
     def _check_warmup(self, key: str, scale: Scale) -> None:
@@ -540,6 +553,7 @@ def _optimizer(file: StudyFile, entry: NamedOptimizer, locator: str) -> Optimize
         entry.label or rule.name,
         {name: entry.space[name].model_dump() for name in rates_first},
         locator,
+        entry.also_try,
     )
 
 

@@ -106,6 +106,9 @@ class Condition(Document):
             granted. The claim is decided only if the runs support the positive control too. None for a
             condition of the claim itself.
         at_equal: unit of the cost that both methods have spent at the point where they are compared.
+        where: domain to which the condition belongs, in words: values of a quantity that the source leaves
+            open. A claim is decided in each domain by the conditions of that domain and by the conditions
+            without a domain. Empty for a condition that belongs to every domain.
 
     Attributes:
         direction: whether less or more of the quantity is better; None if that depends on the metric.
@@ -128,6 +131,7 @@ class Condition(Document):
     smallest_effect: Annotated[float, BeforeValidator(_share)] | None = None
     positive_control: Annotated[str, Field(min_length=1)] | None = None
     at_equal: Literal["steps"] = "steps"
+    where: str = ""
 
     direction: ClassVar[Direction | None] = None
     judges: ClassVar[Which | None] = None
@@ -185,6 +189,11 @@ class Condition(Document):
     def of_curves(self) -> bool:
         """Whether the quantity is computed from the metric values at every evaluation of the final runs."""
         return False
+
+    @property
+    def by_clock(self) -> bool:
+        """Whether the quantity or the equal cost is a number of seconds, which depends on the machine."""
+        return "seconds" in self.quantity or "seconds" in self.at_equal
 
     def effect_on(self, direction: Direction) -> Effect:
         """Return how the values of treated method and control are compared: by ratio or by difference.

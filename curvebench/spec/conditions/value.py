@@ -50,7 +50,7 @@ class Value(Condition):
 
 
 class ValueAtEqualCost(Value):
-    """The value of a metric when each of two runs has cost as much as the cheaper run costs as a whole.
+    """The value of a metric at equal cost: the total cost of the cheaper of the two runs.
 
     The cost is counted in gradient evaluations or in seconds, and includes the cost of estimating bases.
     """

@@ -16,10 +16,13 @@ import pytest
 import torch
 
 import curvebench
+from curvebench.__main__ import main
 from curvebench.commands import comparing
 from curvebench.interop.models import loaded, store
+from curvebench.paths import STUDY_FOLDER
 from curvebench.planning.model_comparison import (
     OPTIMIZERS,
+    SCALE,
     SPACE,
     TRIALS,
     ComparisonPlan,
@@ -28,6 +31,8 @@ from curvebench.planning.model_comparison import (
     locator_of,
 )
 from curvebench.planning.plan import make_plan
+from curvebench.planning.studies import reading
+from curvebench.planning.studies.reading import study_files
 from curvebench.planning.studies.validation import read_study
 from curvebench.spec.errors import InputError
 from curvebench.stages import estimating
@@ -53,10 +58,15 @@ def graph_plan(file: Path, *optimizers: str, **details: str) -> ComparisonPlan:
 
 def test_the_study_of_a_comparison_is_valid_and_fair(file: Path, tmp_path: Path):
     plan = graph_plan(file)
-    study = read_study(plan.write(tmp_path / "results")).at("standard")
+    study = read_study(plan.write(tmp_path / "results")).at(SCALE)
     assert [optimizer.label for optimizer in study.optimizers] == [*OPTIMIZERS]
     protocols = {spec.label: study.tuning.for_optimizer(spec) for spec in study.optimizers}
-    assert {protocol.rounds for protocol in protocols.values()} == {(TRIALS[0] // 2,) * 2}
+    half = TRIALS[0] // 2
+    assert [protocols[name].rounds for name in ("adam", "adamw", "muon")] == [
+        (half, half),
+        (2 * half, 2 * half),
+        (3 * half, 3 * half),
+    ]
     assert set(protocols["adam"].names) == {"learning_rate"}
     assert set(protocols["adamw"].names) == {"learning_rate", "weight_decay"}
     assert set(protocols["muon"].names) == set(SPACE)
@@ -64,6 +74,26 @@ def test_the_study_of_a_comparison_is_valid_and_fair(file: Path, tmp_path: Path)
     assert (study.seeds.tuning, study.seeds.final) == (3, 5)
     assert study.training.schedule.name == "cosine"
     assert study.backends == ("torch",)
+
+
+def test_commands_on_studies_know_the_comparisons_of_the_working_folder(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    written = graph_plan(file, "adam").write(tmp_path)
+    monkeypatch.setattr(reading, "RESULTS", tmp_path)
+    assert {*study_files(STUDY_FOLDER, ["graphnetwork"])} - {*study_files(STUDY_FOLDER)} == {written}
+    for words in (["check", "graphnetwork"], ["plan", "studies=graphnetwork"], ["list", "graphnet"]):
+        assert main(words) == 0
+        assert "graphnetwork" in capsys.readouterr().out
+    assert main(["check", "graphnetwrk"]) == 2
+    assert "did you mean 'graphnetwork'?" in capsys.readouterr().err
+
+
+def test_a_comparison_has_a_name_that_no_study_has(file: Path):
+    with pytest.raises(
+        InputError, match=r"--label: convex is the name of the study .*convex\.yaml; give ano"
+    ):
+        graph_plan(file, "adam", label="convex")
 
 
 @pytest.mark.parametrize(
@@ -83,7 +113,7 @@ def test_a_model_runs_on_its_library_in_full_precision(
     precision: str, backend: str, message: str, file: Path, tmp_path: Path
 ):
     study = graph_plan(file, "adam").study | {"precision": precision}
-    study["scales"]["standard"]["backends"] = {backend: {}}
+    study["scales"][SCALE]["backends"] = {backend: {}}
     path = tmp_path / "own.yaml"
     path.write_text(json.dumps(study))
     with pytest.raises(InputError, match=message):
@@ -117,7 +147,7 @@ def test_optimizers_of_users_and_other_libraries_are_entries(file: Path, tmp_pat
     plan = graph_plan(
         file, "nadam", "torch:torch.optim.NAdam", f"{tmp_path}/lion.py:lion", schedule="constant"
     )
-    study = read_study(plan.write(tmp_path / "results")).at("standard")
+    study = read_study(plan.write(tmp_path / "results")).at(SCALE)
     assert [spec.label for spec in study.optimizers] == ["nadam", "torch-nadam", "lion"]
     assert study.training.schedule.name == "constant"
 
@@ -192,7 +222,7 @@ def costs(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("costs")
 @pytest.mark.parametrize(
     ("budget", "trials", "methods"),
-    [(None, 16, 4), (210.0, 16, 4), (199.0, 12, 4), (90.0, 6, 4), (80.0, 6, 3), (50.0, 6, 2)],
+    [(None, 8, 4), (210.0, 8, 4), (199.0, 6, 4), (110.0, 4, 4), (90.0, 4, 3), (60.0, 4, 2)],
 )
 def test_a_budget_reduces_trials_then_methods(
     budget: float | None,
@@ -206,13 +236,13 @@ def test_a_budget_reduces_trials_then_methods(
     assert (kept.trials, len(kept.optimizers), kept.steps) == (trials, methods, 300)
     said = capsys.readouterr().err
     assert ("left out: " in said) == (methods < 4)
-    assert ("trials a method" in said) == (trials < 16)
+    assert ("trials a hyperparameter" in said) == (trials < TRIALS[0])
 
 
 @pytest.mark.usefixtures("costs")
 def test_a_budget_for_less_than_two_methods_is_refused(file: Path):
     plan = graph_plan(file, "adamw", "muon", "soap")
-    with pytest.raises(InputError, match="--budget: two methods alone take about 43 s"):
+    with pytest.raises(InputError, match="--budget: two methods alone take about 55 s"):
         comparing.affordable(plan, 10.0, "2")
 
 
@@ -271,7 +301,7 @@ def test_seeds_are_added_to_a_comparison_that_exists(file: Path, tmp_path: Path)
     path = graph_plan(file, "adam").write(tmp_path)
     for count, batches in ((8, (5, 3)), (8, (5, 3)), (10, (5, 3, 2))):
         add_seeds("graphnetwork", tmp_path, count)
-        seeds = read_study(path).scales["standard"].seeds
+        seeds = read_study(path).scales[SCALE].seeds
         assert (seeds.final, seeds.batches) == (count, batches)
     with pytest.raises(InputError, match="has 10 final seeds already"):
         add_seeds("graphnetwork", tmp_path, 9)

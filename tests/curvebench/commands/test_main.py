@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import subprocess
+import sys
 
 import pytest
 
 from curvebench.__main__ import main
+from curvebench.commands import catalogue
 from curvebench.optimizers.gradient_descent import SGD
+from curvebench.reports.sets.reproduce import SNAKEMAKE_PROGRAM
 from tests.conftest import ROOT
 from tests.curvebench.tiny import write_study
 from tests.curvebench.user_files import user_file
@@ -155,6 +159,42 @@ def test_a_wrong_command_is_answered_with_its_usage(arguments, capsys):
         main(arguments)
     assert caught.value.code == 2
     assert "usage: curvebench" in capsys.readouterr().err
+
+
+def test_an_interrupt_ends_a_command_with_one_line(monkeypatch, capsys):
+    def interrupt(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(catalogue, "catalogue", interrupt)
+    assert main(["list"]) == 130
+    assert capsys.readouterr() == ("", "interrupted\n")
+
+
+# Stands for Ctrl-C during the import of a module
+INTERRUPTED_IMPORT = """
+import sys
+from importlib.abc import MetaPathFinder
+
+class Interrupt(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == {module!r}:
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupt())
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "program", "said"),
+    [
+        ("curvebench.spec.sources", "import curvebench.__main__", "interrupted\n"),
+        ("snakemake.cli", SNAKEMAKE_PROGRAM, ""),  # the command that runs Snakemake prints a line
+    ],
+)
+def test_an_interrupt_during_imports_prints_no_traceback(module, program, said):
+    called = [sys.executable, "-c", INTERRUPTED_IMPORT.format(module=module) + program]
+    done = subprocess.run(called, check=False, text=True, capture_output=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", said)
 
 
 def test_help_teaches_by_examples(capsys):

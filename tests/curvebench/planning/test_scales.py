@@ -19,7 +19,7 @@ OTHER = """\
     tuning: {length: 1/4}
 """
 RATES = "space: {learning_rate: {low: 1e-2, high: 1, scale: log}}"
-SEARCH = f"    tuning: {{protocol: random_search, budget: 3, {RATES}}}\n"
+SEARCH = f"    tuning: {{protocol: random_search, budget_per_dimension: 3, {RATES}}}\n"
 
 
 def planned(folder: Path, *changes: tuple[str, str]) -> list[RunsSpec]:

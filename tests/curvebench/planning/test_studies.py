@@ -22,7 +22,7 @@ from curvebench.spec.errors import InputError
 from curvebench.spec.study import NamedWorkload, Sweep
 from curvebench.spec.training import Schedule
 from curvebench.spec.values import Option
-from curvebench.stages.job import workload_of
+from curvebench.stages.job import estimate, instance, workload_of
 from tests.curvebench.tiny import write_study
 from tests.curvebench.user_files import user_file
 
@@ -84,6 +84,21 @@ def test_a_rule_for_layers_runs_where_its_basis_is_of_others(tmp_path):
     assert read_study(write_study(tmp_path, *ON_LAYERS, taken)).optimizers[2].name == "symo"
 
 
+def test_random_bases_of_a_study_are_different_rotations(tmp_path):
+    """The first is the rotation of a study with a single random basis, as in published sets."""
+    random = "random_orthogonal"
+    entries = f"{random}, {{{random}: {{label: second}}}}, {{{random}: {{label: again, rotation: 0}}}}"
+    study = read_study(write_study(tmp_path, ("bases: [identity, ", f"bases: [identity, {entries}, ")))
+    first, second, again = (spec for spec in study.bases if spec.name == random)
+    (workload,) = study.workloads["quick"]
+    problem = instance(workload_of(workload), workload.settings, 3)
+    published = replace(first, options={"blocks": "all"} | {"rank": None, "complement": "random"})
+    matrices = [estimate(spec, problem)["matrix0"] for spec in (published, first, second, again)]
+    np.testing.assert_array_equal(matrices[0], matrices[1])
+    np.testing.assert_array_equal(matrices[0], matrices[3])
+    assert np.abs(matrices[0] - matrices[2]).max() > 0.1
+
+
 def test_a_workload_comes_twice_with_other_settings_and_labels(tmp_path):
     labelled = (
         "workloads: [least_squares: {n: 8, d: 4}, least_squares: {n: 8, d: 4, alpha: 1.0, label: slow}]"
@@ -97,7 +112,22 @@ def test_a_workload_comes_twice_with_other_settings_and_labels(tmp_path):
     assert (first.name, first.locator, first.settings["d"]) == ("least_squares", "least_squares", 4)
     assert (second.name, second.locator, second.settings["d"]) == ("slow", "least_squares", 2)
     assert second.settings["alpha"] == 1.0
-    assert workload_of(second).name == "slow"  # the name that tables and random streams use
+    assert workload_of(second).name == "slow"  # the name that tables use
+
+
+def test_labels_of_a_workload_have_the_same_data_and_other_workloads_have_not(tmp_path):
+    labelled = (
+        "workloads: [least_squares: {alpha: 1.0, label: slow}, least_squares: {alpha: 2.0}, log_sum_exp]"
+    )
+    path = write_study(tmp_path, ("workload: {least_squares: {n: 8, d: 4}}", labelled))
+    specs = read_study(path).workloads["quick"]
+    slow, fast, other = (
+        instance(workload_of(spec), {**spec.settings, "n": 8, "d": 4}, 5).problem for spec in specs
+    )
+    for name, value in slow.parameters.items():
+        np.testing.assert_array_equal(value, fast.parameters[name])
+    assert slow.parameters.keys() == other.parameters.keys()
+    assert all((value != other.parameters[name]).all() for name, value in slow.parameters.items())
 
 
 def test_a_sweep_stands_for_a_workload_for_each_value(tmp_path):

@@ -28,6 +28,8 @@ def rules(toys: ToyClaims, *changes: tuple[str, str]) -> list[str]:
         ("HALF = 0.5", "HALF = 0.6", (True, False)),
         ("return HALF", "return 0.6", (True, False)),
         (", CORRECTED)", ", CORRECTED, sampled=True)", (True, False)),
+        (", CORRECTED)", ", CORRECTED, where='')", (False, False)),
+        (", CORRECTED)", ", CORRECTED, where='n = 2')", (True, False)),
         ("    return HALF", '    """A half."""\n    return HALF  # exactly', (False, False)),
         ('{"quick": 3, "paper": 5}', '{"quick": 4, "paper": 6}', (False, False)),
         ("8 numbers", "Eight numbers", (False, False)),

@@ -419,13 +419,15 @@ def test_a_search_over_two_hyperparameters_ends_in_the_best_of_its_points(tmp_pa
     axis = {"learning_rate": {"low": 1e-2, "high": 2.0, "scale": "log"}}
     space = axis | {"momentum": {"low": 0.0, "high": 0.95, "scale": "linear"}}
     shared = {"choose": TUNING.choose, "shared_across": TUNING.shared_across}
-    search = Search.model_validate({"protocol": protocol, "budget": 5, "space": space, **shared})
+    search = Search.model_validate(
+        {"protocol": protocol, "budget_per_dimension": 5, "space": space, **shared}
+    )
     spec = SWEEP.changed(bases=SWEEP.bases[:1], tuning=search, rounds=(0, 1), settings=None, seeds=(1000,))
     runs = read(run(spec, tmp_path), "runs").with_columns(named("train_loss", "final_metrics"))
     tried = runs.filter(stage="tuning")
     momentum = pl.col("hyperparameters").list.first().struct.field("value").alias("momentum")
     scores = tried.group_by("learning_rate", momentum).agg(pl.col("train_loss").median())
-    assert scores.height == 5
+    assert scores.height == 10
     best = scores.sort("train_loss").row(0, named=True)
     (row,) = runs.filter(stage="final").select("learning_rate", momentum).iter_rows(named=True)
     assert row == {"learning_rate": best["learning_rate"], "momentum": best["momentum"]}
@@ -436,7 +438,7 @@ def test_rounds_that_try_equal_settings_are_runs_of_their_own(tmp_path: Path):
     space = {"learning_rate": {"low": 0.1, "high": 0.1, "scale": "log"}}
     shared = {"choose": TUNING.choose, "shared_across": TUNING.shared_across}
     search = ParzenSearch.model_validate(
-        {"protocol": "tpe", "budget": 4, "at_once": 2, "space": space, **shared}
+        {"protocol": "tpe", "budget_per_dimension": 4, "at_once": 2, "space": space, **shared}
     )
     changes = {"rounds": (0, 1, 2), "settings": None, "seeds": (1000,), "budget": {"steps": 4}}
     spec = SWEEP.changed(backend="torch", bases=SWEEP.bases[:1], tuning=search, evaluations=4, **changes)
@@ -450,7 +452,7 @@ def test_halving_gives_the_better_half_twice_the_steps(tmp_path: Path, monkeypat
     halving = SuccessiveHalving.model_validate(
         {
             "protocol": "successive_halving",
-            "budget": 8,
+            "budget_per_dimension": 8,
             "halvings": 2,
             "space": {"learning_rate": {"low": 1e-3, "high": 30.0, "scale": "log"}},
             **{name: getattr(TUNING, name) for name in ("choose", "shared_across")},

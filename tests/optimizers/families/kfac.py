@@ -33,6 +33,7 @@ def kfac(
     hyper: Hyper,
     needs: list[dict[str, Any]],
     fisher: str,
+    first_factors: str,
     factors_every: int,
     inverses_every: int,
     others: str,
@@ -54,9 +55,10 @@ def kfac(
                 stats[name][1].append(needs[step]["layers"][name]["gradients"])
             if step % inverses_every == 0:
                 ages = np.arange(len(stats[name][0]))[::-1]
-                means = [
-                    np.average(stat, axis=0, weights=hyper["factor_decay"] ** ages) for stat in stats[name]
-                ]
+                weights = hyper["factor_decay"] ** ages
+                if first_factors == "kept":  # the first value has the weight of all that would precede it
+                    weights[0] /= 1 - hyper["factor_decay"]
+                means = [np.average(stat, axis=0, weights=weights) for stat in stats[name]]
                 root = np.sqrt(hyper["damping"])
                 pi = np.sqrt(np.mean(np.diag(means[0])) / np.mean(np.diag(means[1])))
                 added = (pi * root, root / pi) if balanced else (hyper["damping"],) * 2
@@ -101,9 +103,15 @@ MORE = {"factors_every": 2, "inverses_every": 3, "others": "momentum"}
 ENTRIES = {
     "kfac": entry(True),
     "kfac: empirical": entry(True, fisher="empirical"),
+    "kfac: kept": entry(True, first_factors="kept"),
     "kfac: now and then": entry(True, BESIDE_MOMENTUM, {"weight_decay": 0.0}, **MORE),
     "kfac_as_004": entry(False),
     "kfac_as_004: other choices": entry(
-        False, BESIDE_MOMENTUM, {"weight_decay": 0.0}, fisher="expected", **MORE
+        False,
+        BESIDE_MOMENTUM,
+        {"weight_decay": 0.0},
+        fisher="expected",
+        first_factors="corrected",
+        **MORE,
     ),
 }

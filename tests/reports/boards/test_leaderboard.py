@@ -196,7 +196,7 @@ def test_the_board_with_most_results_comes_first_and_the_others_by_the_source_th
     assert first is not None
     assert first.studies == ("convex",)  # two problems
     [(source, own)] = others.items()
-    assert (source.key, [board.studies for board in own]) == ("egop", [("digits_mlp",)] * 2)
+    assert (source.numbers, [board.studies for board in own]) == (("000", "001"), [("digits_mlp",)] * 2)
     assert by_source([]) == (None, {})
 
 

@@ -15,6 +15,7 @@ from curvebench.__main__ import main
 from curvebench.reports.claims.checked import check_measured, check_rows, parts_of, property_rows
 from curvebench.reports.claims.page import claims_page
 from curvebench.reports.claims.verdict_list import as_text, listed, read_verdicts, unrun, verdicts_of
+from curvebench.results.schema import VERDICTS
 from curvebench.spec.errors import InputError
 from curvebench.spec.plan import ChecksPlan, UnrunClaim
 from tests.reports.changing import replace
@@ -69,15 +70,16 @@ STUDIES = ("egop.digits_mlp", "egop.convex", "egop.fashion")
 def test_all_claims_are_in_one_list_with_their_documents_and_counts(page: dict[str, Any]):
     assert [claim.id for claim in page["claims"]] == [*STUDIES, *CLAIMS]
     assert [document.numbers for document in page["documents"]] == [("000", "001"), ("002",)]
-    assert page["counts"] == {
-        "reproduced": 4, "partly reproduced": 0, "not reproduced": 1, "underpowered": 0, "not run": 1,
-    }  # fmt: skip
+    counts = {"reproduced": 4, "not reproduced": 1, "not run": 1}
+    assert page["counts"] == {verdict: counts.get(verdict, 0) for verdict in VERDICTS}
     assert sum(page["printed"].values()) == 1
     by_id = {claim.id: claim for claim in page["claims"]}
     assert by_id[MISPRINT].variant == "as corrected"
     convex = by_id["egop.convex"]
     assert convex.deciding["holm_p_value"] == max(each["holm_p_value"] for each in convex.comparisons)
-    assert not convex.exploratory
+    assert convex.registration
+    assert "all seeds agree" in convex.exploratory
+    assert not by_id["egop.digits_mlp"].exploratory
 
 
 def test_a_claim_that_was_neither_run_nor_published_says_why_and_what_would_run_it(report: Report):

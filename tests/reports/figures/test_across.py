@@ -162,7 +162,7 @@ def test_a_study_has_curves_and_sensitivities(tmp_path: Path, frozen: Callable[[
     alone = replace(first, tables=replace(first.tables, runs=one_rate))
     assert not list(draw_sensitivities(alone)), "one rate alone has no sensitivity"
     space = {"learning_rate": {"low": 1e-3, "high": 1.0, "scale": "log"}}
-    halving = {"protocol": "successive_halving", "budget": 8, "halvings": 2, "space": space}
+    halving = {"protocol": "successive_halving", "budget_per_dimension": 8, "halvings": 2, "space": space}
     halved = replace(study, tuning=study.tuning.sized(halving))
     longest = first.runs.with_columns(
         round=pl.when(pl.col("learning_rate") > 0.02).then(2).otherwise("round")

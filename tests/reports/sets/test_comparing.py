@@ -16,12 +16,14 @@ from curvebench.__main__ import main
 from curvebench.reports.sets.comparing import (
     ComparedRow,
     Tolerance,
+    answer_of,
     compare,
     overall_answer,
     overlap,
     paired_row,
     render,
 )
+from curvebench.reports.sets.reproduce import as_text
 from curvebench.reports.sets.sides import Side, narrowed_to_claim, read_side, side_of
 from curvebench.results.intervals import MedianInterval
 from curvebench.results.schema import TABLES
@@ -121,6 +123,32 @@ def test_stopped_runs_agree_bound_by_bound(tmp_path: Path, monkeypatch: pytest.M
     (row,) = (row for row in compare(stopping, stopping, CLAIM) if row.kind == "comparisons of claims")
     assert row.answer == "agrees"
     assert "≤" in row.values[0]
+
+
+def test_what_depends_on_the_clock_is_listed_apart_and_does_not_count(tmp_path: Path):
+    """Steps of the second side take a thousandth of the time in the EGOP basis, so that the verdict turns."""
+    condition = {"quantity": "training_seconds_to_nearly_best", "which": "best"}
+
+    def in_basis(frame: pl.DataFrame) -> pl.DataFrame:
+        seconds = pl.when(basis="egop").then(pl.col("seconds") / 1000).otherwise("seconds")
+        return frame.with_columns(seconds=seconds)
+
+    sides = []
+    for name, changes in (("slow", {}), ("fast", {"timings": in_basis})):
+        plan = read_plan(write_report(tmp_path / name, [SHAPE], False, **changes))
+        (study,) = plan.studies
+        (claim,) = study.claims
+        clock = replace(claim, conditions=(replace(claim.conditions[0], **condition),))
+        sides.append(side_of(replace(plan, studies=(replace(study, claims=(clock,)),)), name))
+    rows = compare(sides[0], sides[1], CLAIM)
+    assert {row.kind for row in rows if row.answer == "differs"} == {"by the clock"}
+    assert answer_of(rows) == "inconclusive", "the claim rests on the clock alone"
+    same = ComparedRow("verdicts", "an other claim", ("reproduced", "reproduced"), "agrees")
+    assert answer_of([*rows, same]) == "agrees"
+    above, below = as_text(CLAIM, sides[0], [*rows, same]).split("by the clock, which differs", 1)
+    assert "agrees with slow" in above
+    assert "differs" not in above
+    assert below.count("differs: by the clock") == 2
 
 
 def test_a_claim_that_asks_something_else_cannot_be_told(before: Side, tmp_path: Path):

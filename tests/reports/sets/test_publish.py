@@ -394,6 +394,22 @@ def test_a_set_is_derived_anew_from_its_own_tables_in_its_place(tmp_path: Path):
     assert [path.name for path in old.parent.iterdir()] == ["old.quick"]
 
 
+def test_what_definitions_declare_of_published_claims_is_that_of_today(tmp_path: Path):
+    """Hardware and causes follow the definitions; the hashes of decision rules stay."""
+    folder = publish(read_plan(write_report(tmp_path / "tables", [SMALL])), "old", tmp_path, code=CODE)
+    before = read_set(folder)
+    (study,) = before.studies
+    assert before.checks is not None
+    (checked, *_) = before.checks.claims
+    renew(folder, CODE, {study.claims[0].id: "gpu"}, {checked.id: "resolution"})
+    after = read_set(folder)
+    assert [claim.hardware for claim in after.studies[0].claims] == ["gpu"]
+    assert after.studies[0].rules == study.rules
+    assert after.checks is not None
+    assert {claim.id: claim.cause for claim in after.checks.claims}[checked.id] == "resolution"
+    assert flaws(folder) == disagreements(folder) == []
+
+
 def thin(monkeypatch: pytest.MonkeyPatch, points: int) -> None:
     """Let sets keep `points` steps of every curve."""
     monkeypatch.setattr("curvebench.reports.sets.contents.thinned", partial(thinned, most=0, points=points))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from curvebench.__main__ import main
-from curvebench.reports.sets.reproduce import choose_set
+from curvebench.reports.sets.reproduce import SNAKEMAKE_PROGRAM, choose_set
 from curvebench.spec.errors import InputError
 from tests.reports.example_sets import scaled, write_report, write_set
 from tests.reports.synthetic import Shape
@@ -76,8 +76,8 @@ def test_the_command_is_printed_and_run(
     expected = f"snakemake --cores 1 reports --config {config}"
     first, printed, answer, *_ = capsys.readouterr().out.splitlines()
     assert first == f"{CLAIM}: set {folder / 'old.quick'}, scale quick"
-    assert printed == " ".join(ran[0][2:]) == expected
-    assert ran[0][1:3] == ["-m", "snakemake"]
+    assert printed == " ".join(ran[0][3:]) == expected
+    assert ran[0][1:3] == ["-c", SNAKEMAKE_PROGRAM]
     assert answer == f"{CLAIM}: {said} (scale quick)"
 
 

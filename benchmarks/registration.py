@@ -1,0 +1,229 @@
+"""Find from git when the limits of claims were registered: `python -m benchmarks.registration`.
+
+The limits of a claim are the numbers by which it is decided, such as targets, floors and smallest effects. A
+published set with a verdict on the claim is a look at its outcome. If the limits were committed before the
+first look, they cannot have been chosen by the outcome. If they changed after a look, the claim is
+exploratory until data decide it that did not exist then. Nobody has to say so: the limits of each commit are
+compared with the sets that existed at that commit.
+
+The program writes `results/published/registration.json`, which reports read
+(`curvebench.reports.claims.registration`). It needs the whole history of the repository, which reports do not
+have.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import polars as pl
+from ruamel.yaml import YAML
+
+from curvebench.paths import PUBLISHED
+from curvebench.reports.claims.registration import FILE, Registration
+from curvebench.results.temporary import write_texts
+
+STUDIES = "benchmarks/studies/*.yaml"
+SETS = f"{PUBLISHED.as_posix()}/*"
+NUMBER = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)( ?%)?", re.IGNORECASE)
+# Limits of a claim. For a study: the numbers of each condition. For property checks: the limit of each
+# quantity of a subclaim, None if instances have different limits, and whether all instances satisfy it.
+Limits = tuple[Any, ...] | dict[tuple[str, ...], tuple[float | None, bool]]
+
+
+class LimitsSince(NamedTuple):
+    """The limits of a claim since a commit, and the time of that commit in ISO format."""
+
+    commit: str
+    time: str
+    limits: Limits
+
+
+class PublishedVerdict(NamedTuple):
+    """A published set with a verdict on a claim, and the time of the commit that added the set."""
+
+    name: str
+    time: str
+
+
+class FileChange(NamedTuple):
+    """A commit that changed files, and the content of each file before and after; None for no such file."""
+
+    commit: str
+    time: str
+    files: dict[str, tuple[bytes | None, bytes | None]]
+
+
+def changes(root: Path, pattern: str, kinds: str) -> list[FileChange]:
+    """Return the commits that changed files, oldest first, without merges.
+
+    The branches of the history were merged in some order. A merge brings no limits of its own, so that only
+    the changes of each commit to its parent count, in the order of time.
+
+    Args:
+        root: folder of the repository.
+        pattern: pattern of the paths of the files, as git understands it.
+        kinds: kinds of changes, such as `A` for added files and `AMD` for all files.
+    """
+
+    def git(*arguments: str, text: str = "") -> bytes:
+        command = ["git", *arguments]
+        environment = os.environ | {"TZ": "UTC"}  # the times of commits are compared as texts
+        options: Any = {"cwd": root, "env": environment, "input": text.encode(), "stdout": subprocess.PIPE}
+        return subprocess.run(command, check=True, **options).stdout
+
+    listing = (
+        "--no-merges",
+        "--no-renames",
+        f"--diff-filter={kinds}",
+        "--date=format-local:%Y-%m-%dT%H:%M:%S",
+        "--format=@%H %cd",
+        "--name-only",
+    )
+    commits: list[tuple[str, str, list[str]]] = []
+    for line in git("log", *listing, "--", pattern).decode().splitlines():
+        if line.startswith("@"):
+            commits.append((*line[1:].split(), []))  # type: ignore[arg-type]  # a hash and a time
+        elif line:
+            commits[-1][2].append(line)
+    names = [
+        f"{commit}{parent}:{path}" for commit, _, paths in commits for path in paths for parent in ("^", "")
+    ]
+    output, blobs = git("cat-file", "--batch", text="".join(f"{name}\n" for name in names)), []
+    for _ in names:
+        head, _, output = output.partition(b"\n")
+        size = 0 if head.endswith(b" missing") else int(head.split()[-1]) + 1
+        blobs.append(output[: size - 1] if size else None)
+        output = output[size:]
+    pairs = iter(zip(blobs[::2], blobs[1::2], strict=True))
+    found = [
+        FileChange(commit, time, {path: next(pairs) for path in paths}) for commit, time, paths in commits
+    ]
+    return sorted(found, key=lambda change: change.time)
+
+
+def numbers(value: Any) -> Iterator[float]:
+    """Yield all numbers in a value of a study file, including percentages and numbers written as text."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from numbers(item)
+    elif match := NUMBER.fullmatch(str(value)):
+        yield float(match[1]) / (100 if match[2] else 1)
+
+
+def study_limits(text: bytes) -> dict[str, Limits]:
+    """Return the numbers of each condition of each claim of a study file, by the claim's id.
+
+    The names of keys do not matter, since they have changed over time. A condition on the steps to a target
+    of the study has also the numbers of the study's targets.
+    """
+    study, limits = YAML(typ="safe").load(text), dict[str, Limits]()
+    for claim in study.get("claims") or []:
+        listed = [value if isinstance(value, list) else [value] for value in claim.values()]
+        conditions = [
+            item for items in listed for item in items if isinstance(item, dict) and "metric" in item
+        ]
+        if conditions:
+            limits[claim["id"]] = tuple(sorted(_condition_limits(item, study) for item in conditions))
+    return limits
+
+
+def _condition_limits(condition: dict[str, Any], study: dict[str, Any]) -> tuple[float, ...]:
+    shared = condition.get("quantity") == "steps_to_target" and "target" not in condition
+    return tuple(sorted([*numbers(condition), *(numbers(study.get("targets")) if shared else ())]))
+
+
+def check_limits(table: bytes) -> dict[str, Limits]:
+    """Return the limits of the property claims in a table `checks`, by the claim's id."""
+    key = ("part", "variant", "quantity", "relation")
+    rows = pl.read_parquet(io.BytesIO(table)).with_columns(pl.col("variant", "relation").cast(pl.String))
+    groups = rows.group_by("claim", "scale", *key, maintain_order=True).agg(
+        limit=pl.when(pl.col("limit").n_unique() == 1).then(pl.col("limit").first()),
+        satisfied=pl.col("holds").all(),
+    )
+    limits: dict[str, Limits] = defaultdict(dict)
+    for claim, scale, *names, limit, satisfied in groups.iter_rows():
+        limits[claim][scale, *names] = (limit, satisfied)  # type: ignore[index]  # a mapping
+    return limits
+
+
+def changed(old: Limits, new: Limits) -> bool:
+    """Return whether limits differ: for property checks, in a limit, or since a violated one was dropped.
+
+    Subclaims that only one scale has, new subclaims and dropped subclaims that were satisfied do not count.
+    """
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return old != new
+    scales = {key[0] for key in new}
+    return any(
+        limit != new[key][0] if key in new else not satisfied
+        for key, (limit, satisfied) in old.items()
+        if key[0] in scales
+    )
+
+
+def registration(versions: Sequence[LimitsSince], looks: Sequence[PublishedVerdict]) -> Registration:
+    """Return when the present limits of a claim were committed, and which looks came before.
+
+    Args:
+        versions: limits of the claim, oldest first. The last are the present ones.
+        looks: published sets with a verdict on the claim, oldest first.
+    """
+    first = len(versions) - 1
+    while first and not changed(versions[first - 1].limits, versions[-1].limits):
+        first -= 1
+    since = versions[first]
+    names = dict.fromkeys(look.name for look in looks)
+    earlier = dict.fromkeys(look.name for look in looks if look.time < since.time)
+    return Registration(since.commit[:8], since.time[:10], tuple(names), tuple(earlier))
+
+
+def registrations(root: Path) -> dict[str, Registration]:
+    """Return the registration of each claim that has conditions of its own or property checks.
+
+    Args:
+        root: folder of the repository, which must have its whole history.
+    """
+    versions, looks = (
+        defaultdict[str, list[LimitsSince]](list),
+        defaultdict[str, list[PublishedVerdict]](list),
+    )
+    for commit, time, files in changes(root, STUDIES, "AMD"):
+        before, after = (
+            {claim: limits for text in texts if text for claim, limits in study_limits(text).items()}
+            for texts in zip(*files.values(), strict=True)
+        )
+        for claim, limits in after.items():
+            if limits != before.get(claim):
+                versions[claim].append(LimitsSince(commit, time, limits))
+    for commit, time, files in changes(root, f"{SETS}/checks/checks.parquet", "A"):
+        for _, table in files.values():
+            for claim, limits in check_limits(table or b"").items():
+                versions[claim].append(LimitsSince(commit, time, limits))
+    for _, time, files in changes(root, f"{SETS}/claims.parquet", "A"):
+        for path, (_, table) in files.items():
+            verdicts = pl.read_parquet(io.BytesIO(table or b""), columns=["claim", "verdict"]).cast(pl.String)
+            for claim in sorted(verdicts.filter(pl.col("verdict") != "not run")["claim"].unique()):
+                looks[claim].append(PublishedVerdict(Path(path).parent.name, time))
+    return {claim: registration(versions[claim], looks[claim]) for claim in sorted(versions)}
+
+
+def as_text(found: dict[str, Registration]) -> str:
+    """Format registrations as the text of the file."""
+    return json.dumps({claim: asdict(item) for claim, item in found.items()}, indent=1) + "\n"
+
+
+if __name__ == "__main__":
+    write_texts({FILE: as_text(registrations(Path.cwd()))})
+    sys.stdout.write(f"wrote {FILE}\n")

@@ -1,0 +1,149 @@
+"""Causes of verdicts: why a claim is not reproduced, and with which margin, target or limit it would be.
+
+A claim is refuted by comparisons of two methods, or by measured numbers that violate a limit. The cause is a
+code of `curvebench.spec.claim.Cause`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isfinite, log
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from curvebench.reports.claims.comparison import comparisons
+from curvebench.reports.claims.findings import decided
+from curvebench.reports.statistics.ranks import NEGLIGIBLE
+from curvebench.reports.tables import Tables
+from curvebench.results.verdicts import NEARLY_HELD, Verdict
+from curvebench.spec.claim import Claim
+from curvebench.spec.plan import ClaimPlan, StudyPlan
+
+# Factors by which targets are changed to find a target at which a claim holds, the smallest changes first.
+FACTORS = tuple(10.0 ** (sign * half / 2) for half in range(1, 5) for sign in (1, -1))
+# Causes that follow from the verdict, and what would have to change for another verdict.
+OF_VERDICT: Mapping[Verdict, Mapping[str, str]] = {
+    "reproduced where": {"cause": "unstated_setting", "turns_in": "setting"},
+    "depends on search": {"cause": "rival", "turns_in": "setting"},
+}
+
+
+def run_cause(
+    study: StudyPlan, claim: Claim, tables: Tables, verdict: Verdict, findings: pl.DataFrame
+) -> Mapping[str, Any]:
+    """Return the columns cause, turns_in and turns_at of the table `claims` for a claim about runs.
+
+    Args:
+        study, claim, tables: the claim, its study, and tables of the study.
+        verdict: verdict on the claim.
+        findings: rows of the table `findings` on one backend that decide the claim.
+    """
+    if verdict != "not reproduced":
+        open_findings = findings.filter(finding="inconclusive")
+        at_once = len(open_findings) > 0 and not open_findings["reach"].has_nulls()
+        by_verdict = {"not run": "other_hardware", "underpowered": "saturated" if at_once else None}
+        return OF_VERDICT.get(verdict, {"cause": by_verdict.get(verdict)})
+    refuted = findings.filter(finding="refuted")
+    # At a tie of exactly 1 (a ratio) or 0 (a difference), both methods of most pairs have reached the floor.
+    tie = pl.col("estimate") == (pl.col("effect") == "ratio").cast(pl.Float64)
+    at_floor = refuted.select((tie & pl.col("stop").is_not_null() & (pl.col("quantity") == "value")).all())
+    if at_floor.item():
+        return {"cause": "saturated"}
+    misses = list(filter(None, map(_miss, refuted.iter_rows(named=True))))
+    turns: dict[str, Any] = {}
+    near = len(misses) == len(refuted) and all(miss.near for miss in misses)
+    if len(misses) == len(refuted):
+        # All comparisons hold at the margin that has to change most.
+        turns = {"turns_in": "margin", "turns_at": max(misses).effect}
+    elif target := _target_that_turns(study, claim, tables, refuted):
+        turns, near = {"turns_in": "target", "turns_at": target}, True
+    cause = "other_data" if study.at_most_partly else "threshold" if near else "contradicts"
+    return {"cause": cause, **turns}
+
+
+class Miss(NamedTuple):
+    """How far a refuted comparison is from its margin.
+
+    Args:
+        change: absolute logarithm of the factor between the median gain and the margin.
+        effect: the median effect, which is the margin at which the comparison would hold.
+        near: whether the effect is as claimed but for the margin: the treated method is better, though by
+            less than the margin, or worse by less than `NEARLY_HELD` times the accepted margin.
+    """
+
+    change: float
+    effect: float
+    near: bool
+
+
+def _miss(row: Mapping[str, Any]) -> Miss | None:
+    """Return how far a row of the table `findings` is from its margin.
+
+    The result is None if no margin would do: the effect is a tie, is opposite to the claim, or is known only
+    by bounds.
+    """
+    effect, gain = row["estimate"], log if row["effect"] == "ratio" else float
+    if not effect or not isfinite(effect):
+        return None
+    factor = gain(effect) / gain(row["margin"])
+    if row["relation"] == "better":
+        is_gain = factor > 0 and abs(gain(effect)) > NEGLIGIBLE
+        return Miss(abs(log(factor)), effect, True) if is_gain else None
+    return Miss(log(abs(factor)), effect, abs(factor) <= NEARLY_HELD)
+
+
+def _target_that_turns(study: StudyPlan, claim: Claim, tables: Tables, refuted: pl.DataFrame) -> float | None:
+    """Return the target nearest to that of the first refuted comparison at which all of them would hold.
+
+    All targets are multiplied by the same factor. The steps to other targets are read from the curves.
+
+    Args:
+        refuted: the refuted comparisons on one backend, rows of the table `findings`.
+
+    Returns:
+        The target; None if a comparison counts no steps to a target, or no factor in `FACTORS` suffices.
+    """
+    if refuted["quantity"].unique().to_list() != ["steps_to_target"]:
+        return None
+    for factor in FACTORS:
+        conditions = [
+            claim.conditions[row["condition"]].model_copy(
+                update={
+                    row["relation"]: (row["treated"],),
+                    "compared_to": (row["control"],),
+                    "workload": row["workload"],
+                    "target": factor * row["stop"],
+                }
+            )
+            for row in refuted.iter_rows(named=True)
+        ]
+        changed = claim.model_copy(update={"conditions": conditions})
+        compared = list(comparisons(study, changed, tables, refuted["backend"][0]))
+        if set(decided(compared)["finding"]) == {"supported"}:
+            return float(factor * refuted["stop"][0])
+    return None
+
+
+def limit_cause(
+    claim: ClaimPlan, verdict: Verdict, misprint: bool, measures: pl.DataFrame
+) -> Mapping[str, Any]:
+    """Return the columns cause, turns_in and turns_at of the table `claims` for a claim on properties.
+
+    Args:
+        claim: the claim.
+        verdict: verdict on the claim, or on a variant of it.
+        misprint: whether the variant is the statement as its source misprints it.
+        measures: measures of the subclaims of the variant, as `curvebench.reports.claims.checked.check_rows`
+            returns them.
+    """
+    if verdict != "not reproduced":
+        return OF_VERDICT.get(verdict, {})
+    worst = measures.filter(~pl.col("holds")).sort("share", descending=True).row(0, named=True)
+    slack = {"<=": -1, ">=": 1, "==": 0}[worst["relation"]] * worst["tolerance"]
+    cause = "contradicts"
+    if not misprint:
+        near = "threshold" if worst["share"] <= NEARLY_HELD else cause
+        cause = claim.cause or ("other_data" if claim.at_most_partly else near)
+    turns = {"turns_in": "limit", "turns_at": worst["value"] + slack} if isfinite(worst["value"]) else {}
+    return {"cause": cause, **turns}

@@ -1,0 +1,43 @@
+"""When the limits of claims were registered, and which published sets had shown their outcome before.
+
+A look is a published set with a verdict on a claim. `python -m benchmarks.registration` writes the file from
+the history of the repository.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from curvebench.paths import PUBLISHED
+
+FILE = PUBLISHED / "registration.json"
+
+
+@dataclass(frozen=True)
+class Registration:
+    """The commit of the present limits of a claim, and the looks at its outcome.
+
+    Args:
+        commit: commit that brought the present limits, as 8 hexadecimal digits.
+        date: day of that commit, such as 2026-11-25.
+        looks: names of all sets that published a verdict on the claim, oldest first.
+        earlier: names of the sets that were published before the commit.
+    """
+
+    commit: str
+    date: str
+    looks: tuple[str, ...]
+    earlier: tuple[str, ...]
+
+
+@cache
+def registered() -> Mapping[str, Registration]:
+    """Return the registration of each claim, by the claim's id; empty if there is no file."""
+    written = json.loads(FILE.read_text()) if FILE.is_file() else {}
+    return {
+        claim: Registration(item["commit"], item["date"], tuple(item["looks"]), tuple(item["earlier"]))
+        for claim, item in written.items()
+    }
