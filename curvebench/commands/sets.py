@@ -75,7 +75,7 @@ def _rerun(args: Namespace) -> int:
     sample = rerun_sample.draw(comparisons, rerun_sample.places(tables), args.rerun, seed)
     instances, enough = rerun_checks.draw(plan, subclaims, args.rerun, seed)
     if not sample.places and not instances:
-        what = f"that decides {args.claim}; give another claim" if args.claim else "; leave --rerun out"
+        what = f" that decides {args.claim}; give another claim" if args.claim else "; leave --rerun out"
         raise InputError(f"{args.folder}: has no run to recompute{what}")
     drawn = [counted(len(sample.places), "runs"), counted(len(instances), "subclaims")]
     show(f"recomputing {drawn[0]} and {drawn[1]}, sampled with --seed {seed}")
