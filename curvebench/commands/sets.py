@@ -63,17 +63,18 @@ def _rerun(args: Namespace) -> int:
     Raises:
         InputError: when nothing can be recomputed.
     """
-    from curvebench.commands import rerun_checks, rerun_sample
-    from curvebench.commands.rerun import rerun
+    from curvebench.commands.rerun import checks
+    from curvebench.commands.rerun.runs import rerun
+    from curvebench.commands.rerun.sample import deciding, draw, drawable, places
     from curvebench.reports.formatting import counted
     from curvebench.reports.sets.derived import read_set
 
     seed = secrets.randbelow(2**32) if args.seed is None else args.seed
     plan, show = read_set(args.folder), partial(print, flush=True)
-    tables, subclaims = rerun_sample.drawable(plan), rerun_checks.read_subclaims(plan, args.claim)
-    comparisons = rerun_sample.deciding(plan, tables, args.claim)
-    sample = rerun_sample.draw(comparisons, rerun_sample.places(tables), args.rerun, seed)
-    instances, enough = rerun_checks.draw(plan, subclaims, args.rerun, seed)
+    tables, subclaims = drawable(plan), checks.read_subclaims(plan, args.claim)
+    comparisons = deciding(plan, tables, args.claim)
+    sample = draw(comparisons, places(tables), args.rerun, seed)
+    instances, enough = checks.draw(plan, subclaims, args.rerun, seed)
     if not sample.places and not instances:
         what = f" that decides {args.claim}; give another claim" if args.claim else "; leave --rerun out"
         raise InputError(f"{args.folder}: has no run to recompute{what}")
@@ -81,7 +82,7 @@ def _rerun(args: Namespace) -> int:
     show(f"recomputing {drawn[0]} and {drawn[1]}, sampled with --seed {seed}")
     rows_of_runs = [(plan.studies[study], tables[study].row(at, named=True)) for study, at in sample.places]
     runs = rerun(plan, rows_of_runs, show)
-    results = [*runs, *rerun_checks.rerun_instances(subclaims, instances, show)]
+    results = [*runs, *checks.rerun_instances(subclaims, instances, show)]
     differ = sum(bool(result.differences) for result in results)
     missing = sum(bool(result.missing) for result in results)
     computed = len(results) - missing

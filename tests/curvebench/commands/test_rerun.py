@@ -14,7 +14,9 @@ import polars as pl
 import pytest
 
 from curvebench.__main__ import main
-from curvebench.commands import rerun, rerun_checks, rerun_sample
+from curvebench.commands.rerun import checks as rerun_checks
+from curvebench.commands.rerun import runs as rerun
+from curvebench.commands.rerun import sample as rerun_sample
 from curvebench.engine.bundle import Bundle, Trajectories
 from curvebench.engine.execution import execute
 from curvebench.paths import PUBLISHED
@@ -93,7 +95,7 @@ def test_a_basis_has_its_runs_precision(plan: ReportPlan, tmp_path: Path, monkey
         asked.append(vars(job.spec)["precision"])
         estimate_bases(job)
 
-    monkeypatch.setattr("curvebench.commands.rerun.estimate_bases", estimated)
+    monkeypatch.setattr("curvebench.commands.rerun.runs.estimate_bases", estimated)
     own = {**row(plan, basis="egop"), "dtype": "float32"}  # the precision differs from that of the workload
     rerun.run_cell(plan.studies[0], plan.scale, own, tmp_path)
     assert asked == ["float32"]
@@ -160,7 +162,7 @@ def test_what_differs_is_told_with_the_options_that_the_plan_does_not_name(
     plan: ReportPlan, anew: list[rerun.RunRecord], monkeypatch: pytest.MonkeyPatch
 ):
     """If the runs differ, options are named that a rule, a basis or a workload lacks in the plan."""
-    monkeypatch.setattr("curvebench.commands.rerun.run_cell", lambda *_: anew)
+    monkeypatch.setattr("curvebench.commands.rerun.runs.run_cell", lambda *_: anew)
     (study,), own = plan.studies, row(plan, basis="egop")
     adam, *others = study.optimizers
     options = {name: value for name, value in adam.options.items() if name != "nesterov"}

@@ -1,4 +1,4 @@
-"""Recompute a random sample of the runs of a published set: `curvebench sets check --rerun`.
+"""Recompute runs of a published set, and compare them: `curvebench sets check --rerun`.
 
 Because of rounding, even a faithful repetition of a run differs from the published run, and a chaotic run may
 amplify the difference to percents. Therefore the tolerance is measured. Each run is repeated together with

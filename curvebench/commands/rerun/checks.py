@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 import polars as pl
 
-from curvebench.commands.rerun import ALLOWED_SPREADS, Reexecution
+from curvebench.commands.rerun.runs import ALLOWED_SPREADS, Reexecution
 from curvebench.property_checks.check_rules import check_rule
 from curvebench.property_checks.checks import PropertyClaim, Row, claims_by_id, part_results
 from curvebench.property_checks.searching import Moved
