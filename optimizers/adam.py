@@ -8,7 +8,7 @@ In citations, 002 is Stratos (2026), "Adaptive Learning Methods", a set of notes
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from curvebench.optimizers.arrays import INSIDE_ROOT, Array, Hyper, Ops, State, safe_divide, smoothed_root
@@ -155,6 +155,12 @@ def adam(chosen: Options) -> Rule:
     )
 
 
+@configured_with_state("nadam", {})
+def nadam(_: Options) -> Rule:
+    """Return the update rule of NAdam, which is Adam with the option `nesterov`."""
+    return replace(adam({"nesterov": True}), name="nadam", source="002 Secs. 2.3.2 and 4.3, Fig. 1")
+
+
 @configured_with_state("adamw", ADAMW_OPTIONS)
 def adamw(chosen: Options) -> Rule:
     """Return the update rule of AdamW; options that are not given keep their defaults.
@@ -175,7 +181,7 @@ def adamw(chosen: Options) -> Rule:
     )
 
 
-ADAM, ADAMW = adam({}), adamw({})
+ADAM, NADAM, ADAMW = adam({}), nadam({}), adamw({})
 
 RMSPROP = Rule(
     name="rmsprop",
@@ -199,4 +205,4 @@ ADAM_ATAN2 = Rule(
     update=_update_atan2,
 )
 
-RULES = (ADAM, ADAMW, RMSPROP, ADAM_ATAN2)
+RULES = (ADAM, NADAM, ADAMW, RMSPROP, ADAM_ATAN2)

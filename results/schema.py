@@ -248,6 +248,7 @@ REASONS = (
     "fails_where",  # the claim is not reproduced in the domains `names`
     "open_where",  # it is undecided whether the claim is reproduced in the domains `names`
     "saturated",  # in `count` of `of` comparisons, most pairs meet the target within two evaluations
+    "at_edge",  # `count` of `of` comparisons may depend on the search for the settings of their arms
     "unreached",  # in `count` of `of` comparisons, no run meets the target
     "other_hardware",  # the claim was not run on the kind of machine `names` that the source timed
 )
@@ -277,6 +278,14 @@ CLAIMS = _schema(
     turns_at=pl.Float64,
 )
 
+# Ends of a search at which a chosen setting may lie; `missed` if another study found a better setting inside
+LIMITS = ("lowest", "highest", "missed")
+EDGE = {
+    **_each(pl.String, "arm", "hyperparameter"),
+    "value": pl.Float64,
+    "limit": pl.Enum(LIMITS),
+    "study": pl.String,
+}
 FINDINGS = _schema(
     **_each(pl.String, "claim", "backend"),
     condition=pl.Int64,  # index of the condition among the claim's conditions, from 0
@@ -332,6 +341,10 @@ FINDINGS = _schema(
     # Why a target decides nothing: most pairs meet it within two evaluations, or no run meets it; null for
     # other comparisons
     reach=pl.Enum(("saturated", "unreached")),
+    # Limits of the searches for the settings of the arms (`treated` or `control`): a hyperparameter whose
+    # chosen value is the lowest or highest tried, or another study that found a better setting inside of the
+    # search. A finding with such a limit depends on the search.
+    at_edge=pl.List(pl.Struct(EDGE)),
 )
 
 # `tuned_by` is the method whose tuning runs chose the setting, null if nothing was tuned. The other columns
@@ -388,7 +401,7 @@ LEADERBOARD = _schema(
 OPTIONAL = {
     "jobs": {*(f"{part}_seconds" for part in WITHIN), "gpu_joules"},
     "claims": {"cause", "turns_in", "turns_at"},
-    "findings": {"reach", "unanimous"},
+    "findings": {"reach", "unanimous", "at_edge"},
 }
 
 TABLES = {

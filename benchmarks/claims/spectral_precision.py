@@ -389,8 +389,7 @@ CAYLEY_TRUNCATED = PropertyClaim(
         "is half of that. Losses: the network of spectral.half-precision in float32, rates from 0.03 by a "
         "cosine, the same seeds, minibatches and hyperparameters for both maps; after each fifth of the steps"
         " the mean over seeds of the logarithm of truncated over exact is within 0.05 of 0, by t intervals "
-        "over seeds of 95 % for all times and lengths together. Curvature: factors of 6 x 6 and 8 x 8 in "
-        "float64, 500 gradients N(0, S_1 x S_2) of conditions 10, beta_2 = 0.05, S within 1 % all the way. "
+        "over seeds of 95 % for all times and lengths together. "
         "Much faster: a step of the rule for one matrix with the exact map takes 1.5 times as long or longer,"
         " PyTorch in float32, in turn on one thread; that is what this machine's processor says, and 003's "
         "figure is of a GPU. Limits chosen before any run; seeds, 24, and samples of times, 101, were 8 and "
@@ -413,18 +412,6 @@ CAYLEY_TRUNCATED = PropertyClaim(
         ),
         *(
             Check(
-                f"curvature, bar beta_2 = {turn:g}",
-                "003 Fig. 10",
-                partial(_same_path, turn=turn, ties=ties),
-                {"quick": 1, "paper": 5},
-                variant,
-                {"quick": partial(_same_path, turn=turn, ties=ties, steps=100)},
-            )
-            for turn in TURNS
-            for variant, ties in TIES
-        ),
-        *(
-            Check(
                 f"a step on a CPU, {size} x {size}",
                 "003 Sec. 3.4",
                 partial(_step_times, size=size),
@@ -438,4 +425,29 @@ CAYLEY_TRUNCATED = PropertyClaim(
     at_most_partly=REDUCED,
 )
 
-CLAIMS = (HALF_PRECISION, CAYLEY_TRUNCATED)
+CAYLEY_CURVATURE = PropertyClaim(
+    id="spectral.cayley-truncated-curvature",
+    sentence="The curvature that is learned with the truncated Cayley map stays near that of the exact one.",
+    source="003 Sec. 3.4",
+    setting=(
+        "A question of ours: 003 compares losses. bar beta_2 of 0.05, the rule's default, 0.5 and 1.5, for "
+        "each of which the claim is decided. Factors of 6 x 6 and 8 x 8 in float64, 500 gradients "
+        "N(0, S_1 x S_2) of conditions 10, beta_2 = 0.05, S within 1 % all the way. As printed equal "
+        "values alone are tied, as corrected those within 1 %."
+    ),
+    checks=tuple(
+        Check(
+            f"curvature, bar beta_2 = {turn:g}",
+            "003 Sec. 3.4",
+            partial(_same_path, turn=turn, ties=ties),
+            {"quick": 1, "paper": 5},
+            variant,
+            {"quick": partial(_same_path, turn=turn, ties=ties, steps=100)},
+            where=f"bar beta_2 = {turn:g}",
+        )
+        for turn in TURNS
+        for variant, ties in TIES
+    ),
+)
+
+CLAIMS = (HALF_PRECISION, CAYLEY_TRUNCATED, CAYLEY_CURVATURE)

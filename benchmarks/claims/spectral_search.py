@@ -290,7 +290,7 @@ class SearchSizes:
         return 2 * (4 + int(3 * np.log(self.dimension)))
 
 
-PAPER, QUICK = SearchSizes(10, 1.0, 10, 20), SearchSizes(3, 0.15, 5, 20)
+PAPER, QUICK = SearchSizes(10, 1.0, 10, 200), SearchSizes(3, 0.15, 5, 20)
 
 
 def floored(losses: np.ndarray) -> np.ndarray:
@@ -409,8 +409,8 @@ GRADIENT_FREE = PropertyClaim(
     "the covariance, and has diverged where that is no longer positive definite; Cholesky-based NES "
     "takes the exponential; the scheme takes the step of Fig. 1 with gamma 0 and the exact exponential. "
     "Each is tuned on 10 seeds (5) over the same 25 pairs of beta_1 from 1/4 to 4 and beta_2 from 0.05 "
-    "to 0.8, by the median last loss at the mean, where it ties by that half-way, and judged on 20 "
-    "fresh seeds, with the same starts and normal numbers. Competitive: half-way and at the end the "
+    "to 0.8, by the median last loss at the mean, where it ties by that half-way, and judged on 200 "
+    "fresh seeds (20), with the same starts and normal numbers. Competitive: half-way and at the end the "
     "scheme has gained at least 3/4 of the decades that each baseline has, which studies call "
     "comparable, by the median over seeds; a baseline must gain one decade itself. Losses count from "
     "1e-12, a hundred times the rounding of Ackley's terms, to the first one, which is that of a search "

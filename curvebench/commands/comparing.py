@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from curvebench.commands.command import JSON, RESULTS_FOLDER, argument, command, positive, present
-from curvebench.commands.trying import names, run_to_plan
+from curvebench.commands.trying import check_writable, names, run_to_plan
 from curvebench.paths import RESULTS, STUDY_FOLDER
 from curvebench.spec.errors import InputError
 
@@ -129,6 +129,7 @@ def more(args: Namespace) -> int:
     """
     from curvebench.planning.model_comparison import add_seeds
 
+    check_writable(args.results)
     add_seeds(args.name, args.results, args.seeds)
     return shown(result_of("curvebench more", args.name, args.results, args.cores), args)
 
@@ -183,7 +184,7 @@ def compare(
         InputError: if the model or a function is not defined in a file, if a setting is invalid, or if no
             optimizer runs on the model.
     """
-    file, name = (model, "") if isinstance(model, str) else _defined_in(model)
+    file, name = (model, "") if isinstance(model, str) else _defined_in(model, "model")
     results = Path(results)
     label = label or Path(name or model.rpartition(":")[2]).stem.lower()
     data = {
@@ -191,8 +192,8 @@ def compare(
         for split, value in (("train", train), ("validation", validation))
     }
     given = {
-        "loss": _name_in(file, loss),
-        "metrics": _name_in(file, metrics),
+        "loss": _name_in(file, loss, "loss"),
+        "metrics": _name_in(file, metrics, "metrics"),
         **data,
         "maximize": maximize,
         "minimize": minimize,
@@ -243,8 +244,12 @@ class ComparedModel:
         return self.tables.plot_curves(self.label, self.metric)
 
 
-def _defined_in(item: Any) -> tuple[str, str]:
+def _defined_in(item: Any, kind: str) -> tuple[str, str]:
     """Return the path of the file that defines a class or a function, and the name of the class or function.
+
+    Args:
+        item: the class or function.
+        kind: `model`, `loss` or `metrics`, for messages.
 
     Raises:
         InputError: if the class or function is not defined at the top of a file, or if curvebench is just
@@ -254,7 +259,12 @@ def _defined_in(item: Any) -> tuple[str, str]:
 
     name = getattr(item, "__qualname__", None)
     if name is None:
-        raise InputError(f"model: an object of class {type(item).__name__}; give the class itself")
+        remedy = (
+            f"give the class, {type(item).__name__}, and its arguments as settings={{'NAME': VALUE}}"
+            if kind == "model"
+            else "give a function (model, batch) of a file"
+        )
+        raise InputError(f"{kind}: an object of class {type(item).__name__}; {remedy}")
     if item.__module__.startswith(MODULE_PREFIX):
         raise InputError(
             f"{name}: call compare below `if __name__ == '__main__':`, since its file is imported"
@@ -270,8 +280,13 @@ def _defined_in(item: Any) -> tuple[str, str]:
     return file, name
 
 
-def _name_in(file: str, function: Any) -> str:
+def _name_in(file: str, function: Any, kind: str) -> str:
     """Return the name of a function in the file of the model.
+
+    Args:
+        file: file or locator of the model.
+        function: the function, or its name.
+        kind: `loss` or `metrics`, for messages.
 
     Raises:
         InputError: if it is defined in another file, where a function with the same name may be another.
@@ -280,7 +295,7 @@ def _name_in(file: str, function: Any) -> str:
 
     if isinstance(function, str):
         return function
-    own, name = _defined_in(function)
+    own, name = _defined_in(function, kind)
     match = FILE.fullmatch(file.removeprefix("torch:").removeprefix("jax:"))
     if match and Path(own).resolve() != Path(match["path"]).resolve():
         raise InputError(
@@ -360,6 +375,7 @@ def run_plan(plan: ComparisonPlan, results: Path, cores: str, budget: float | No
     """
     from curvebench.planning.model_comparison import study_file
 
+    check_writable(results)
     plan, refused = runnable(plan)
     path = study_file(plan.label, results)
     before = path.read_text() if path.exists() else ""

@@ -37,10 +37,14 @@ def check(args: Namespace) -> None:
 
     To find errors before a run, it takes two steps of every optimizer of this project, takes three steps of
     each method on each problem if one of them is from a file, a package or another library, and evaluates
-    each workload once, on a few examples.
+    each workload once, on a few examples. It names better settings in published sets that a search does not
+    contain.
     """
+    from curvebench.paths import PUBLISHED
+    from curvebench.planning.studies.cautions import better_known
     from curvebench.planning.studies.reading import read_studies
     from curvebench.registry import RULES, WORKLOADS, known
+    from curvebench.results.archive import read_archive
 
     # Load all workloads first, so that a broken module is reported before the studies that use it.
     WORKLOADS.own()
@@ -56,7 +60,8 @@ def check(args: Namespace) -> None:
         if not args.names or {study.name, *(claim.id for claim in study.claims)} & {*args.names}
     ]
     _check_workloads(studies)
-    notes = check_methods(studies)
+    published = read_archive(PUBLISHED)
+    notes = check_methods(studies) + [note for study in studies for note in better_known(study, published)]
     scales = dict.fromkeys(scale for study in studies or all_studies for scale in study.scales)
     plans = [(scale, _plan_of(args, scale)) for scale in scales]
     valid = "1 study is valid" if len(studies) == 1 else f"{len(studies)} studies are valid"

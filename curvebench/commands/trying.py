@@ -10,6 +10,7 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
+import tempfile
 import time
 from argparse import Namespace
 from pathlib import Path
@@ -99,6 +100,7 @@ def submission_of(args: Namespace) -> Submission:
     from curvebench.planning.submission import write_submission
     from curvebench.spec.study import Contribution, parsed_yaml
 
+    check_writable(args.results)
     field = args.studies / f"{FIELD}.yaml"
     if not field.exists():
         raise InputError(f"{field}: there is no such file; name the folder of its study with --studies")
@@ -233,6 +235,25 @@ def check_runs(planned: Plan, folder: Path) -> None:
             f"--publish: {unknown} of its jobs ran before their code was committed; delete {folder}, and try "
             "again"
         )
+
+
+def check_writable(results: Path) -> None:
+    """Check, before anything is computed, that the results folder and Snakemake's own folder can be written.
+
+    Raises:
+        InputError: with the folder and a remedy, if a folder cannot be written.
+    """
+    remedies = {
+        results: "name another folder with --results",
+        # Snakemake cannot write this folder to another place.
+        Path(".snakemake"): "Snakemake writes this folder to the working folder, so change to another folder",
+    }
+    for folder, remedy in remedies.items():
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=folder).close()
+        except OSError as error:
+            raise InputError(f"{folder.absolute()}: {error.strerror}; {remedy}") from error
 
 
 def run_to_plan(

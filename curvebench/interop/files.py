@@ -138,7 +138,12 @@ def with_packages(module: str) -> list[str]:
 
 
 def error_at(error: BaseException, path: Path) -> str:
-    """Return the message for an exception: its type, its text, and the line of `path` that raised it."""
+    """Return the message for an exception: its type, its text, and the line of `path` that raised it.
+
+    The text becomes one line. JAX adds to some errors the place where it was called, which is a line of
+    curvebench and not of the user's file; this sentence is left out.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if Path(frame.filename) == path]
-    return f"{type(error).__name__}: {error}" + (f", line {lines[-1]}" if lines else "")
+    text = re.sub(r"The error occurred while tracing the function .* for \w+\. ", "", str(error))
+    return f"{type(error).__name__}: {' '.join(text.split())}" + (f", line {lines[-1]}" if lines else "")

@@ -96,7 +96,7 @@ def _seed(seed: int, on_host: bool = True) -> Iterator[None]:
 
 
 def _module(model: UserModel, seed: int) -> torch.nn.Module:
-    with _seed(seed):
+    with _seed(seed), attributed(model.name, model.file.path):
         module = model.file.named(model.name, "model")(**model.arguments)
     if not isinstance(module, torch.nn.Module):
         returned = type(module).__name__

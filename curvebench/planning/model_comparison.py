@@ -29,18 +29,18 @@ HEAD = "# Optimizers on one model, written by curvebench compare.\n"
 SCALE = "quick"  # the default scale of commands, so that a comparison can be named without a scale
 # Methods of a comparison for which the user names no methods. If time is short, the last methods are left out
 # first.
-OPTIMIZERS: Mapping[str, Any] = {
-    "adamw": "adamw",
-    "muon": "muon",
-    "soap": "soap",
-    "adam": "adam",
-    "momentum": "momentum",
-    "nadam": {"adam": {"nesterov": True, "label": "nadam"}},
-    "shampoo": "shampoo",
-    "adam_atan2": "adam_atan2",
-    "adafactor": "adafactor",
-    "rmsprop": "rmsprop",
-}
+OPTIMIZERS = (
+    "adamw",
+    "muon",
+    "soap",
+    "adam",
+    "momentum",
+    "nadam",
+    "shampoo",
+    "adam_atan2",
+    "adafactor",
+    "rmsprop",
+)
 # Possible numbers of settings for each tuned hyperparameter; a smaller number if time is short
 TRIALS = (8, 6, 4)
 EVALUATIONS = 10  # largest number of evaluations of a run after its first
@@ -210,9 +210,7 @@ def entries(optimizers: Sequence[str]) -> tuple[Any, ...]:
         optimizers: names as in a study file, or classes in files, such as `my.py:Lion`; empty for the
             optimizers in `OPTIMIZERS`.
     """
-    if not optimizers:
-        return tuple(OPTIMIZERS.values())
-    return tuple(OPTIMIZERS.get(name) or _entry(name) for name in optimizers)
+    return tuple(_entry(name) for name in optimizers or OPTIMIZERS)
 
 
 def _entry(name: str) -> Any:

@@ -314,6 +314,12 @@ class TwoStageSweep(Protocol):
         """Lowest and highest value that round 0 tries, by hyperparameter."""
         return {self.of: self.coarse}
 
+    @property
+    def reach(self) -> dict[str, tuple[float, float]]:
+        """Lowest and highest value that round 1 may try, by hyperparameter."""
+        low, high = self.coarse
+        return {self.of: (MULTIPLES[0] * low / 10, MULTIPLES[-1] * high)}
+
 
 class Axis(Document):
     """Interval of one hyperparameter in a search space; equal ends fix its value."""
@@ -382,6 +388,11 @@ class SpaceSearch(Protocol):
     def bounds(self) -> dict[str, tuple[float, float]]:
         """Lowest and highest value that the search may try, by hyperparameter."""
         return {name: (axis.low, axis.high) for name, axis in self.space.items()}
+
+    @property
+    def reach(self) -> dict[str, tuple[float, float]]:
+        """Lowest and highest value that any round may try, by hyperparameter."""
+        return self.bounds
 
     @property
     def per_dimension(self) -> int:

@@ -163,11 +163,11 @@ class ModelResults:
 
     @property
     def seeds_needed(self) -> int | None:
-        """About how many final seeds would decide all leads.
+        """About how many final seeds would decide all leads that are inconclusive.
 
-        None if all leads are supported, if a lead is refuted, or if no number of seeds would decide a lead.
+        None if no lead is inconclusive, or if no number of seeds would decide one of these leads.
         """
-        numbers = [lead.seeds_needed for lead in self.undecided]
+        numbers = [lead.seeds_needed for lead in self.leads if lead.finding == "inconclusive"]
         return None if None in numbers else max(filter(None, numbers), default=None)
 
     @property

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import product
 from math import inf, log
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -80,6 +81,8 @@ class ClaimComparison:
             decide.
         tuning_outcomes: result of tuning for the treated method and for the control; empty if one of them has
             no usable tuning runs.
+        at_edge: limits of the searches for the settings of the arms, items of the column `at_edge` of the
+            table `findings` (`curvebench.reports.claims.verdicts`).
     """
 
     key: ComparisonKey
@@ -96,6 +99,7 @@ class ClaimComparison:
     reach: Reach | None = None
     alternatives: tuple[Alternative, ...] = ()
     tuning_outcomes: tuple[TuningOutcome, ...] = ()
+    at_edge: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def control(self) -> str:

@@ -20,7 +20,7 @@ from curvebench.reports.claims.comparison import Alternative, ClaimComparison
 from curvebench.reports.statistics import decisions
 from curvebench.reports.statistics.decisions import POWER, RESAMPLED, SEEDS, Finding, decide, holm
 from curvebench.results.intervals import median
-from curvebench.results.schema import FINDINGS
+from curvebench.results.schema import EDGE, FINDINGS
 from curvebench.results.tuning import shares_of_choices
 from curvebench.results.verdicts import ALPHA, MIN_AGREEMENT, choices_flip
 
@@ -75,6 +75,7 @@ def _finding_row(comparison: ClaimComparison, holm_p_value: float, refuting: flo
         "refuting_p_value": refuting,
         "finding": finding,
         "turned": _turned(comparison, refuting),
+        "at_edge": [{**dict.fromkeys(EDGE), **limit} for limit in comparison.at_edge],
         "seeds_needed": _seeds(comparison, relations) if undecided and not comparison.reach else None,
         "tuning_seeds_needed": tuning_seeds,
         **tuned,

@@ -9,7 +9,8 @@ options) of the final runs, which are compared.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from typing import Any, get_args
 
@@ -20,18 +21,22 @@ from curvebench.reports.claims.checked import property_rows, row_of
 from curvebench.reports.claims.comparison import ClaimComparison, comparisons, outcome_lookup
 from curvebench.reports.claims.findings import decided, effect_row
 from curvebench.reports.claims.repeats import repeats_of
+from curvebench.reports.measures import tuning_source
 from curvebench.reports.statistics.decisions import Finding
-from curvebench.reports.tables import Tables
+from curvebench.reports.statistics.ranks import NEGLIGIBLE
+from curvebench.reports.tables import Tables, tables_of
 from curvebench.results.schema import CLAIMS, FINDINGS
-from curvebench.results.tuning import different_draws
+from curvebench.results.tuning import MethodSearch, different_draws, limits_of, searches
 from curvebench.results.verdicts import Verdict, by_domain, over_domains, reason
 from curvebench.spec.claim import Claim
+from curvebench.spec.method import Method
 from curvebench.spec.plan import ReportPlan, StudyPlan
 
 # A finding must be the same for 95 % of the bootstrap resamples of the tuning seeds.
 # With fewer than 5 tuning seeds, a single resample can have a probability of more than 5 %.
 # The criterion of 95 % is then too coarse.
 FEWEST_TUNING_SEEDS = 5
+ARMS = ("treated", "control")  # the two methods of a comparison
 
 
 @dataclass(frozen=True)
@@ -68,6 +73,7 @@ def claim_verdicts(plan: ReportPlan, tables: Mapping[str, Tables], checks: pl.Da
         for claim in study.claims
         for comparison in comparisons(study, claim, tables[study.name], backend, outcome_of)
     ]
+    compared = with_limits(plan, tables, compared)
     findings = decided(compared).with_row_index("place")
     rows, deciding = [], []
     for study in plan.studies:
@@ -95,15 +101,25 @@ def claim_verdicts(plan: ReportPlan, tables: Mapping[str, Tables], checks: pl.Da
     return Verdicts(pl.DataFrame(rows, schema=CLAIMS), findings, tuple(compared))
 
 
-def combined(findings: Sequence[Finding]) -> Verdict:
+def combined(findings: Sequence[Finding], at_edge: Sequence[bool] = ()) -> Verdict:
     """Return the verdict on a claim from the findings of all comparisons that the claim requires.
 
     The claim is reproduced if all comparisons are supported. It is not reproduced if at least one comparison
-    is refuted. Otherwise it is underpowered.
+    is refuted. Otherwise it is underpowered. If a supported comparison may depend on the search for settings,
+    or all refuted ones may, the claim is neither reproduced nor refuted: it depends on the search.
+
+    Args:
+        findings: finding of each comparison.
+        at_edge: whether each comparison may depend on the search; empty if none may.
     """
-    if "refuted" in findings:
+    found = {*zip(findings, at_edge or [False] * len(findings), strict=True)}
+    if ("refuted", False) in found:
         return "not reproduced"
-    return "reproduced" if set(findings) == {"supported"} else "underpowered"
+    if "refuted" in findings:
+        return "depends on search"
+    if set(findings) != {"supported"}:
+        return "underpowered"
+    return "depends on search" if ("supported", True) in found else "reproduced"
 
 
 def _decided_row(
@@ -127,8 +143,11 @@ def _decided_row(
     by_clock = [claim.conditions[place].by_clock for place in relations["condition"]]
     judged = relations.filter(~pl.Series(by_clock)) if other_hardware else relations
     wheres = (claim.conditions[place].where for place in judged["condition"])
-    domains = by_domain(zip(wheres, judged["finding"], strict=True))
-    verdict, reasons_where = over_domains({name: combined(found) for name, found in domains.items()})
+    at_edge = (judged["at_edge"].list.len() > 0).fill_null(False).to_list()
+    domains = by_domain(zip(wheres, zip(judged["finding"], at_edge, strict=True), strict=True))
+    verdict, reasons_where = over_domains(
+        {name: combined([one for one, _ in part], [at for _, at in part]) for name, part in domains.items()}
+    )
     limits = list(_limits(study, findings))
     unmet = int((controls["finding"] != "supported").sum())
     if unmet:
@@ -143,6 +162,8 @@ def _decided_row(
         reasons.append(reason("control_unmet", unmet, len(controls)))
     for kind, count in judged["reach"].drop_nulls().value_counts(sort=True).iter_rows():
         reasons.append(reason(kind, count, len(relations)))
+    if any(at_edge):
+        reasons.append(reason("at_edge", sum(at_edge), len(relations)))
     if other_hardware:
         reasons.append(reason("other_hardware", names=[claim.hardware]))
     reasons += reasons_where
@@ -163,16 +184,19 @@ def _weakest(findings: pl.DataFrame) -> dict[str, Any] | None:
     """Return the row of the comparison that decides the claim; None if no comparison has a pair of runs.
 
     If some comparisons are refuted, the result is the refuted comparison with the smallest corrected p-value
-    against the claimed relation. Otherwise, if some comparisons are inconclusive, it is the inconclusive
-    comparison with the largest p-value for the relation. Otherwise it is the supported comparison with the
-    largest p-value for the relation. Positive controls are left out.
+    against the claimed relation, if possible one that does not depend on the search for settings. Otherwise,
+    if some comparisons are inconclusive, it is the inconclusive comparison with the largest p-value for the
+    relation. Otherwise it is the supported comparison with the largest p-value for the relation. Positive
+    controls are left out.
 
     Args:
         findings: the claim's rows of the table `findings` on one backend.
     """
     paired = findings.filter(~pl.col("positive_control"), pl.col("seeds") > 0)
     for kind in ("refuted", "inconclusive", "supported"):
-        order = pl.col("refuting_p_value") if kind == "refuted" else -pl.col("p_value")
+        order = [-pl.col("p_value")]
+        if kind == "refuted":
+            order = [pl.col("at_edge").list.len() > 0, pl.col("refuting_p_value")]
         for row in paired.filter(finding=kind).sort(order).head(1).to_dicts():
             return row
     return None
@@ -210,3 +234,61 @@ def rule_of_runs(jobs: pl.DataFrame, claim: str, backend: str) -> str | None:
     planned = jobs.filter(pl.col("claim_rules").list.len() > 0, backend=backend)["claim_rules"].to_list()
     hashes = {next((entry["rule"] for entry in rules if entry["claim"] == claim), None) for rules in planned}
     return hashes.pop() if len(hashes) == 1 else None
+
+
+# --- limits of searches -----------------------------------------------------------------------------
+
+
+def with_limits(
+    plan: ReportPlan, tables: Mapping[str, Tables], compared: Sequence[ClaimComparison]
+) -> list[ClaimComparison]:
+    """Return comparisons with the limits of the searches for the settings of their arms.
+
+    Settings that other studies found are those of the studies of the plan, and of the published sets that the
+    report shows.
+
+    Args:
+        plan: the studies.
+        tables: tables of each study, by the name of the study.
+        compared: comparisons of claims of these studies.
+    """
+    sources = [(one, partial(_runs, tables, one)) for one in plan.studies]
+    sources += [(one, partial(_runs, {}, one)) for archived in plan.archive for one in archived.studies]
+    found: dict[str, list[MethodSearch]] = {}
+    for study in plan.studies if compared else ():
+        if study.claims:
+            found[study.name] = [search for one, read in sources for search in searches(one, read, study)]
+    return [
+        replace(one, at_edge=tuple(_search_limits(plan, tables, one, found.get(one.study, ()))))
+        for one in compared
+    ]
+
+
+def _runs(tables: Mapping[str, Tables], study: StudyPlan) -> pl.DataFrame:
+    read = tables.get(study.name)
+    return (tables_of(study) if read is None else read).runs
+
+
+def _search_limits(
+    plan: ReportPlan, tables: Mapping[str, Tables], comparison: ClaimComparison, found: Sequence[MethodSearch]
+) -> Iterator[dict[str, Any]]:
+    """Yield the limits of the searches of both arms, items of the column `at_edge` of the table `findings`.
+
+    Args:
+        found: searches of the study and of other studies for the same methods on the same problems.
+    """
+    if not comparison.tuning_outcomes:
+        return
+    study, share = plan.study(comparison.study), comparison.condition.smallest_effect or NEGLIGIBLE
+    for arm, (workload, method) in zip(ARMS, comparison.key.arms, strict=False):
+        tuning = tables[study.name].runs.filter(stage="tuning", workload=workload)
+        tuner, where = tuning_source(study, method, comparison.backend, tuning)
+        for search in found:
+            of_arm = (
+                search.workload.name,
+                Method(search.optimizer.label, search.basis.label),
+                search.backend,
+            )
+            if search.study is study and of_arm == (workload, Method.of(tuner), where):
+                for limit in limits_of(search, iter(found), share):
+                    yield {"arm": arm, **limit}

@@ -96,6 +96,7 @@ def comparison(row: Row, condition: Condition) -> dict[str, Any]:
         "interval_text": effect_range,
         "accepted_range": requirement(row["effect"], row["allowed_low"], row["allowed_high"]),
         "choices": say("choices", row),
+        "search": say("search", {**row, "control": control_in_words(key, condition.number)}),
         "censoring": say("censoring", row, condition),
     }
     return described | {"further_seeds": say("seeds_for_comparison", described)}

@@ -54,7 +54,7 @@ OPTIMIZERS = (
      "exponentiated_gradient"),
     ("adafactor", "newton", "manifold_muon", "weight_normalization", "symo",
      "kfac"),
-    ("kfac_as_004", "spectral", "spectral_full", "spectral_diagonal"),
+    ("kfac_as_004", "spectral", "spectral_full", "spectral_diagonal", "nadam"),
 )  # fmt: skip
 
 Dashes = tuple[float, ...]  # Lengths of a dash pattern, alternately drawn and left blank; () is a solid line.

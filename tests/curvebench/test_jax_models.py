@@ -419,5 +419,7 @@ def test_a_model_is_refused_with_its_file_and_a_remedy(old: str, new: str, messa
     text = (HERE / "jax_rnn.py").read_text()
     assert old in text
     path.write_text(text.replace(old, new))
-    with pytest.raises(InputError, match=f"own.py.*{re.escape(message)}"):
+    with pytest.raises(InputError, match=f"own.py.*{re.escape(message)}") as raised:
         bound(str(path), train="sums(60)")
+    assert "jax_model.py" not in str(raised.value)
+    assert len(str(raised.value).splitlines()) == 1

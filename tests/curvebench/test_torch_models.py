@@ -220,6 +220,7 @@ def test_a_basis_is_estimated_from_gradients_of_the_module(file: Path):
         ("Normalized", {"loss": "penalized_loss", "train": "labelled(20)"}, "than in a loop of PyTorch"),
         ("Normalized", {"loss": "float_loss", "train": "labelled(20)"}, "returns float, which is no array"),
         ("Normalized", {"loss": "label_loss", "train": "undetermined(20)"}, "gives other data at each call"),
+        ("GRU", {"loss": "sum_loss", "train": "Adding(20)", "hidden": -1}, r"GRU: fails .ValueError.*, line"),
         ("Normalized", {"loss": "label_loss", "train": "labelled(2 * 10)"}, "neither a name"),
         ("Normalized", {"loss": "label_loss", "train": "labelled(20)", "depth": 3}, "depth"),
         ("Normalized", {"loss": "label_loss", "train": "noisy(20)"}, "gives other data at each call"),

@@ -19,6 +19,7 @@ SCALE_FREE: dict[str, dict[str, float]] = {
     "adagrad": {"epsilon": 0.0},
     "rmsprop": {"epsilon": 0.0},
     "adam": {"epsilon": 0.0},
+    "nadam": {"epsilon": 0.0},
     "adamw": {"epsilon": 0.0},
     "adam_atan2": {},
 }

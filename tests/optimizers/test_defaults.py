@@ -28,6 +28,7 @@ DEFAULTS: dict[str, tuple[dict[str, float], str]] = {
     "adagrad_norm": (ADAGRAD, "as Adagrad"),
     "adagrad_full": ({"epsilon": 0.0}, "002 eq. 43: the pseudo-inverse"),
     "adam": (KINGMA, "Kingma and Ba 2015, Alg. 1; torch.optim.Adam"),
+    "nadam": (KINGMA, "as Adam"),
     "adamw": (KINGMA | {"weight_decay": 0.01}, "torch.optim.AdamW"),
     "adamw: decoupled": (KINGMA | {"weight_decay": 1e-4}, OURS),
     "adamw: Fig. 1 with all flags": (KINGMA | {"weight_decay": 1e-4}, OURS),

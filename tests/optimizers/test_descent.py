@@ -124,6 +124,7 @@ DESCENTS: Mapping[str, Descent] = {
     "adagrad_full": Descent((1.0, 60), (1.0, 100), (4.0, 500)),
     "rmsprop": Descent((0.1, 100), (0.1, 100), (0.15, 500), cools=True),
     "adam": Descent((0.3, 100), (0.3, 100), (0.8, 500), cools=True),
+    "nadam": Descent((0.3, 100), (0.3, 100), (0.8, 500), cools=True),
     "adamw": Descent((0.3, 100), (0.3, 100), (0.8, 500), hyper={"weight_decay": 0.0}, cools=True),
     "adam_atan2": Descent((0.3, 100), (0.3, 100), (0.5, 500), cools=True),
     "adafactor": Descent((0.3, 100), (0.3, 100), (0.045, 2000), cools=True),

@@ -1,21 +1,25 @@
-"""Warnings of `curvebench check` and `plan` about valid studies: too few seeds, moving averages that stall.
+"""Warnings about valid studies: too few seeds, moving averages that stall, known settings that are not tried.
 
 A claim is a sentence of a paper. It is decided by comparing pairs of runs: two methods with the same seed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from itertools import product
 from math import ceil, log2
 
 from curvebench.optimizers.rule import share
 from curvebench.optimizers.state_precision import HALF
 from curvebench.planning.studies.study import Study
 from curvebench.registry import rule_of
+from curvebench.results.reading import read
+from curvebench.results.tuning import outside, searches
 from curvebench.results.verdicts import ALPHA
 from curvebench.spec.conditions.condition import Condition
-from curvebench.spec.method import OptimizerSpec
-from curvebench.spec.plan import StudyPlan
+from curvebench.spec.method import Method, OptimizerSpec
+from curvebench.spec.plan import ReportPlan, StudyPlan
 
 # Smallest number of pairs of runs with which a claim can be decided. If all pairs favour the same method, the
 # one-sided p-value is 2^-pairs, which must be at most ALPHA.
@@ -25,6 +29,8 @@ MIN_PAIRS = ceil(-log2(ALPHA))
 # away changes of less than 1/256 of the average. With a larger decay rate, the average therefore stops far
 # from its limit.
 MAX_DECAY = 0.99
+# A known setting is reported if it is better than known settings inside of a search by this share of cost.
+MIN_GAIN = 0.05
 
 
 def cautions(studies: Iterable[Study], scale: str) -> Iterator[str]:
@@ -59,6 +65,37 @@ def cautions(studies: Iterable[Study], scale: str) -> Iterator[str]:
                         f"{path}: {claim.id} cannot be reproduced on {backend}: with {pairs} pairs of "
                         f"runs no p-value is below {2.0**-pairs:.2g}; {MIN_PAIRS} seeds can reach {ALPHA}"
                     )
+
+
+def better_known(study: Study, published: Sequence[ReportPlan]) -> Iterator[str]:
+    """Yield a sentence for each method of a study whose best known setting its search does not contain.
+
+    Args:
+        study: the study.
+        published: plans of the published sets, in which the settings are known.
+    """
+    for scale in study.scales:
+        plan = study.at(scale)
+        of_sets = ((found.published, one) for found in published for one in found.studies)
+        found = [
+            (name, search)
+            for name, one in of_sets
+            for search in searches(one, partial(read, one.tables, "runs"), plan)
+        ]
+        for optimizer, basis, workload in product(plan.optimizers, plan.bases, plan.workloads):
+            known = [item for item in found if item[1].is_of(optimizer, basis, workload)]
+            name, best = min(known, key=lambda item: item[1].cost, default=("", None))
+            if best is None or not (values := outside(plan, optimizer, best.setting)):
+                continue
+            inside = [search for _, search in known if not outside(plan, optimizer, search.setting)]
+            if all(best.is_better(search, MIN_GAIN) for search in inside):
+                method = Method(optimizer.label, basis.label).label
+                numbers = ", ".join(f"{key} = {value:g}" for key, value in values.items())
+                yield (
+                    f"{study.path}: scales.{scale}: the search of {method} on {workload.name} does not "
+                    f"contain the best known setting, {numbers}, of {best.study.name} in {name}; search "
+                    "there, or give it under also_try"
+                )
 
 
 def _slow_means(study: StudyPlan, optimizer: OptimizerSpec) -> Iterator[tuple[str, float]]:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import os
+import re
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -134,6 +139,19 @@ def test_a_comparison_without_any_method_that_runs_is_refused(file: Path):
         comparing.runnable(graph_plan(file, "kfac"))
     with pytest.raises(InputError, match=r"has no metric 'validation_f1'"):
         comparing.runnable(graph_plan(file, "adam", "sgd", judge="validation_f1"))
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_computed(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    results = tmp_path / "results"
+    with pytest.raises(InputError, match=r"_models\.py: File exists; name another folder with --results"):
+        comparing.run_plan(graph_plan(file, "adam"), file, "1", None)
+    (tmp_path / ".snakemake").touch()
+    with pytest.raises(InputError, match=r"/\.snakemake: File exists; Snakemake .* change to another folder"):
+        comparing.run_plan(graph_plan(file, "adam"), results, "1", None)
+    assert not [*results.iterdir()]
 
 
 def test_settings_may_be_zero(file: Path):
@@ -278,6 +296,21 @@ def test_a_model_that_no_file_defines_is_refused():
         curvebench.compare(made, "loss", "data")
 
 
+def test_objects_are_refused_with_a_remedy_that_works(file: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(file.parent)
+    users, plans = importlib.import_module(file.stem), list[ComparisonPlan]()
+    monkeypatch.setattr(comparing, "run_plan", lambda plan, *_: plans.append(plan))
+    remedy = (
+        r"model: an object of class GRU; give the class, GRU, and its arguments as settings={'NAME': VALUE}"
+    )
+    with pytest.raises(InputError, match=re.escape(remedy)):
+        curvebench.compare(users.GRU(hidden=7), users.sum_loss, "Adding(20)")
+    with pytest.raises(InputError, match=r"loss: an object of class MSELoss; give a function .model, batch."):
+        curvebench.compare(users.GRU, torch.nn.MSELoss(), "Adding(20)")
+    curvebench.compare(users.GRU, users.sum_loss, "Adding(40)", settings={"hidden": 7})
+    assert plans[0].settings["hidden"] == 7
+
+
 def test_data_without_equal_shapes_are_refused(file: Path, tmp_path: Path):
     data = [(np.ones(2), 1), (np.ones(3), 0)]
     with pytest.raises(InputError, match=r"train: fails .*same shape"):
@@ -343,3 +376,34 @@ def test_a_model_is_compared_and_gets_more_seeds(file: Path, tmp_path: Path, act
         runs.filter(stage="final").vstack(added).group_by("optimizer").agg(pl.col("learning_rate").n_unique())
     )
     assert settings["learning_rate"].to_list() == [1, 1]
+
+
+@pytest.mark.slow
+def test_an_interrupted_command_repeats_no_finished_run(
+    file: Path, tmp_path: Path, activated: dict[str, str]
+):
+    def started(*words: str) -> subprocess.Popen[bytes]:
+        called = [sys.executable, "-m", "curvebench", *words, "--cores", "2"]
+        return subprocess.Popen(called, cwd=tmp_path, env=activated, start_new_session=True)
+
+    first = started(
+        *("compare", file.name, "--model", "Normalized", "--loss", "label_loss", "--train", "labelled(60)"),
+        *("--optimizers", "adamw,adam", "--steps", "40", "--batch-size", "10"),
+    )
+    assert first.wait() == 0
+    more = "more", "normalized", "--seeds", "40"
+    interrupted = started(*more)
+    while not [*tmp_path.glob("results/runs/**/parts/*/*.runs.parquet")]:
+        assert interrupted.poll() is None
+        time.sleep(0.01)
+    os.killpg(interrupted.pid, signal.SIGINT)
+    assert interrupted.wait() == 130
+    stored = [*tmp_path.glob("results/runs/**/parts/*/*.runs.parquet")]
+    for path in stored:
+        pl.read_parquet(path).with_columns(machine=pl.lit("marked")).write_parquet(path)
+    assert started(*more).wait() == 0
+    runs = pl.concat(
+        [pl.read_parquet(path) for path in tmp_path.glob("results/runs/*/*/runs/*/runs.parquet")]
+    )
+    assert runs.filter(stage="final").height == 2 * 40
+    assert runs.filter(machine="marked").height == len(stored) < 70

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from statistics import median
 
@@ -112,6 +113,21 @@ def test_seeds_that_would_decide_are_the_fewest_with_which_all_pairs_won_suffice
         assert f"About {needed} final seeds would do" in as_text(found)
     assert {lead.effect.level for lead in found.leads} == {1 - 2 / 2**seeds}
     assert "0.5000 times" in as_text(found) or "0.500 times" in as_text(found)
+
+
+def test_a_refuted_lead_leaves_the_seeds_that_would_decide_the_others(compared: Compared):
+    adam = final_of(compared, "adam").sort("seed").head(3)
+    worse = [with_loss(adam, name, LOSS * 2) for name in ("worse", "other")]
+    found = of_methods(compared, ["worse", "other", "adam"], pl.concat([adam, *worse]))
+    first, second = found.leads
+    refuted = dataclasses.replace(found, leads=(dataclasses.replace(first, finding="refuted"), second))
+    assert refuted.seeds_needed == second.seeds_needed == found.seeds_needed
+    said = as_text(refuted)
+    assert (
+        f"do not distinguish adam from {second.method}, and show that it is worse than {first.method}."
+        in said
+    )
+    assert f"About {second.seeds_needed} final seeds would do" in said
 
 
 def test_no_number_of_seeds_decides_a_tie(compared: Compared):

@@ -20,6 +20,7 @@ from curvebench.reports.tables import Tables
 from curvebench.results.archive import LOCAL
 from curvebench.spec.method import OptimizerSpec
 from curvebench.spec.plan import StudyPlan
+from curvebench.spec.study import Sweep
 from tests.reports.changing import replace
 from tests.reports.conftest import Report, Studies, bare_site, words_of
 from tests.reports.synthetic import BASIS_EVALUATIONS, Shape
@@ -222,9 +223,18 @@ def test_cells_are_ratios_to_the_best_and_misses(mapped: list[Answer]):
     assert [cell.level for cell in heat.rows[1].cells if cell] == [4, 0, 2]
     shown = words_of("heat.jinja", "heat_table", heat, lambda answer: "", "map")
     assert re.findall(r'<td class="heat-\d">([^<]*)<', shown)[:3] == ["1", "1.1", "∞"], "1 is the best alone"
-    words = words_of("heat.jinja", "heat_words")
+    words = words_of("heat.jinja", "heat_words", heat)
+    assert "sweep" not in shown + words
     assert "miss the target, or diverge" in words
     assert "a loss over the least, an accuracy (or else what is to be large) the other way round" in words
+
+
+def test_rows_of_a_sweep_are_labelled(mapped: list[Answer]):
+    one = _of(mapped[0], "one", {"adam": 10.0, "sgd": 11.0}, ("adam",))
+    sweep = Sweep(name="sizes", setting="batch_size")
+    heat = heat_map([replace(one, workload=one.workload.model_copy(update={"sweep": sweep}))])
+    assert "sweep of batch size" in words_of("heat.jinja", "heat_table", heat, lambda answer: "", "map")
+    assert "count together as one problem" in words_of("heat.jinja", "heat_words", heat)
 
 
 def test_submissions_lead_then_the_best_of_a_board(mapped: list[Answer], monkeypatch: pytest.MonkeyPatch):

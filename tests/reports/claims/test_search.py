@@ -1,0 +1,213 @@
+"""Verdicts where a method was searched too narrowly or too coarsely, on runs of real studies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from curvebench.planning.config import Config
+from curvebench.planning.plan import make_plan, write_specs
+from curvebench.planning.studies.cautions import better_known
+from curvebench.planning.studies.validation import read_study
+from curvebench.reports.claims.verdicts import Verdicts, claim_verdicts
+from curvebench.reports.claims.wording import say
+from curvebench.reports.tables import tables_of
+from curvebench.results.merging import merge
+from curvebench.results.tuning import Judge, MethodSearch, outside, tuning_outcome
+from curvebench.spec.plan import ReportPlan
+from curvebench.spec.tuning import Axis
+from curvebench.stages.jobs import run_job
+from tests.results.rows import rows, tuning_run
+
+# Adam with a wide search, the same with a search that ends far below the best rate, and two more methods.
+RIVALS = (
+    "[adam, {adam: {label: slow, space: {learning_rate: {low: 1e-5, high: 1e-3, scale: log}}}}, "
+    "sgd, {momentum: {label: heavy, momentum: 0.99}}]"
+)
+# The best setting of Adam, 0.003, is inside of what was tried, and far below the best rate.
+COARSE = (
+    "[{adam: {space: {learning_rate: {low: 1e-6, high: 1e3, scale: log}}, "
+    "also_try: [{learning_rate: 1e-7}, {learning_rate: 3e-3}, {learning_rate: 1e4}]}}, "
+    "{sgd: {space: {learning_rate: {low: 0.02, high: 0.02, scale: log}}}}]"
+)
+STUDY = """\
+question: Which is better?
+source: none
+workload: {{least_squares: {{n: 32, d: 16}}}}
+optimizers: {optimizers}
+tuning:
+  protocol: halton_search
+  budget_per_dimension: {budget}
+  space: {{learning_rate: {{low: 1e-3, high: 10, scale: log}}}}
+  choose: median final train_loss
+  shared_across: none
+compare: {{metric: final train_loss}}
+claims:
+{claims}
+scales:
+  quick:
+    {{steps: 40, evaluations: 4, seeds: {{tuning: 5, final: 8}}, backends: {{torch: {{}}}}, timing: false}}
+"""
+CLAIM = """\
+  - id: {name}
+    sentence: One is better.
+    source: none
+    supported_if:
+      {{metric: final train_loss, better: [{better}], compared_to: [{worse}], smallest_effect: 5 %}}
+"""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """Plan and verdicts of studies that were run."""
+
+    plan: ReportPlan
+    verdicts: Verdicts
+
+    def verdict(self, claim: str) -> str:
+        return str(self.verdicts.claims.filter(claim=claim)["verdict"].item())
+
+    def limits(self, claim: str) -> list[dict[str, Any]]:
+        (edges,) = self.verdicts.findings.filter(claim=claim)["at_edge"].to_list()
+        return list(edges)
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    folder = tmp_path_factory.mktemp("searches")
+    (folder / "studies").mkdir()
+
+    def write(name: str, optimizers: str, budget: int, *claims: tuple[str, str, str]) -> None:
+        sides = (dict(zip(("name", "better", "worse"), claim, strict=True)) for claim in claims)
+        text = "".join(CLAIM.format(**each) for each in sides)
+        study = STUDY.format(optimizers=optimizers, budget=budget, claims=text)
+        (folder / f"studies/{name}.yaml").write_text(study)
+
+    handicapped = ("handicapped", "adam", "slow"), ("reversed", "slow", "adam")
+    write("rivals", RIVALS, 12, *handicapped, ("fair", "sgd", "heavy"))
+    write("coarse", COARSE, 1, ("missed", "sgd", "adam"))
+    plan = make_plan(Config(study_folder=folder / "studies", studies=("rivals", "coarse"), results=folder))
+    write_specs(plan)
+    for planned in plan.studies:
+        jobs = [job for job in planned.jobs if job.spec.stage != "timing"]
+        for job in jobs:
+            run_job(job.spec_path, folder)
+        merge([job.folder for job in jobs], planned.plan.tables)
+    tables = {planned.plan.name: tables_of(planned.plan) for planned in plan.studies}
+    report = plan.report.model_copy(update={"archive": (), "parity": None, "checks": None})
+    return Ran(report, claim_verdicts(report, tables, None))
+
+
+def test_a_handicapped_rival_reproduces_nothing(ran: Ran):
+    """Adam with rates of 1e-3 to 10 is far better than Adam with rates of 1e-5 to 1e-3."""
+    (finding,) = ran.verdicts.findings.filter(claim="handicapped").to_dicts()
+    assert (finding["finding"], finding["p_value"] < 0.01) == ("supported", True)
+    assert ran.verdict("handicapped") == "depends on search"
+    (limit,) = ran.limits("handicapped")
+    assert (limit["arm"], limit["hyperparameter"], limit["limit"]) == ("control", "learning_rate", "highest")
+    assert 3e-4 < limit["value"] <= 1e-3
+    (row,) = ran.verdicts.claims.filter(claim="handicapped").to_dicts()
+    assert {reason["code"]: (reason["count"], reason["of"]) for reason in row["reasons"]}["at_edge"] == (1, 1)
+    words = say("search", finding)
+    assert words == f"slow has the highest learning rate that was tried, {limit['value']:.3g}"
+
+
+def test_nor_does_it_refute_anything(ran: Ran):
+    assert ran.verdicts.findings.filter(claim="reversed")["finding"].item() == "refuted"
+    assert ran.verdict("reversed") == "depends on search"
+
+
+def test_methods_inside_of_their_searches_are_decided(ran: Ran):
+    assert ran.limits("fair") == []
+    assert ran.verdict("fair") == "reproduced"
+
+
+def test_a_better_setting_of_another_study_inside_of_the_search_is_missed(ran: Ran):
+    """The search of `coarse` contains that of `rivals`, whose Adam ends better on the same tuning seeds."""
+    assert [(each["arm"], each["limit"], each["study"]) for each in ran.limits("missed")] == [
+        ("control", "missed", "rivals")
+    ]
+    assert ran.verdict("missed") == "depends on search"
+
+
+SPACE = {
+    "learning_rate": Axis(low=0.1, high=1.0, scale="linear"),
+    "momentum": Axis(low=0.0, high=0.9, scale="linear"),
+    "rate_decay": Axis(low=0.9, high=1.0, scale="linear"),
+    "damping": Axis(low=0.1, high=1.0, scale="log"),
+    "epsilon": Axis(low=1e-8, high=1e-8, scale="log"),
+}
+
+
+def search_of(ran: Ran, chosen: dict[str, float], *others: dict[str, float]) -> MethodSearch:
+    """Return a search that tried some settings, of which the first is the best."""
+    study = ran.plan.study("rivals")
+    study = study.model_copy(update={"tuning": study.tuning.model_copy(update={"space": SPACE})})
+    settings = [{"epsilon": 1e-8, **setting} for setting in (chosen, *others)]
+    runs = [
+        tuning_run(
+            f"{place}", float(place), setting["learning_rate"],
+            hyperparameters=[{"name": name, "value": value} for name, value in setting.items()][:-1],
+        )
+        for place, setting in enumerate(settings)
+    ]  # fmt: skip
+    tried = rows("runs", *runs)
+    judge = Judge(study.tuning, study.direction_of, {})
+    outcome = tuning_outcome(tried, study.tuning.names, judge)
+    assert outcome is not None
+    adam = study.optimizer("adam")
+    return MethodSearch(study, study.workloads[0], adam, study.bases[0], "torch", tried, outcome)
+
+
+INSIDE = {"momentum": 0.5, "rate_decay": 0.95, "damping": 0.5, "learning_rate": 0.5}
+LOW = {"momentum": 0.01, "rate_decay": 0.91, "damping": 0.11, "learning_rate": 0.11}
+HIGH = {"momentum": 0.89, "rate_decay": 0.99, "damping": 0.99, "learning_rate": 0.99}
+
+
+@pytest.mark.parametrize(
+    ("chosen", "others", "ends"),
+    [
+        (INSIDE, (LOW, HIGH), []),
+        # No momentum and no decay of the rate are natural ends, which the search reaches; others are not.
+        (LOW, (INSIDE, HIGH), ["learning_rate lowest", "rate_decay lowest", "damping lowest"]),
+        (HIGH, (INSIDE, LOW), ["learning_rate highest", "momentum highest", "damping highest"]),
+        ({**INSIDE, "momentum": 0.0, "rate_decay": 1.0}, (LOW, HIGH), []),
+    ],
+)
+def test_ends_of_a_search_count_unless_they_are_natural(
+    ran: Ran, chosen: dict[str, float], others: tuple[dict[str, float], ...], ends: list[str]
+):
+    found = [f"{each['hyperparameter']} {each['limit']}" for each in search_of(ran, chosen, *others).edges]
+    assert sorted(found) == sorted(ends)
+
+
+def test_a_single_candidate_of_a_wide_search_is_at_both_ends(ran: Ran):
+    found = {(each["hyperparameter"], each["limit"]) for each in search_of(ran, INSIDE).edges}
+    assert {("damping", "lowest"), ("damping", "highest")} <= found
+    assert "epsilon" not in {name for name, _ in found}, "its interval is a single value"
+
+
+def test_what_lies_outside_of_a_search_is_named(ran: Ran):
+    study = ran.plan.study("coarse")
+    adam = study.optimizer("adam")
+    fixed = {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "rate_decay": 1.0}
+    assert outside(study, adam, {**fixed, "learning_rate": 0.1}) == {}
+    assert outside(study, adam, {**fixed, "learning_rate": 1e4}) == {}, "it is tried in addition"
+    beyond = {"learning_rate": 1e5, "beta1": 0.5}
+    assert outside(study, adam, {**fixed, **beyond}) == beyond
+
+
+def test_check_names_a_better_setting_that_was_published(ran: Ran, tmp_path: Path):
+    """Adam with rates of at most 1e-3 where a published study found a far better one."""
+    text = STUDY.format(optimizers="[adam]", budget=4, claims="").replace("claims:\n", "")
+    path = tmp_path / "narrow.yaml"
+    path.write_text(text.replace("low: 1e-3, high: 10", "low: 1e-5, high: 1e-3"))
+    published = ran.plan.model_copy(update={"published": "set.2026-11-29"})
+    (note,) = better_known(read_study(path), [published])
+    assert "adam on least_squares does not contain the best known setting, learning_rate = " in note
+    assert "of rivals in set.2026-11-29; search there, or give it under also_try" in note
+    path.write_text(path.read_text().replace("low: 1e-5, high: 1e-3", "low: 1e-3, high: 10"))
+    assert not list(better_known(read_study(path), [published])), "the search contains it"
