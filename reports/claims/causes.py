@@ -44,7 +44,9 @@ def run_cause(
         at_once = len(open_findings) > 0 and not open_findings["reach"].has_nulls()
         by_verdict = {"not run": "other_hardware", "underpowered": "saturated" if at_once else None}
         return OF_VERDICT.get(verdict, {"cause": by_verdict.get(verdict)})
-    refuted = findings.filter(finding="refuted")
+    # A refuted comparison that depends on the search for settings does not refute the claim.
+    depends = (pl.col("at_edge").list.len() > 0).fill_null(value=False)
+    refuted = findings.filter(~depends, finding="refuted")
     # At a tie of exactly 1 (a ratio) or 0 (a difference), both methods of most pairs have reached the floor.
     tie = pl.col("estimate") == (pl.col("effect") == "ratio").cast(pl.Float64)
     at_floor = refuted.select((tie & pl.col("stop").is_not_null() & (pl.col("quantity") == "value")).all())
