@@ -67,15 +67,14 @@ def test_the_page_of_methods_shows_the_rates(tmp_path: Path):
     rates, verdicts = page.tables[-2:]
     *_, total = read_planted().rates
     assert [row[0] for row in rates[1:]] == [*SIZES, "all"]
-    low, high = (f"{100 * end:.2g}" for end in total.false_reproduced[2:4])
-    assert f"0 of {total.false_reproduced.count}" in rates[-1][1]
-    assert low in rates[-1][1] and high in rates[-1][1]
+    assert rates[-1][1].startswith(f"0 of {total.false_reproduced.count}")
+    assert f"to {100 * total.false_reproduced.high:.0f} %" in rates[-1][1]
     assert len(verdicts) == 31
 
 
 @pytest.mark.long
 def test_no_verdict_is_wrong_on_other_seeds(tmp_path: Path):
-    claims, run = decide("small", 1, tmp_path)
+    claims, run = decide("small", 2, tmp_path)
     (rates,) = PlantedRuns(claims, (run,)).rates
     assert rates.false_reproduced.successes == 0, rates
     assert rates.true_refuted.successes == 0, rates
