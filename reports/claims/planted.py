@@ -101,9 +101,11 @@ class PlantedRuns:
             )
             for truth in (False, True)
         }
-        wrong = ((False, "reproduced"), (True, "not reproduced"))
-        shares = (share_interval(verdicts[truth][word], verdicts[truth].total()) for truth, word in wrong)
-        return Rates(name, *shares, verdicts)
+
+        def share(truth: bool, verdict: str) -> Share:
+            return share_interval(verdicts[truth][verdict], verdicts[truth].total())
+
+        return Rates(name, share(False, "reproduced"), share(True, "not reproduced"), verdicts)
 
 
 def read_planted() -> PlantedRuns:

@@ -9,10 +9,9 @@ import pytest
 from curvebench.benchmarks.planted import BLOCK, SIZES, decide, planted_config, with_run
 from curvebench.planning.plan import make_plan
 from curvebench.reports.claims.planted import PlantedClaim, PlantedRun, PlantedRuns, read_planted
-from curvebench.results.verdicts import VERDICTS
-from tests.reports.conftest import bare_site
+from curvebench.results.schema import VERDICTS
+from tests.reports.conftest import SHAPES, bare_site
 from tests.reports.pages.reading import Page
-from tests.reports.synthetic import SHAPES
 
 SMALL, OTHER = (PlantedRun("small", block, 1, {"a": "reproduced", "b": "underpowered"}) for block in (0, 1))
 LARGE = PlantedRun("large", 0, 1, {"a": "not reproduced", "b": "not reproduced"})
