@@ -18,17 +18,25 @@ SET = argument(
 )
 
 
-@command("sets check", SET, argument("--rerun", type=positive, metavar="N"), argument("--seed", type=int))
+@command(
+    "sets check",
+    SET,
+    argument("--rerun", type=positive, metavar="N"),
+    argument("--claim", metavar="ID"),
+    argument("--seed", type=int),
+)
 def check(args: Namespace) -> int:
     """Accept or refuse a published set.
 
-    The status is 0 for an accepted set and 1 for a refused one, whose reasons are all printed. With --rerun,
-    a random sample of the runs is computed again and compared with the set: the status is 1 if a run differs,
-    and 3 if a run cannot be computed.
+    The status is 0 for an accepted set and 1 for a refused one, whose reasons are all printed. With --rerun
+    or --claim, a random sample of the runs and of the instances of property checks is computed again and
+    compared with the set, first those that decide claims: the status is 1 if one differs, and 3 if one cannot
+    be computed.
 
     Args:
-        --rerun: also recompute N random runs and compare (default: none)
-        --seed: seed of the random sample of runs (default: random; printed)
+        --rerun: also recompute N runs, and instances of each subclaim of property checks (default: none)
+        --claim: recompute only what decides this claim (default: all claims)
+        --seed: seed of the random sample (default: random; printed)
     """
     from curvebench.reports.formatting import counted
     from curvebench.reports.sets import checking
@@ -43,26 +51,47 @@ def check(args: Namespace) -> int:
     refused = f"{args.folder}: refused, {counted(len(reasons), 'reasons')}:"
     lines = [refused, *reasons] if reasons else [f"{args.folder}: accepted"]
     print("\n  ".join(lines), flush=True)
-    return 1 if reasons else _rerun(args) if args.rerun else 0
+    return 1 if reasons else _rerun(args) if args.rerun or args.claim else 0
 
 
 def _rerun(args: Namespace) -> int:
-    """Recompute a random sample of the runs of a set, print how many agree, and return the exit status.
+    """Recompute runs and instances of a set, print how many agree, and return the exit status.
 
     Args:
         args: arguments of the command `sets check`.
+
+    Raises:
+        InputError: when nothing can be recomputed.
     """
-    from curvebench.commands.rerun import CONFIDENCE, detectable_share, rerun
+    from curvebench.commands.rerun import checks
+    from curvebench.commands.rerun.runs import rerun
+    from curvebench.commands.rerun.sample import deciding, draw, drawable, places
+    from curvebench.reports.formatting import counted
+    from curvebench.reports.sets.derived import read_set
 
     seed = secrets.randbelow(2**32) if args.seed is None else args.seed
-    print(f"recomputing {args.rerun} runs, sampled with --seed {seed}", flush=True)
-    runs = rerun(args.folder, args.rerun, seed, partial(print, flush=True))
-    differ, missing = sum(bool(run.differences) for run in runs), sum(bool(run.missing) for run in runs)
-    computed = len(runs) - missing
-    print(f"{computed - differ} of {computed} agree, {differ} differ, {missing} cannot be computed")
-    if computed:
-        share = f"if {detectable_share(computed):.0%} of all runs of the set were invented"
-        print(f"{share}, a sample of {computed} would contain one with a probability of {CONFIDENCE:.0%}")
+    plan, show = read_set(args.folder), partial(print, flush=True)
+    tables, subclaims = drawable(plan), checks.read_subclaims(plan, args.claim)
+    comparisons = deciding(plan, tables, args.claim)
+    sample = draw(comparisons, places(tables), args.rerun, seed)
+    instances, enough = checks.draw(plan, subclaims, args.rerun, seed)
+    if not sample.places and not instances:
+        what = f" that decides {args.claim}; give another claim" if args.claim else "; leave --rerun out"
+        raise InputError(f"{args.folder}: has no run to recompute{what}")
+    drawn = [counted(len(sample.places), "runs"), counted(len(instances), "subclaims")]
+    show(f"recomputing {drawn[0]} and {drawn[1]}, sampled with --seed {seed}")
+    rows_of_runs = [(plan.studies[study], tables[study].row(at, named=True)) for study, at in sample.places]
+    runs = rerun(plan, rows_of_runs, show)
+    results = [*runs, *checks.rerun_instances(subclaims, instances, show)]
+    differ = sum(bool(result.differences) for result in results)
+    missing = sum(bool(result.missing) for result in results)
+    computed = len(results) - missing
+    show(f"{computed - differ} of {computed} agree, {differ} differ, {missing} cannot be computed")
+    pairs = zip(sample.places, runs, strict=True)
+    for line in sample.power([place for place, run in pairs if not run.missing]):
+        show(line)
+    if args.rerun and args.rerun < enough:
+        show(f"subclaims were left out, whose instances take long; --rerun {enough} includes all")
     return 1 if differ else 3 if missing else 0
 
 

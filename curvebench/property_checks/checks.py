@@ -344,7 +344,14 @@ def claims_by_id(
 # --- checking claims -----------------------------------------------------------------------------
 
 
-def part_results(claim: str, check: Check, scale: str, rule: str = "") -> Iterator[Row | Trace]:
+def part_results(
+    claim: str,
+    check: Check,
+    scale: str,
+    rule: str = "",
+    only: Sequence[int] | None = None,
+    generator: Callable[[list[int]], np.random.Generator] = np.random.default_rng,
+) -> Iterator[Row | Trace]:
     """Yield the measures of all instances of a check; the lines of an instance follow its measures.
 
     An instance is determined by the claim's id, the subclaim, the hash of the decision rule and the number of
@@ -356,6 +363,8 @@ def part_results(claim: str, check: Check, scale: str, rule: str = "") -> Iterat
         check: the check.
         scale: name of the scale, which decides the number of instances.
         rule: hash of the claim's decision rule (`curvebench.property_checks.check_rules`).
+        only: numbers of the random instances to measure, without a search; None for all instances.
+        generator: function of a seed that returns the random generator of an instance.
 
     Raises:
         ValueError: for an instance without measures, which could never violate the claim.
@@ -368,13 +377,14 @@ def part_results(claim: str, check: Check, scale: str, rule: str = "") -> Iterat
     # and minus the number of the instance with this share. The minus makes the first of several instances
     # with equal shares the maximum.
     nearest_by: dict[str, tuple[float, int]] = {}
-    for instance in range(count):
+    for instance in range(count) if only is None else only:
         began = time.perf_counter()
-        items = list(draw(np.random.default_rng([key, instance])))
+        items = list(draw(generator([key, instance])))
         for quantity, share in _bound_shares(items).items():
             nearest_by[quantity] = max(nearest_by.get(quantity, (0.0, 0)), (share, -instance))
         yield from _of_instance(claim, check, instance, items, time.perf_counter() - began)
-    for instance, (quantity, (_, start)) in enumerate(nearest_by.items() if check.bound else (), count):
+    searched = nearest_by.items() if check.bound and only is None else ()
+    for instance, (quantity, (_, start)) in enumerate(searched, count):
         began = time.perf_counter()
         items = list(draw(nearest(partial(_share, draw, quantity), [key, -start], max(MIN_TRIES, count))))
         yield from _of_instance(claim, check, instance, items, time.perf_counter() - began)

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import math
+import random
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
 from curvebench.__main__ import main
-from curvebench.commands import rerun
+from curvebench.commands.rerun import checks as rerun_checks
+from curvebench.commands.rerun import runs as rerun
+from curvebench.commands.rerun import sample as rerun_sample
 from curvebench.engine.bundle import Bundle, Trajectories
 from curvebench.engine.execution import execute
+from curvebench.paths import PUBLISHED
 from curvebench.planning.plan import prepare
+from curvebench.property_checks.checks import claims_by_id
 from curvebench.reports.sets.derived import read_set
-from curvebench.reports.sets.publish import publish
+from curvebench.reports.sets.publish import publish, renew
 from curvebench.results.merging import merge
 from curvebench.spec.errors import InputError
 from curvebench.spec.plan import ReportPlan, read_plan
+from curvebench.spec.sets import set_folders
 from curvebench.stages.basis_jobs import estimate_bases
 from curvebench.stages.job import Job
 from curvebench.stages.jobs import run_job
@@ -55,6 +63,13 @@ def plan(published: Path) -> ReportPlan:
     return read_set(published)
 
 
+def sample_of(plan: ReportPlan, count: int | None, seed: int) -> rerun_sample.Sample:
+    """Draw runs of a set as the command does."""
+    tables = rerun_sample.drawable(plan)
+    comparisons = rerun_sample.deciding(plan, tables)
+    return rerun_sample.draw(comparisons, rerun_sample.places(tables), count, seed)
+
+
 def row(plan: ReportPlan, **named: Any) -> dict[str, Any]:
     """Return the row of the first final run that has the given values."""
     runs = pl.read_parquet(plan.studies[0].tables / "runs.parquet")
@@ -80,7 +95,7 @@ def test_a_basis_has_its_runs_precision(plan: ReportPlan, tmp_path: Path, monkey
         asked.append(vars(job.spec)["precision"])
         estimate_bases(job)
 
-    monkeypatch.setattr("curvebench.commands.rerun.estimate_bases", estimated)
+    monkeypatch.setattr("curvebench.commands.rerun.runs.estimate_bases", estimated)
     own = {**row(plan, basis="egop"), "dtype": "float32"}  # the precision differs from that of the workload
     rerun.run_cell(plan.studies[0], plan.scale, own, tmp_path)
     assert asked == ["float32"]
@@ -139,7 +154,7 @@ def test_a_final_run_at_another_setting_is_found(published: Path, plan: ReportPl
         assert rerun.not_chosen(plan.studies[0], row(plan, **named)) == []
         (found,) = rerun.not_chosen(other.studies[0], row(other, **named))
         assert found.startswith("learning_rate are (")
-    (tuned,) = [own for _, own in rerun.sample(other, 10**6, 0) if own["stage"] != "final"][:1]
+    tuned = rerun_sample.drawable(other)[0].filter(stage="tuning").row(0, named=True)
     assert rerun.not_chosen(other.studies[0], tuned) == []
 
 
@@ -147,7 +162,7 @@ def test_what_differs_is_told_with_the_options_that_the_plan_does_not_name(
     plan: ReportPlan, anew: list[rerun.RunRecord], monkeypatch: pytest.MonkeyPatch
 ):
     """If the runs differ, options are named that a rule, a basis or a workload lacks in the plan."""
-    monkeypatch.setattr("curvebench.commands.rerun.run_cell", lambda *_: anew)
+    monkeypatch.setattr("curvebench.commands.rerun.runs.run_cell", lambda *_: anew)
     (study,), own = plan.studies, row(plan, basis="egop")
     adam, *others = study.optimizers
     options = {name: value for name, value in adam.options.items() if name != "nesterov"}
@@ -208,14 +223,14 @@ def test_a_method_that_always_fails_is_never_drawn(tmp_path: Path, monkeypatch: 
     made = publish(shown, "tiny.quick", tmp_path, ["dirty", "failures"], code=CODE)
     assert main(["sets", "check", str(made)]) == 0
     assert "1 of 2 jobs failed" in (made / "README.md").read_text()
-    assert {own["optimizer"] for _, own in rerun.sample(read_set(made), 10**6, 0)} == {"adam"}
+    assert set(rerun_sample.drawable(read_set(made))[0]["optimizer"]) == {"adam"}
 
 
 def test_the_same_seed_draws_the_same_runs_and_none_twice(plan: ReportPlan):
-    drawn = [[own["run"] for _, own in rerun.sample(plan, 5, seed)] for seed in (1, 1, 2)]
+    drawn = [sample_of(plan, 5, seed).places for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]
-    every = [own["run"] for _, own in rerun.sample(plan, 10**6, 0)]
-    assert sorted(every) == sorted(pl.read_parquet(plan.studies[0].tables / "runs.parquet")["run"])
+    every = sample_of(plan, 10**6, 0).places
+    assert sorted(every) == sorted(set(every)) == rerun_sample.places(rerun_sample.drawable(plan))
 
 
 def test_a_rerun_finds_invented_tuning(published: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -230,17 +245,140 @@ def test_a_rerun_finds_invented_tuning(published: Path, tmp_path: Path, capsys: 
     assert main(["sets", "check", str(false)]) == 0
     assert main(["sets", "check", str(false), "--rerun", "3", "--seed", "0"]) == 1
     said = capsys.readouterr().out
-    assert "recomputing 3 runs, sampled with --seed 0" in said
+    assert "recomputing 3 runs and 0 subclaims, sampled with --seed 0" in said
     assert "final gradient_norm is" in said
-    assert "if 63% of all runs of the set were invented, a sample of 3 would contain one with" in said
     assert main(["sets", "check", str(published), "--rerun", "1"]) == 0
     assert "1 of 1 agree, 0 differ, 0 cannot be computed" in capsys.readouterr().out
 
 
+def published_sets() -> list[Path]:
+    """Return published sets with comparisons that decide claims, and few enough runs to be read quickly."""
+    folders = [
+        folder for folder in set_folders(PUBLISHED) if pl.read_parquet(folder / "findings.parquet").height
+    ]
+    return [folder for folder in folders if folder.name.startswith(("egop-linear", "egop-fashion", "symo"))]
+
+
+@pytest.mark.parametrize("folder", published_sets(), ids=lambda folder: folder.name)
+def test_sixty_runs_contain_one_of_each_arm_of_each_deciding_comparison(folder: Path):
+    plan = read_set(folder)
+    tables = rerun_sample.drawable(plan)
+    comparisons, runs = rerun_sample.deciding(plan, tables), rerun_sample.places(tables)
+    verdicts = pl.read_parquet(folder / "claims.parquet").filter(pl.col("verdict") != "not run")
+    assert len(comparisons) >= len(verdicts)
+    for seed in range(20):
+        sample = rerun_sample.draw(comparisons, runs, 60, seed)
+        assert len(sample.places) == min(60, len(runs))
+        assert all(arm & {*sample.places} for comparison in comparisons for arm in comparison.arms)
+        assert sample.chances(sample.places) == (1.0, 1.0)
+        for comparison in comparisons:
+            available = comparison.compared.union(*comparison.tuning)
+            assert len(available & {*sample.places}) >= min(rerun_sample.CELLS, len(available))
+
+
+@pytest.mark.parametrize("count", [4, 10, 30])
+def test_the_chances_are_the_shares_of_samples_with_a_forged_run(count: int):
+    generator, runs = random.Random(0), [(0, number) for number in range(400)]
+    arms = [frozenset(generator.sample(runs, 8)) for _ in range(8)]
+    comparisons = [rerun_sample.Deciding((arms[n], arms[(n + 1) % 8]), ()) for n in range(8)]
+    samples = [rerun_sample.draw(comparisons, runs, count, seed) for seed in range(1500)]
+    told = np.mean([sample.chances(sample.places) for sample in samples], axis=0)
+    drawn = [{*sample.places} for sample in samples]
+    whole = np.mean([bool(compared.compared & places) for places in drawn for compared in comparisons])
+    single = np.mean([bool(arm & places) for places in drawn for arm in arms])
+    assert told == pytest.approx([whole, single], abs=0.02)
+    assert (samples[0].enough[0] <= count) == (told[0] == 1.0)
+    assert all((count < sample.enough[1]) or sample.chances(sample.places)[1] == 1.0 for sample in samples)
+
+
+def test_a_claim_that_is_not_reproduced_rests_on_a_refuted_comparison_of_each_condition():
+    findings = pl.DataFrame(
+        {
+            "condition": [0, 0, 1, 2],
+            "positive_control": [False] * 4,
+            "finding": ["refuted", "refuted", "refuted", "supported"],
+            "refuting_p_value": [0.04, 0.01, 0.03, 1.0],
+            "p_value": [1.0, 0.9, 0.8, 0.01],
+            "seeds": [9, 9, 9, 0],
+            "deciding": [False, True, False, False],
+        }
+    )
+    refuted = rerun_sample._weakest_first(findings, "not reproduced")
+    assert refuted["refuting_p_value"].to_list() == [0.01, 0.03]
+    every = rerun_sample._weakest_first(findings, "underpowered")
+    assert every["p_value"].to_list() == [0.9, 1.0, 0.8]
+
+
+CLAIM = "egop.natural-data"  # a claim that is not reproduced, and whose instances are cheap
+
+
+@pytest.fixture(scope="module")
+def checked() -> ReportPlan:
+    """Return the plan of the published set that has the claim `CLAIM`."""
+    plans = [read_set(folder) for folder in set_folders(PUBLISHED) if (folder / "checks").exists()]
+    (plan,) = [plan for plan in plans if plan.checks and CLAIM in {claim.id for claim in plan.checks.claims}]
+    return plan
+
+
+def compute(subclaim: rerun_checks.Subclaim, measures: pl.DataFrame, *numbers: int) -> rerun.Reexecution:
+    claim = claims_by_id()[subclaim[0]][1]
+    return rerun_checks.compute(claim, subclaim, measures, list(numbers) or None)
+
+
+def test_instances_are_recomputed_from_their_seeds(checked: ReportPlan):
+    subclaims = rerun_checks.read_subclaims(checked, CLAIM)
+    assert {subclaim[0] for subclaim in subclaims} == {CLAIM}
+    violated = 0
+    for subclaim, measures in subclaims.items():
+        result = compute(subclaim, measures, 0, 7)
+        assert (result.differences, result.missing) == ((), "")
+        violating = measures.filter(~pl.col("holds"))
+        if len(violating):
+            violated += 1
+            at = violating["instance"][0]
+            satisfied = measures.with_columns(value=pl.col("limit"), holds=pl.lit(value=True))
+            (difference,) = compute(subclaim, satisfied, at).differences[:1]
+            assert f"of instance {at}: " in difference
+            loose = measures.with_columns(limit=pl.col("value"), holds=pl.lit(value=True))
+            assert compute(subclaim, loose, at).differences
+        elsewhere = measures.with_columns(value=pl.col("value") * 1.5)  # decides the same
+        assert not compute(subclaim, elsewhere, 0).differences
+        assert compute(subclaim, measures.with_columns(quantity=pl.lit("other")), 0).differences
+        other = measures.with_columns(rule_of_runs=pl.lit("0123456789abcdef"))
+        assert "decision rule" in compute(subclaim, other, 0).missing
+    assert violated
+
+
+def test_every_subclaim_is_drawn_and_violated_ones_by_their_worst_instance(checked: ReportPlan):
+    subclaims = rerun_checks.read_subclaims(checked, None)
+    drawn, enough = rerun_checks.draw(checked, subclaims, 60, 1)
+    assert drawn.keys() == subclaims.keys()
+    assert 0 < enough <= 60
+    few, _ = rerun_checks.draw(checked, subclaims, 2, 1)
+    assert len(few) == len(subclaims) - enough + 2
+    assert rerun_checks.draw(checked, subclaims, None, 1)[0] == dict.fromkeys(subclaims)
+    for subclaim, numbers in drawn.items():
+        violating = subclaims[subclaim].filter(~pl.col("holds"))
+        if numbers is not None and len(violating):
+            assert violating.filter(instance=numbers[0])["share"].max() == violating["share"].max()
+
+
+def test_a_claim_is_recomputed_by_itself(
+    checked: ReportPlan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    copy = shutil.copytree(checked.path.parent, tmp_path / checked.path.parent.name)
+    renew(copy, CODE)  # to the rules of this checkout
+    folder = str(copy)
+    assert main(["sets", "check", folder, "--claim", CLAIM]) == 0
+    assert "0 differ, 0 cannot be computed" in capsys.readouterr().out
+    assert main(["sets", "check", folder, "--claim", "egop.nothing"]) == 2
+    assert "has no run to recompute that decides egop.nothing" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("count", "share"), [(0, 1.0), (1, 0.95), (29, 0.098)])
 def test_the_share_of_invented_runs_that_a_sample_finds(count: int, share: float):
-    assert rerun.detectable_share(count) == pytest.approx(share, rel=0.01)
-    assert (1 - rerun.detectable_share(count)) ** count <= 0.05 + 1e-12 or count == 0
+    assert rerun_sample.detectable_share(count) == pytest.approx(share, rel=0.01)
+    assert (1 - rerun_sample.detectable_share(count)) ** count <= 0.05 + 1e-12 or count == 0
 
 
 @pytest.mark.parametrize(
@@ -267,13 +405,15 @@ def test_what_rounding_may_change(said: float, values: list[float], growth: floa
 
 def test_a_stop_between_those_of_the_twins_is_right():
     def lane(steps: int) -> rerun.RunRecord:
-        row = {"outcome": "reached", "outcome_step": steps, "steps": steps, "dtype": "float64"}
+        row = {"outcome": "reached", "outcome_step": steps, "steps": steps, "dtype": "float64", "targets": []}
         row |= {"gradient_evaluations": 9, "examples": 9, "basis_gradient_evaluations": 0}
         return rerun.RunRecord(row | {"hyperparameters": [], "final_metrics": [], "best_metrics": []}, {})
 
-    assert rerun.differences(lane(101), [lane(100), lane(102)]) == ([], 0.0)
-    found, _ = rerun.differences(lane(103), [lane(100), lane(102)])
-    assert found[0] == "outcome_step is 103, and recomputed 100"
+    assert rerun.differences(lane(108), [lane(100), lane(102)]) == ([], 0.0)
+    found, _ = rerun.differences(lane(111), [lane(100), lane(102)])
+    assert found[0] == "outcome_step is 111, and recomputed 100"
+    found, _ = rerun.differences(lane(101), [lane(100), lane(100)])
+    assert found[0] == "outcome_step is 101, and recomputed 100"
 
 
 def test_twins_differ_by_units_in_the_last_place():

@@ -1,4 +1,4 @@
-"""Recompute a random sample of the runs of a published set: `curvebench sets check --rerun`.
+"""Recompute runs of a published set, and compare them: `curvebench sets check --rerun`.
 
 Because of rounding, even a faithful repetition of a run differs from the published run, and a chaotic run may
 amplify the difference to percents. Therefore the tolerance is measured. Each run is repeated together with
@@ -13,8 +13,8 @@ for each tuned hyperparameter.
 from __future__ import annotations
 
 import math
-import random
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,12 +27,9 @@ from curvebench.optimizers.bases import bases
 from curvebench.precision import POLICIES
 from curvebench.registry import find_rule, find_workload
 from curvebench.reports.measures import study_tuning_outcome, tuning_source
-from curvebench.reports.sets.derived import read_set
-from curvebench.results.outcomes import FINISHED
 from curvebench.results.provenance import provenance
 from curvebench.results.reading import read, with_method
 from curvebench.results.tuning import settings_of
-from curvebench.spec.errors import InputError
 from curvebench.spec.job import BasesSpec, JobSpec, RunsSpec, estimated_at
 from curvebench.spec.method import BasisSpec, OptimizerSpec, WorkloadSpec
 from curvebench.spec.plan import ReportPlan, StudyPlan
@@ -49,11 +46,16 @@ TWIN_ULPS = (-256, -64, -16, -4, 4, 16, 64, 256)
 # term is ALLOWED_SPREADS times the largest distance of a twin from the repetition (see `excess`).
 ALLOWED_SPREADS = 5.0
 # The second term is a share of the value itself. The share depends on the precision of the run.
-VALUE_SHARE = {"float64": 1e-9, "float32": 1e-4, "tf32": 1e-3, "mixed": 1e-2, "bfloat16": 1e-2}
+VALUE_SHARE = {"float64": 1e-7, "float32": 1e-4, "tf32": 1e-3, "mixed": 1e-2, "bfloat16": 1e-2}
 # The third term is a share of the largest absolute value on the curve, for small values on a noisy curve.
 # The share depends on the precision of the run.
 CURVE_SHARE = {"float64": 1e-12, "float32": 1e-6, "tf32": 1e-4, "mixed": 1e-3, "bfloat16": 1e-3}
-CONFIDENCE = 0.95  # Probability with which a sample must contain an invented run (`detectable_share`)
+# If a curve has smaller values than its rounding errors are expected to be, it has smaller rounding errors:
+# at most this number times its smallest value.
+NOISE = 1e3
+# Share of the points of a curve at which the published absolute value may be too large, since chaotic runs
+# have spikes at other steps in each repetition
+MAX_SPIKES = 0.02
 MAX_BUNDLE_BYTES = 2**31  # Memory limit of the bundle of a run and its twins
 SUMMARIES = ("final", "best")
 # Columns of the table of runs in which the repetition must have the published value, since rounding changes
@@ -110,33 +112,16 @@ class Reexecution:
     largest: float = 0.0
 
 
-def detectable_share(count: int) -> float:
-    """Return the smallest share of invented runs that a sample detects with the probability `CONFIDENCE`.
-
-    If a share p of all runs is invented, a sample of `count` independent draws contains no invented run with
-    probability (1 - p)^count. For example, a sample of 29 runs detects a share of 10 %.
-
-    Args:
-        count: number of runs in the sample.
-    """
-    return 1.0 if count < 1 else 1.0 - (1.0 - CONFIDENCE) ** (1.0 / count)
-
-
-def rerun(folder: Path, count: int, seed: int, say: Callable[[str], None]) -> list[Reexecution]:
-    """Recompute a random sample of the runs of a set, and compare them with the tables of the set.
+def rerun(
+    plan: ReportPlan, runs: Sequence[tuple[StudyPlan, Mapping[str, Any]]], say: Callable[[str], None]
+) -> list[Reexecution]:
+    """Recompute runs of a set, and compare them with the tables of the set.
 
     Args:
-        folder: folder of a set that `curvebench.reports.sets.checking.check` accepts.
-        count: number of runs in the sample, which may include tuning runs. If the set has fewer runs, all
-            runs are recomputed.
-        seed: seed of the random sample.
+        plan: plan of a set that `curvebench.reports.sets.checking.check` accepts.
+        runs: for each run, its study and its row in the table `runs`.
         say: function that is called with a line of text after each run.
-
-    Raises:
-        InputError: when the set cannot be read or has no runs.
     """
-    plan = read_set(folder)
-    runs = sample(plan, count, seed)
     results = []
     for number, (study, row) in enumerate(runs, start=1):
         result = compute(study, plan.scale, row)
@@ -148,32 +133,6 @@ def rerun(folder: Path, count: int, seed: int, say: Callable[[str], None]) -> li
         for difference in result.differences:
             say(f"  {difference}")
     return results
-
-
-def sample(plan: ReportPlan, count: int, seed: int) -> list[tuple[StudyPlan, dict[str, Any]]]:
-    """Draw runs from all studies of a set, without replacement.
-
-    Runs that failed, for example because memory or time ran out, are not drawn, because a repetition could
-    not confirm the failure.
-
-    Args:
-        plan: plan of the set.
-        count: number of runs to draw. If the set has fewer runs, all runs are returned.
-        seed: seed of the random sample.
-
-    Returns:
-        A pair for each run: the study of the run, and the row of the run in the table `runs`.
-
-    Raises:
-        InputError: when the set has no run that can be drawn.
-    """
-    ended = pl.col("outcome").is_in([*FINISHED, "diverged"])
-    tables = [(study, read(study.tables, "runs").filter(ended)) for study in plan.studies]
-    rows = [(study, runs, index) for study, runs in tables for index in range(len(runs))]
-    if not rows:
-        raise InputError(f"{plan.path}: has no runs to recompute; leave --rerun out")
-    chosen = random.Random(seed).sample(rows, min(count, len(rows)))
-    return [(study, runs.row(index, named=True)) for study, runs, index in chosen]
 
 
 def compute(study: StudyPlan, scale: str, row: Mapping[str, Any]) -> Reexecution:
@@ -195,11 +154,15 @@ def compute(study: StudyPlan, scale: str, row: Mapping[str, Any]) -> Reexecution
     curve = read(study.tables, "curves").filter(run=row["run"])
     wrong_setting = not_chosen(study, row)
     try:
-        with tempfile.TemporaryDirectory() as results:
-            recomputed = run_cell(study, scale, row, Path(results))
+        # Twins are needed only for a run that differs, which most runs do not.
+        for ulps in ((0,), (0, *TWIN_ULPS)):
+            with tempfile.TemporaryDirectory() as results:
+                recomputed = run_cell(study, scale, row, Path(results), ulps)
+            wrong_values, largest = differences(record(row, curve), recomputed)
+            if not wrong_values:
+                break
     except Exception as error:
         return Reexecution(name, missing=f"{type(error).__name__}: {error}")
-    wrong_values, largest = differences(record(row, curve), recomputed)
     hints = defaults_taken(study, row) if wrong_values else []
     return Reexecution(name, (*wrong_setting, *wrong_values, *hints), largest=largest)
 
@@ -264,7 +227,13 @@ def _parts(study: StudyPlan, row: Mapping[str, Any]) -> tuple[OptimizerSpec, Bas
 # --- computing -----------------------------------------------------------------------------------
 
 
-def run_cell(study: StudyPlan, scale: str, row: Mapping[str, Any], results: Path) -> list[RunRecord]:
+def run_cell(
+    study: StudyPlan,
+    scale: str,
+    row: Mapping[str, Any],
+    results: Path,
+    ulps: Sequence[int] = (0, *TWIN_ULPS),
+) -> list[RunRecord]:
     """Recompute a run and its twins in one bundle, and return their records: first the run, then the twins.
 
     Tuned hyperparameters are taken from the row, all other values from the plan. If the published run was
@@ -275,6 +244,7 @@ def run_cell(study: StudyPlan, scale: str, row: Mapping[str, Any], results: Path
         scale: the scale of the set.
         row: the row of the run in the table `runs`.
         results: an empty folder for the tables of the jobs.
+        ulps: differences of the learning rates from the learning rate of the run (`moved`).
 
     Raises:
         InputError, DataMissing: when code or data that the plan names are missing on this machine.
@@ -286,7 +256,7 @@ def run_cell(study: StudyPlan, scale: str, row: Mapping[str, Any], results: Path
     recorded = {item["name"]: item["value"] for item in row["hyperparameters"] or []}
     recorded["learning_rate"] = row["learning_rate"]
     tuned = {name: recorded[name] for name in optimizer.space or study.tuning.names}
-    rates = [moved(row["learning_rate"], ulps, row["dtype"]) for ulps in (0, *TWIN_ULPS)]
+    rates = [moved(row["learning_rate"], moves, row["dtype"]) for moves in ulps]
     shared: dict[str, Any] = {
         "study": study.name,
         "scale": scale,
@@ -368,11 +338,17 @@ def differences(published: RunRecord, recomputed: Sequence[RunRecord]) -> tuple[
         A list with a sentence for each difference above its tolerance, and the largest ratio of a value's
         difference to its tolerance.
     """
-    lines = []
+    lines, spikes = [], dict[str, list[str]]()
     for name in (*EXACT_COLUMNS, *COUNT_COLUMNS):
         lanes = [lane.row[name] for lane in (recomputed[:1] if name in EXACT_COLUMNS else recomputed)]
         if not _within(published.row[name], lanes):
             lines.append(f"{name} is {published.row[name]}, and recomputed {lanes[0]}")
+    for target, *others in zip(*(run.row["targets"] for run in (published, *recomputed)), strict=False):
+        steps = [lane["steps"] for lane in others]
+        if not _within(target["steps"], steps):
+            lines.append(
+                f"steps to the target of {target['metric']} are {target['steps']}, and recomputed {steps[0]}"
+            )
     scale, spreads = _spreads(recomputed)
     largest = 0.0
     summaries = (key for key in recomputed[0].values if key[1] in SUMMARIES)
@@ -380,19 +356,31 @@ def differences(published: RunRecord, recomputed: Sequence[RunRecord]) -> tuple[
         value, *values = (run.values.get((metric, at), math.nan) for run in (published, *recomputed))
         spread = spreads.get((metric, at), 0.0)
         share = excess(value, values, scale.get(metric, 0.0), spread, published.row["dtype"])
+        label = f"{at} {metric}" if at in SUMMARIES else f"{metric} at step {at}"
+        line = f"{label} is {value!r}, and recomputed {values[0]!r}: {share:.3g} of the tolerance"
+        if share > 1.0 and at not in SUMMARIES and abs(value) > abs(values[0]):
+            spikes.setdefault(metric, []).append(line)
+            continue
         largest = max(largest, share)
         if not share <= 1.0:
-            label = f"{at} {metric}" if at in SUMMARIES else f"{metric} at step {at}"
-            lines.append(f"{label} is {value!r}, and recomputed {values[0]!r}: {share:.3g} of the tolerance")
+            lines.append(line)
+    points = Counter(metric for metric, at in published.values if at not in SUMMARIES)
+    many = [metric for metric in spikes if len(spikes[metric]) > MAX_SPIKES * points[metric]]
+    lines += [line for metric in many for line in spikes[metric]]
     return lines, largest
 
 
 def _within(value: Any, values: Sequence[Any]) -> bool:
-    """Return whether `value` equals one of `values` or, if all are numbers, is between two of them."""
+    """Return whether `value` equals one of `values` or, for numbers, is near enough to the first of them.
+
+    The largest accepted distance is `ALLOWED_SPREADS` times the largest distance of another of `values`.
+    """
     if value in values:
         return True
     numbers = [number for number in values if isinstance(number, int)]
-    return isinstance(value, int) and bool(numbers) and min(numbers) <= value <= max(numbers)
+    if not isinstance(value, int) or not numbers:
+        return False
+    return abs(value - numbers[0]) <= ALLOWED_SPREADS * max(abs(number - numbers[0]) for number in numbers)
 
 
 def _spreads(recomputed: Sequence[RunRecord]) -> tuple[dict[str, float], dict[tuple[str, int | str], float]]:
@@ -402,7 +390,8 @@ def _spreads(recomputed: Sequence[RunRecord]) -> tuple[dict[str, float], dict[tu
         recomputed: the repetition first, then its twins.
 
     Returns:
-        Two mappings. The first has, by metric, the largest absolute value on the repetition's curve. The
+        Two mappings. The first has, by metric, the largest absolute value on the repetition's curve, but not
+        so large that its share `CURVE_SHARE` exceeds `NOISE` times the smallest absolute value above 0. The
         second has, by metric and step, the largest relative distance between the repetition and a twin at
         this step or an earlier step. The maximum over earlier steps is used because the distance may be small
         by chance at a single step.
@@ -418,6 +407,11 @@ def _spreads(recomputed: Sequence[RunRecord]) -> tuple[dict[str, float], dict[tu
             distance = max((abs(twin - value) for twin in twins if math.isfinite(twin)), default=0.0)
             largest = max(largest, distance / abs(value) if value else 0.0)
         spreads |= dict.fromkeys([(metric, step), (metric, "final"), (metric, "best")], largest)
+    values = recomputed[0].values.items()
+    for metric, largest in scale.items():
+        sizes = [abs(value) for (name, _), value in values if name == metric and value]
+        smallest = min(filter(math.isfinite, sizes), default=math.inf)
+        scale[metric] = min(largest, NOISE * smallest / CURVE_SHARE[recomputed[0].row["dtype"]])
     return scale, spreads
 
 

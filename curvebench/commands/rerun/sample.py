@@ -1,0 +1,242 @@
+"""Draw the runs of a published set that `curvebench sets check --rerun` recomputes.
+
+A verdict depends on few runs of a set, which a draw from all runs rarely contains. Therefore runs of the
+*deciding comparisons* are drawn first. These are comparisons of which a single one can turn the verdict of
+its claim if its runs are forged. An arm is one of the methods that a comparison compares; tuning runs choose
+the setting of its final runs.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+import polars as pl
+
+from curvebench.reports.formatting import counted
+from curvebench.reports.measures import tuning_source
+from curvebench.results.outcomes import FINISHED
+from curvebench.results.reading import read, with_method
+from curvebench.results.tuning import by_setting, settings_of
+from curvebench.spec.conditions.condition import ComparisonKey, Condition
+from curvebench.spec.method import Method
+from curvebench.spec.plan import ReportPlan, StudyPlan
+
+Place = tuple[int, int]  # index of a study in the plan, and index of a run in the study's table `runs`
+Places = frozenset[Place]
+CONFIDENCE = 0.95  # Probability with which a sample must contain an invented run (`detectable_share`)
+CELLS = 3  # number of runs that are drawn from a deciding comparison
+
+
+@dataclass(frozen=True)
+class Deciding:
+    """A deciding comparison, with the runs on which it depends.
+
+    Args:
+        arms: for each arm, the runs that are compared.
+        tuning: for each arm, the tuning runs with the setting of the compared runs.
+    """
+
+    arms: tuple[Places, ...]
+    tuning: tuple[Places, ...]
+
+    @property
+    def compared(self) -> Places:
+        """The runs of all arms."""
+        return frozenset[Place]().union(*self.arms)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Runs of a set that are recomputed.
+
+    Args:
+        comparisons: the deciding comparisons.
+        places: the drawn runs, in the order in which they were drawn.
+        directed: number of runs drawn for comparisons; the runs after them are drawn from all runs.
+        enough: number of runs with which all runs of any comparison cannot be forged undetected, and the
+            same for all runs of one arm of any comparison.
+        total: number of runs in the set.
+    """
+
+    comparisons: tuple[Deciding, ...]
+    places: tuple[Place, ...]
+    directed: int
+    enough: tuple[int, int]
+    total: int
+
+    def power(self, computed: Collection[Place]) -> Iterator[str]:
+        """Yield sentences on the probability that the sample contains a forged run.
+
+        Args:
+            computed: the runs of the sample that could be recomputed.
+        """
+        free = set(computed) - set(self.places[: self.directed])
+        if self.comparisons and computed:
+            whole, arm = self.chances(computed)
+            count = counted(len(self.comparisons), "comparisons")
+            yield (
+                f"{count} decide claims, and {self.directed} of the runs are theirs: if all runs of one "
+                f"comparison were invented, the sample would contain one with a probability of {whole:.0%}, "
+                f"and with {arm:.0%} if those of one of its methods were"
+            )
+            if min(whole, arm) < CONFIDENCE:
+                always = f"--rerun {self.enough[0]} always contains a run of each comparison"
+                yield f"{always}, and --rerun {self.enough[1]} a run of each of its methods"
+        if free:
+            share = f"if {detectable_share(len(free)):.0%} of all runs of the set were invented"
+            yield f"{share}, a sample of {len(free)} would contain one with a probability of {CONFIDENCE:.0%}"
+
+    def chances(self, computed: Collection[Place]) -> tuple[float, float]:
+        """Return the probability that the sample contains a forged run of a comparison.
+
+        The first number is for a forgery of all compared runs of a comparison, the second number for a
+        forgery of all compared runs of one arm. Comparison and arm are chosen at random.
+
+        Args:
+            computed: the runs of the sample that could be recomputed.
+        """
+        directed = set(computed) & set(self.places[: self.directed])
+        free = len(set(computed)) - len(directed)
+
+        def chance(forged: Places) -> float:
+            return 1.0 if forged & directed else 1.0 - (1.0 - len(forged) / self.total) ** free
+
+        arms = [arm for comparison in self.comparisons for arm in comparison.arms]
+        whole = [comparison.compared for comparison in self.comparisons]
+        return fmean(map(chance, whole)), fmean(map(chance, arms))
+
+
+def detectable_share(count: int) -> float:
+    """Return the smallest share of invented runs that a random sample detects with probability `CONFIDENCE`.
+
+    If a share p of all runs is invented, a sample of `count` independent draws contains no invented run with
+    probability (1 - p)^count. For example, a sample of 29 runs detects a share of 10 %.
+
+    Args:
+        count: number of runs in the sample.
+    """
+    return 1.0 if count < 1 else 1.0 - (1.0 - CONFIDENCE) ** (1.0 / count)
+
+
+def draw(comparisons: Sequence[Deciding], runs: Sequence[Place], count: int | None, seed: int) -> Sample:
+    """Draw runs without replacement: first those of comparisons, then from all runs.
+
+    First, one run of each comparison is drawn, then one run of each arm, then one tuning run for each arm,
+    and then `CELLS` runs of each comparison. A run counts for all comparisons that use it.
+
+    Args:
+        comparisons: the deciding comparisons.
+        runs: all runs that can be drawn.
+        count: number of runs to draw; None for those of the comparisons.
+        seed: seed of the random sample.
+    """
+    generator, drawn = random.Random(seed), dict[Place, None]()
+
+    def take(number: int, parts: Iterable[Places]) -> int:
+        for part in parts:
+            candidates = sorted(part - drawn.keys())
+            lacking = min(number - len(part & drawn.keys()), len(candidates))
+            drawn.update(dict.fromkeys(generator.sample(candidates, max(lacking, 0))))
+        return len(drawn)
+
+    enough = (
+        take(1, (comparison.compared for comparison in comparisons)),
+        take(1, (arm for comparison in comparisons for arm in comparison.arms)),
+    )
+    take(1, (tuned for comparison in comparisons for tuned in comparison.tuning))
+    directed = take(CELLS, (comparison.compared.union(*comparison.tuning) for comparison in comparisons))
+    if count is not None:
+        take(count, [frozenset(runs)])
+        directed = min(directed, count)
+    return Sample(tuple(comparisons), tuple(drawn)[:count], directed, enough, len(runs))
+
+
+def places(tables: Sequence[pl.DataFrame]) -> list[Place]:
+    """Return the places of all runs in the tables of the studies."""
+    return [(study, at) for study, runs in enumerate(tables) for at in range(len(runs))]
+
+
+def drawable(plan: ReportPlan) -> list[pl.DataFrame]:
+    """Return the runs of each study of a set that can be drawn, with the column `method`.
+
+    Runs that failed, for example because memory or time ran out, are not drawn, because a repetition could
+    not confirm the failure.
+    """
+    ended = pl.col("outcome").is_in([*FINISHED, "diverged"])
+    return [with_method(read(study.tables, "runs").filter(ended)) for study in plan.studies]
+
+
+def deciding(plan: ReportPlan, tables: Sequence[pl.DataFrame], claim: str | None = None) -> list[Deciding]:
+    """Return the deciding comparisons of a set: the weakest comparison of each claim first.
+
+    A claim that is not reproduced stays so if a single refuted comparison is true. Therefore one refuted
+    comparison of each of its conditions decides. Any other verdict may be turned by each of the claim's
+    comparisons.
+
+    Args:
+        plan: plan of the set.
+        tables: runs of each study, as `drawable` returns them.
+        claim: id of the only claim whose comparisons are returned; None for all claims.
+    """
+    folder, ranked = plan.path.parent, list[tuple[int, Deciding]]()
+    claims, findings = (read([folder / f"{table}.parquet"], table) for table in ("claims", "findings"))
+    for number, study in enumerate(plan.studies):
+        runs = tables[number].with_row_index("place")
+        conditions = {item.id: item.conditions for item in study.claims if claim in (None, item.id)}
+        decided = claims.filter(pl.col("claim").is_in([*conditions]), pl.col("backend").is_not_null())
+        for name, backend, verdict in decided.select("claim", "backend", "verdict").iter_rows():
+            rows = _weakest_first(findings.filter(claim=name, backend=backend), verdict)
+            for rank, row in enumerate(rows.iter_rows(named=True)):
+                key = ComparisonKey(**{field: row[field] for field in ComparisonKey._fields})
+                condition = conditions[name][row["condition"]]
+                arms = [*_arms(study, runs, backend, condition, key)]
+                compared, tuning = (
+                    tuple(frozenset((number, at) for at in arm[kind]) for arm in arms if arm[kind])
+                    for kind in ("compared", "tuning")
+                )
+                if compared:
+                    ranked.append((rank, Deciding(compared, tuning)))
+    return [comparison for _, comparison in sorted(ranked, key=lambda pair: pair[0])]
+
+
+def _weakest_first(findings: pl.DataFrame, verdict: str) -> pl.DataFrame:
+    """Return the deciding comparisons of a claim on one backend.
+
+    Args:
+        findings: the claim's rows of the table `findings`.
+        verdict: the verdict on the claim.
+    """
+    if verdict == "not reproduced":
+        refuted = findings.filter(~pl.col("positive_control"), finding="refuted").sort("refuting_p_value")
+        return refuted.unique("condition", keep="first", maintain_order=True)
+    paired = findings.filter(pl.col("seeds") > 0)
+    return paired.sort("deciding", "p_value", descending=True, nulls_last=True)
+
+
+def _arms(
+    study: StudyPlan, runs: pl.DataFrame, backend: str, condition: Condition, key: ComparisonKey
+) -> Iterator[dict[str, list[int]]]:
+    """Yield the compared runs of each arm, and the tuning runs with their setting, by the column `place`.
+
+    Args:
+        study: the study of the comparison.
+        runs: runs of the study, with the columns `method` and `place`.
+        backend: backend of the comparison.
+        condition: the condition that requires the comparison.
+        key: key of the comparison.
+    """
+    for workload, method in condition.arms(key):
+        tuning = runs.filter(stage="tuning", workload=workload)
+        if condition.of_tuning:
+            yield {"compared": tuning.filter(method=method, backend=backend)["place"].to_list(), "tuning": []}
+            continue
+        final = runs.filter(stage="final", workload=workload, method=method, backend=backend)
+        tuner, where = tuning_source(study, method, backend, tuning)
+        names = study.tuned_names(Method.of(method).optimizer)
+        tuned = by_setting(tuning.filter(method=tuner, backend=where), names)
+        chosen = set(settings_of(final, names)) & tuned.keys()
+        tuning_places = [at for setting in chosen for at in tuned[setting]["place"]]
+        yield {"compared": final["place"].to_list(), "tuning": tuning_places}
