@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from curvebench.paths import HOME, SITE
 from curvebench.reports import formatting
 from curvebench.reports.claims.page import paper_page
+from curvebench.reports.claims.planted import read_planted
 from curvebench.reports.claims.rerun import SNAKEMAKE, study_commands, where
 from curvebench.reports.figures.all_figures import MOST_DRAWN
 from curvebench.reports.figures.anytime import anytime_of
@@ -96,7 +97,7 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, log: Callable[[str]
     render("kernels", **kernels_page(plan.kernels))
     if contents.parity:
         render("parity", **contents.parity)
-    render("methods", documents=sources())
+    render("methods", documents=sources(), planted=read_planted())
     if contents.claims["claims"]:
         render("claims", **contents.claims)
         by_id = {claim.id: claim for claim in contents.claims["claims"]}

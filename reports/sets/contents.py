@@ -166,7 +166,7 @@ def steps_of_claims(study: StudyPlan, tables: Tables) -> pl.DataFrame:
     judged = tables.runs.filter(pl.col("stage").is_in(["final", "alternative"]))
     selections = [
         ValueAtCost(condition, study, tables)
-        .affordable(pl.concat(pair))
+        .affordable(pair, "median")
         .select("run", metric=pl.lit(condition.metric), affords=pl.col("affords").cast(pl.Float64))
         for condition, workload in _conditions(study)
         if isinstance(condition, ValueAtEqualCost) and not condition.of_curves
