@@ -8,7 +8,7 @@ import pytest
 
 from curvebench.benchmarks.planted import BLOCK, SIZES, decide, planted_config, with_run
 from curvebench.planning.plan import make_plan
-from curvebench.reports.claims.planted import PlantedClaim, PlantedRun, PlantedRuns, read_planted
+from curvebench.reports.pages.planted import PlantedClaim, PlantedRun, PlantedRuns, read_planted
 from curvebench.results.schema import VERDICTS
 from tests.reports.conftest import SHAPES, bare_site
 from tests.reports.pages.reading import Page
