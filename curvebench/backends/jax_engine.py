@@ -38,8 +38,8 @@ IN_PLACE = {"xla_cpu_copy_insertion_use_region_analysis": True}
 MULTIPLICATIONS_WORTH_OPTIMIZING = 5e9
 QUICK: Options = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
 # A program with fewer multiplications than this number is not optimized at all.
-# This halves the compilation time again. Programs of steps are always optimized, because otherwise
-# the steps would round differently, which changes chaotic runs.
+# This halves the compilation time again. Programs of steps are always optimized.
+# Otherwise the steps would round differently, which changes chaotic runs.
 MULTIPLICATIONS_WORTH_MORE = 3e8
 UNOPTIMIZED: Options = QUICK | {"xla_backend_optimization_level": 0}
 # On a CPU, lanes are evaluated one after another if a batch has at least this number of examples.
