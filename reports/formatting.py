@@ -46,7 +46,10 @@ def signed(value: Any) -> str:
 
 
 def count(value: Any) -> str:
-    """Format a count, such as a median number of steps: a whole number in full, another with three digits."""
+    """Format a count, such as a median number of steps.
+
+    A whole number below ten million is written in full, and any other number with three digits.
+    """
     if value is None or not math.isfinite(value) or not float(value).is_integer() or abs(value) >= 1e7:
         return number(value)
     return f"{value:,.0f}".replace("-", MINUS)

@@ -81,6 +81,7 @@ RESULTS_CODE = ("curvebench/spec/*.py", "results/*.py")
 REPORTS_CODE = (
     "curvebench/spec/*.py",
     "benchmarks/papers/*.yaml",
+    "results/published/*.json",
     "reports/**/*.py",
     "reports/templates/**/*",
     "reports/static/**/*",

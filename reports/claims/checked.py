@@ -28,7 +28,7 @@ Rows = list[dict[str, Any]]
 PART = ("claim", "part", "variant")
 MEASURE = ("quantity", "value", "relation", "limit", "tolerance", "share")
 # Finding on a subclaim, by whether all measures of the subclaim satisfy their limits.
-# If it is not known whether they do, the finding is "inconclusive".
+# A subclaim with undecided measures has no entry; its finding is "inconclusive".
 FINDINGS = {True: "supported", False: "refuted"}
 
 

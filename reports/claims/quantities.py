@@ -83,7 +83,10 @@ class Quantity:
         return None
 
     def reach(self, pairs: pl.DataFrame, workload: str) -> Reach | None:
-        """Return why the threshold to which costs are counted decides nothing; None if it may decide.
+        """Return the reason why costs until a threshold cannot decide a comparison.
+
+        The reason is that most runs meet the threshold at once, or that no run meets it. The result is None
+        if the costs may decide the comparison, or if the quantity is not a cost until a threshold.
 
         Args:
             pairs: pairs of runs on a workload, as `pairs` returns them.
@@ -360,7 +363,7 @@ def share_of_gain(method: pl.DataFrame, start: pl.DataFrame, end: pl.DataFrame) 
             return np.log(np.maximum(joined[column].to_numpy().astype(float), 0.0))
 
     def shares(*columns: str) -> Floats:
-        """Return the shares for every choice of a column of `columns` for each of the three runs.
+        """Return the shares for every choice of three of the `columns`, one for each of the three runs.
 
         Returns:
             A row for every choice, such as the lower bounds of all three runs; shape (len(columns)³, seeds).
@@ -388,10 +391,10 @@ class CostToThreshold(Quantity):
     """Cost of a run until it met a threshold."""
 
     def reach(self, pairs: pl.DataFrame, workload: str) -> Reach | None:
-        """Return why the threshold decides nothing: most runs meet it at once, or no run meets it.
+        """Return the reason why the threshold cannot decide a comparison; None if there is no such reason.
 
-        It is saturated if both runs of most pairs meet it within two evaluations, so that it cannot be known
-        which of them met it sooner.
+        The threshold is "unreached" if no run meets it. It is "saturated" if both runs of most pairs meet it
+        within two evaluations. In this case it is not known which of the two runs met the threshold sooner.
         """
         ends = pairs.select("most", "most of the control").to_numpy()
         if not len(ends) or np.isinf(ends).all():
