@@ -20,8 +20,8 @@ from curvebench.optimizers.rule import LEARNING_RATE, Hyperparameter, Rule, conf
 
 
 class Accumulator(NamedTuple):
-    # Sum over the steps so far, which starts at 0. Adagrad sums g^2, in the shape of the parameter; norm
-    # Adagrad sums |g|^2, (..., 1).
+    # Sum of squared gradients over the steps so far, which starts at 0.
+    # Adagrad sums g^2, in the shape of the parameter; norm Adagrad sums |g|^2, (..., 1).
     sum_of_squares: Array
 
 

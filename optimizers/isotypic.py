@@ -81,7 +81,8 @@ class Component:
         order = len(self.shape)
         leading = tuple(array.shape[: array.ndim - order])
         for axis, (size, layer) in enumerate(zip(self.shape, self.hidden, strict=True)):
-            # Positions are counted from the end, so that they do not change when earlier axes are summed.
+            # Positions of axes are counted from the end.
+            # These positions do not change when earlier axes are summed.
             position = axis - order
             if layer and layer not in self.kept:
                 array = ops.sum(array, axis=position) / math.sqrt(size)
@@ -262,7 +263,8 @@ def isotypic_blocks(
                 key = (acting, None if cross_layers else name)
                 component = Component(name, shape, hidden, acting, group == "permutations")
                 components_of.setdefault(key, []).append(component)
-    # Dimension of the trivial component of an axis, which `permutations` splits off and `signed` does not.
+    # The group `permutations` splits an axis into a trivial component, of dimension 1, and the rest.
+    # The group `signed` does not split axes.
     summed = int(group == "permutations")
     blocks = (
         IsotypicBlock(acting, math.prod(widths[layer] - summed for layer in acting), tuple(components))

@@ -31,8 +31,8 @@ Options = dict[str, bool | int]  # options of the XLA compiler
 # Without this option, XLA on a CPU copies the parameters at each step, because both the loss and the update
 # read the parameters.
 IN_PLACE = {"xla_cpu_copy_insertion_use_region_analysis": True}
-# On a CPU, a program with fewer multiplications than this number is compiled with less effort (QUICK). This
-# halves the compilation time.
+# On a CPU, a program with fewer multiplications than this number is compiled with less effort (QUICK).
+# This halves the compilation time.
 # In a larger program, the slower steps would cost more time than the faster compilation saves
 # (docs/performance.md).
 MULTIPLICATIONS_WORTH_OPTIMIZING = 5e9

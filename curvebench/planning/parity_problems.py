@@ -19,16 +19,17 @@ from curvebench.spec.method import BasisSpec, WorkloadSpec
 from curvebench.workloads import workloads
 
 STEPS = 20
-# Largest accepted difference of a parameter array between two backends, divided by the largest absolute entry
-# of the array. The limit applies if `ParityProblem.judges` returns true. Other differences are reported
-# without a judgement.
+# Largest accepted difference of a parameter array between two backends.
+# The difference is divided by the largest absolute entry of the array.
+# The limit applies if `ParityProblem.judges` returns true.
+# Other differences are reported without a judgement.
 TOLERANCE = 1e-10
 LEARNING_RATE = 0.01
-# Damping of rules for layers, such as K-FAC. Such rules divide by numbers as small as the damping. Therefore
-# a smaller damping would enlarge rounding errors.
+# Damping of rules for layers, such as K-FAC. Such rules divide by numbers as small as the damping.
+# Therefore a smaller damping would enlarge rounding errors.
 DAMPING = 0.1
-# Epsilon of rules whose default epsilon is 0. A positive epsilon keeps the pseudo-inverse of a sum of few
-# gradient outer products well-conditioned.
+# Epsilon of rules whose default epsilon is 0.
+# A positive epsilon keeps the pseudo-inverse of a sum of few gradient outer products well-conditioned.
 EPSILON = 1e-4
 
 

@@ -9,6 +9,7 @@ steps. In the identity basis the parameters keep their coordinates.
 from __future__ import annotations
 
 import math
+import operator
 import typing
 from collections.abc import Mapping
 from fractions import Fraction
@@ -63,17 +64,13 @@ def _share(value: Any) -> Any:
     return share
 
 
-def _is_empty(value: Any) -> bool:
-    return value in (None, ())
-
-
 def _not_written(value: Any, info: ValidationInfo) -> Any:
-    if is_written(info) and not _is_empty(value):
+    if value and is_written(info):
         raise ValueError(f"is no key of study files; {ELSEWHERE[str(info.field_name)]}")
     return value
 
 
-OF_PLANS = Field(exclude_if=_is_empty, json_schema_extra=NOT_WRITTEN)
+OF_PLANS = Field(exclude_if=operator.not_, json_schema_extra=NOT_WRITTEN)
 
 
 class Criterion(Document):
@@ -363,7 +360,7 @@ class SpaceSearch(Protocol):
             `budget_per_dimension` replaced this key; study files do not have it.
     """
 
-    budget_per_dimension: Annotated[int | None, Field(ge=1, le=10_000, exclude_if=_is_empty)] = None
+    budget_per_dimension: Annotated[int | None, Field(ge=1, le=10_000, exclude_if=operator.not_)] = None
     space: Annotated[dict[str, Axis], Field(min_length=1)]
     budget: Annotated[int | None, OF_PLANS, BeforeValidator(_not_written)] = None
 
