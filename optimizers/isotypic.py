@@ -82,7 +82,7 @@ class Component:
         leading = tuple(array.shape[: array.ndim - order])
         for axis, (size, layer) in enumerate(zip(self.shape, self.hidden, strict=True)):
             # Positions of axes are counted from the end.
-            # These positions do not change when earlier axes are summed.
+            # Positions counted from the end do not change when earlier axes are summed.
             position = axis - order
             if layer and layer not in self.kept:
                 array = ops.sum(array, axis=position) / math.sqrt(size)

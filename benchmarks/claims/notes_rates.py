@@ -186,7 +186,7 @@ def _bend(random: Random, size: int) -> Bend:
     """Draw a function with condition number M / m from about 1 to 1e4."""
     turn = np.linalg.qr(random.normal(size=(size, size)))[0]
     count = max(1, int(random.integers(-9, 11)))
-    # These shifts make the Hessian change fastest at the minimum.
+    # With these shifts b_i, the Hessian changes fastest at the minimum.
     hardest = np.full(count, np.arctanh(1 / np.sqrt(3)))
     features, sizes = random.normal(size=(count, size)), random.random(count)
     greatest = np.linalg.eigvalsh((features.T * sizes) @ features).max()

@@ -35,8 +35,8 @@ BLOCK = FIRST_FINAL_SEED * (BLOCKS + 1)
 def planted_config(size: str, block: int, results: Path) -> Config:
     """Return the configuration of all planted studies with the seeds of a block.
 
-    The seeds of block 0 are those that a study has by itself. Other blocks have other tuning seeds and other
-    final seeds.
+    In block 0, a study has the seeds of its study file. Other blocks have other tuning
+    seeds and other final seeds.
 
     Args:
         size: scale of the studies.
