@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import product
@@ -29,7 +29,7 @@ import polars as pl
 from curvebench.results.outcomes import failed, finished, missing
 from curvebench.results.reading import named
 from curvebench.spec.document import Direction
-from curvebench.spec.method import BasisSpec, OptimizerSpec
+from curvebench.spec.method import BasisSpec, Method, OptimizerSpec
 from curvebench.spec.plan import StudyPlan, WorkloadPlan
 from curvebench.spec.tuning import Criterion, SpaceSearch, Tuning
 
@@ -468,6 +468,11 @@ class MethodSearch:
     outcome: TuningOutcome
 
     @property
+    def key(self) -> tuple[str, str, str]:
+        """Labels of workload and method, and the backend: they identify the search in its study."""
+        return self.workload.name, Method(self.optimizer.label, self.basis.label).label, self.backend
+
+    @property
     def tuning(self) -> Tuning:
         """The tuning protocol of the optimizer."""
         return self.study.tuning.for_optimizer(self.optimizer)
@@ -579,7 +584,7 @@ def searches(study: StudyPlan, runs: Callable[[], pl.DataFrame], like: StudyPlan
                     yield MethodSearch(study, workload, spec, used, str(backend), tried, outcome)
 
 
-def limits_of(own: MethodSearch, others: Iterator[MethodSearch], share: float) -> Iterator[dict[str, Any]]:
+def limits_of(own: MethodSearch, others: Iterable[MethodSearch], share: float) -> Iterator[dict[str, Any]]:
     """Yield the limits of a search: reasons why another search might have found a better setting.
 
     A limit is a hyperparameter whose chosen value is an end of the search, or a better setting inside of the

@@ -31,15 +31,15 @@ Options = dict[str, bool | int]  # options of the XLA compiler
 # Without this option, XLA on a CPU copies the parameters at each step, because both the loss and the update
 # read the parameters.
 IN_PLACE = {"xla_cpu_copy_insertion_use_region_analysis": True}
-# On a CPU, a program with fewer multiplications than this number is compiled with less effort (QUICK). This
-# halves the compilation time.
+# On a CPU, a program with fewer multiplications than this number is compiled with less effort (QUICK).
+# This halves the compilation time.
 # In a larger program, the slower steps would cost more time than the faster compilation saves
 # (docs/performance.md).
 MULTIPLICATIONS_WORTH_OPTIMIZING = 5e9
 QUICK: Options = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
 # A program with fewer multiplications than this number is not optimized at all.
-# This halves the compilation time again. Programs of steps are always optimized, because otherwise
-# the steps would round differently, which changes chaotic runs.
+# This halves the compilation time again. Programs of steps are always optimized.
+# Otherwise the steps would round differently, which changes chaotic runs.
 MULTIPLICATIONS_WORTH_MORE = 3e8
 UNOPTIMIZED: Options = QUICK | {"xla_backend_optimization_level": 0}
 # On a CPU, lanes are evaluated one after another if a batch has at least this number of examples.

@@ -62,8 +62,7 @@ SUMMARIES = ("final", "best")
 # Rounding does not change values in these columns.
 EXACT_COLUMNS = ("hyperparameters", "dtype", "basis_gradient_evaluations")
 # Columns of the table of runs that rounding may change, for example the step at which a run stops.
-# A published value in these columns must equal the value of the repetition or of a twin,
-# or be between two such values.
+# A published value must equal the value of the repetition or of a twin, or be between two such values.
 COUNT_COLUMNS = ("outcome", "outcome_step", "steps", "gradient_evaluations", "examples")
 
 
