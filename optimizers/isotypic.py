@@ -64,7 +64,10 @@ class Component:
 
     @property
     def copies(self) -> int:
-        """Number of the parameter's rows of M: the product of its axes that count inputs or outputs."""
+        """Number of rows of M (the coordinates of a block) that belong to the parameter.
+
+        It is the product of the lengths of the parameter's axes that count inputs or outputs.
+        """
         # A list, because torch.compile does not support generators here.
         return math.prod([size for size, layer in zip(self.shape, self.hidden, strict=True) if not layer])
 

@@ -24,7 +24,7 @@ from curvebench.optimizers.others import others_option, with_fallback
 from curvebench.optimizers.rule import LEARNING_RATE, ParameterRole, Rule, configured
 from curvebench.spec.values import choice
 
-# Parameters of these kinds: each slice along the first axis is a vector.
+# Kinds of parameters whose slices along the first axis are vectors, each of which moves on a sphere.
 ROWS = (*LAYER_KINDS, "embedding")
 OTHERS = others_option("biases, norms and single numbers")
 # Relative errors up to this factor times the number of entries of a vector times eps count as rounding.
@@ -38,8 +38,8 @@ class Radius(NamedTuple):
 
 
 class DirectionAndScale(NamedTuple):
-    direction: Array  # v_t, (..., n), which starts as the weight vector.
-    scale: Array  # s_t, (..., 1), which starts as the length of the weight vector.
+    direction: Array  # Direction v_t, (..., n), which starts as the weight vector.
+    scale: Array  # Length s_t, (..., 1), which starts as the length of the weight vector.
 
 
 def _inner(ops: Ops, a: Array, b: Array) -> Array:

@@ -104,7 +104,7 @@ def _adagrad_norm(random: Random) -> Iterator[Measure]:
     played = play(game, "adagrad_norm", hyper, projection=clipping(game.radius))
     total = float(np.sqrt(played.squares.sum()))
     yield _under(played.regret, 1.5 * rate * total)
-    # The bound of eq. 19 with the distance D of this run, before the rate is replaced by its value.
+    # A second bound is from eq. 19, with the distance D of this run in place of the largest distance.
     own = played.distance**2 / (2 * rate) + rate
     yield _under(played.regret, own * total, OWN)
 
@@ -188,7 +188,7 @@ def _shampoo(random: Random) -> Iterator[Measure]:
     left, right = statistics(played.gradients)
     traces = float(np.trace(left) * np.trace(right))
     yield _under(played.regret, game.diameter * float(np.sqrt(2 * rank)) * traces)
-    # The bound of eq. 18 with the distance D of this run.
+    # A second bound is from eq. 18, with the distance D of this run in place of the largest distance.
     own = played.distance**2 / (2 * rate) + rate * rank
     yield _under(played.regret, own * traces, OWN)
 

@@ -216,7 +216,7 @@ def _newton(random: Random) -> Iterator[Measure]:
     for number in range(1, burn_in + 8):
         before, distance = weights, float(np.linalg.norm(weights))
         weights = online.step({"w": function.gradient(before)}, hessian=function.hessian(before))["w"]
-        # The rounding error of a step is relative to the weights that it moves, times the condition number.
+        # The rounding error of a step is proportional to the size of the weights and to the condition number.
         rounding = 1e-14 * smoothness / convexity * distance
         reached = max(float(np.linalg.norm(weights)) - rounding, 0.0)
         gap = function.value(weights) if reached else 0.0
