@@ -77,8 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     words = sys.argv[1:] if arguments is None else arguments
     is_job = runs.run.name in words[:1]
-    # Tables are small, so that further threads would take processor time and save none. Snakemake also runs
-    # several commands at once.
+    # Tables are small, so that further threads would take processor time and save none.
+    # Snakemake also runs several commands at once.
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
     # Collect garbage less often, since each collection visits all objects, most of which belong to libraries.
     # Jobs (`curvebench run`) are the exception, because JAX frees memory in collections.
@@ -89,8 +89,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status = args.run(args) or 0
         sys.stdout.flush()
     except BrokenPipeError:
-        # Standard output is a pipe whose reader, such as `head`, has ended. Without this redirection the
-        # interpreter would fail again when it flushes standard output at exit.
+        # Standard output is a pipe whose reader, such as `head`, has ended.
+        # Without this redirection, the interpreter would fail again when it flushes the output at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt as error:

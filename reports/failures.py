@@ -19,7 +19,9 @@ from curvebench.spec.method import IDENTITY
 from curvebench.spec.plan import ChecksPlan, ClaimPlan, ReportPlan
 
 ABOUT = ("study", "stage", "backend")
-HOST = "host"  # Backend in the tables of basis-estimation jobs, because all backends use their results.
+# Entry of the column `backend` for basis-estimation jobs.
+# Basis-estimation jobs belong to no backend, because all backends use their results.
+HOST = "host"
 SEED = r", seed \d+$"  # Pattern of the seed at the end of a run's name, if the run has a job of its own.
 # Pattern of the text with which a job describes failed runs: "adam on mlp in tuning round 1, 2 of 6 runs".
 # In older published sets, the description of failed runs lacks the round.

@@ -46,7 +46,10 @@ def signed(value: Any) -> str:
 
 
 def count(value: Any) -> str:
-    """Format a count, such as a median number of steps: a whole number in full, another with three digits."""
+    """Format a count, such as a median number of steps.
+
+    A whole number below ten million is written in full, and any other number with three digits.
+    """
     if value is None or not math.isfinite(value) or not float(value).is_integer() or abs(value) >= 1e7:
         return number(value)
     return f"{value:,.0f}".replace("-", MINUS)
@@ -213,7 +216,7 @@ def metric_name(name: str, which: str = "") -> str:
 
 # Texts for options whose names would mislead readers.
 # AdamW decouples weight decay from the gradient, whatever the option `decoupled_weight_decay` is.
-# This option decides whether weight decay is multiplied by the learning rate.
+# The option `decoupled_weight_decay` decides whether weight decay is multiplied by the learning rate.
 OPTIONS_IN_WORDS = {"decoupled_weight_decay": "weight decay decoupled from the learning rate"}
 
 

@@ -41,7 +41,7 @@ def final_jobs(study: StudyPlan, tables: Tables) -> pl.DataFrame:
         `{phase}_seconds` for each of `PHASES`. The sum over the phases is total_seconds.
     """
     # A run with the outcome "budget" made all planned steps.
-    # A run that reached its target did so as well, if the study's runs do not stop at a threshold.
+    # A run with the outcome `reached` also made all steps, if the study's runs do not stop at a threshold.
     complete = ["budget"] if study.training.stop else ["budget", "reached"]
     made_final = pl.col("stage").is_in(("final", "alternative")).any().over("spec_hash", "machine")
     per_run = pl.col("basis_seconds").fill_null(0) / pl.len().over("spec_hash", "machine", "seed")

@@ -50,7 +50,8 @@ COMMON = (
     *("sqrt", "square", "sign", "exp", "log", "sin", "cos", "tanh", "atan2", "isfinite"),
     *("matmul", "einsum", "tril"),
 )
-# Functions of the standard that NumPy and JAX provide by this name. PyTorch has other names or arguments.
+# Functions of the array API standard that NumPy and JAX provide by the same name.
+# In PyTorch, they have other names or arguments.
 NUMPY = (
     *("power", "maximum", "minimum", "clip", "sum", "mean", "max", "cumsum", "argmax"),
     *("pad", "concatenate", "stack", "take", "take_along_axis", "flip", "matrix_transpose"),

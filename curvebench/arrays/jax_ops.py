@@ -24,8 +24,8 @@ from curvebench.arrays.ops import Array, Ops, separate_copies
 BLOCK_COLUMNS = 8
 # Functions that use LAPACK on the CPU.
 DECOMPOSITIONS = ("eigh", "qr", "svd", "solve", "cholesky", "triangular_inverse")
-# A right factor with at most this number of columns is not padded to BLOCK_COLUMNS columns, because the
-# product with the padded factor would take longer.
+# A right factor with at most this number of columns is not padded to BLOCK_COLUMNS columns.
+# The product with the padded factor would take longer.
 FEW_COLUMNS = 4
 
 

@@ -14,9 +14,10 @@ from typing import Any
 
 Array = Any
 
-# Bases whose matrix V has at least this size are stored as a separate array for each seed, because products
-# with V are then faster than with one array for all seeds. The size of V is the smaller of its numbers of
-# rows and columns; for a tall V, the size is the square root of its number of entries.
+# Bases whose matrix V has at least this size are stored as a separate array for each seed.
+# Products with V are then faster than with one array for all seeds.
+# The size of V is the smaller of its numbers of rows and columns.
+# For a tall V, the size is the square root of the number of entries of V.
 LARGE = 512
 # V counts as tall if its number of rows divided by its number of columns is at least this ratio.
 MIN_RATIO = 2
@@ -102,7 +103,7 @@ class Ops:
     permute_dims: Callable[[Array, tuple[int, ...]], Array]
     reshape: Callable[[Array, tuple[int, ...]], Array]
     broadcast_to: Callable[[Array, tuple[int, ...]], Array]
-    pad: Callable[[Array, tuple[tuple[int, int], ...]], Array]  # (before, after) zeros to add on each axis
+    pad: Callable[[Array, tuple[tuple[int, int], ...]], Array]  # numbers of zeros before and after each axis
     concatenate: Callable[[list[Array], int], Array]
     stack: Callable[[list[Array], int], Array]
     unstack: Callable[[Array, int], Sequence[Array]]  # splits an array into its slices along an axis
@@ -118,7 +119,7 @@ class Ops:
     tril: Callable[[Array], Array]
     eigh: Callable[[Array], tuple[Array, Array]]  # eigenvalues in ascending order, eigenvectors as columns
     qr: Callable[[Array], tuple[Array, Array]]  # reduced decomposition
-    svd: Callable[[Array], tuple[Array, Array, Array]]  # reduced: u, s in descending order, vh
+    svd: Callable[[Array], tuple[Array, Array, Array]]  # the factors (u, s, vh), reduced, s descending
     solve: Callable[[Array, Array], Array]  # arguments (..., n, n) and (..., n, k)
     cholesky: Callable[[Array], Array]  # lower triangular factor
     triangular_inverse: Callable[[Array], Array]  # inverse of a lower triangular matrix
@@ -193,10 +194,10 @@ class Ops:
         return self.linear(x, product)
 
     def tap(self, observe: Callable[[Array], Array], y: Array, slot: Array) -> Array:
-        """Return `y`. When the loss is differentiated, its gradient with respect to `slot` is observe(g).
+        """Return `y`, and make observe(g) the gradient of the loss with respect to `slot`.
 
-        Here g is the gradient of the loss with respect to `y`. In this way a function of g is computed during
-        backpropagation.
+        Here g is the gradient of the loss with respect to `y`. In this way, backpropagation computes a
+        function of g.
 
         Args:
             observe: function of g, whose result must have the shape of `slot`.

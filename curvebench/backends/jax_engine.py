@@ -31,18 +31,19 @@ Options = dict[str, bool | int]  # options of the XLA compiler
 # Without this option, XLA on a CPU copies the parameters at each step, because both the loss and the update
 # read the parameters.
 IN_PLACE = {"xla_cpu_copy_insertion_use_region_analysis": True}
-# On a CPU, a program with fewer multiplications is compiled with less effort (QUICK), which halves the
-# compilation time. In a larger program, the slower steps would cost more time than this saves
+# On a CPU, a program with fewer multiplications than this number is compiled with less effort (QUICK).
+# This halves the compilation time.
+# In a larger program, the slower steps would cost more time than the faster compilation saves
 # (docs/performance.md).
 MULTIPLICATIONS_WORTH_OPTIMIZING = 5e9
 QUICK: Options = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
-# A program with fewer multiplications is not optimized at all, which halves the compilation time again.
-# Programs of steps are always optimized, because they would otherwise round differently, which changes
-# chaotic runs.
+# A program with fewer multiplications than this number is not optimized at all.
+# This halves the compilation time again. Programs of steps are always optimized.
+# Otherwise the steps would round differently, which changes chaotic runs.
 MULTIPLICATIONS_WORTH_MORE = 3e8
 UNOPTIMIZED: Options = QUICK | {"xla_backend_optimization_level": 0}
-# On a CPU, lanes are evaluated one after another if a batch has at least this number of examples. A program
-# that evaluates all lanes at once would then take longer (docs/performance.md).
+# On a CPU, lanes are evaluated one after another if a batch has at least this number of examples.
+# A program that evaluates all lanes at once would then take longer (docs/performance.md).
 MANY_EXAMPLES = 1_000
 
 
@@ -175,8 +176,8 @@ class _Loop:
     """A segment: one compiled program for each combination of amortized work.
 
     For consecutive steps with the same amortized work, the host calls the program of this work once. The
-    range of steps is an argument of the program. On a CPU, if steps have a convolution, the host calls the
-    program once per step, because XLA compiles convolutions inside a loop to slow code.
+    range of steps is an argument of the program. On a CPU, if the steps contain a convolution, the host calls
+    the program once per step, because XLA compiles convolutions inside a loop to slow code.
 
     Args:
         loaded: the bundle's program, and examples of its carry and constants.

@@ -57,9 +57,10 @@ def stepper(ops: Ops, part: Part, work: Work, compiler: str | None) -> Stepper:
 
     Args:
         ops: array functions of PyTorch.
-        part: the rule, and the names that its hyperparameters have in the whole optimizer.
-        work: work of some steps only, such as an eigendecomposition, that the function does before the
-            update.
+        part: the rule that updates the group. It also maps each hyperparameter of the rule to its name in the
+            whole optimizer, such as `learning_rate` to `others_learning_rate`.
+        work: expensive computations, such as an eigendecomposition, that the function does before the update.
+            Only some steps do such work.
         compiler: backend of torch.compile, which compiles the function as one graph or fails; None for an
             eager function.
 
@@ -82,7 +83,8 @@ def stepper(ops: Ops, part: Part, work: Work, compiler: str | None) -> Stepper:
         # Write the results into the old arrays, because allocating new tensors would take longer than the
         # update.
         if isinstance(param, Mapping):
-            new = {name: new[name] for name in param}  # in the order of `param`
+            # The arrays are overwritten in the order of `param`.
+            new = {name: new[name] for name in param}
         olds, leaves = leaves_of((param, state)), leaves_of((new, new_state))
         for old, leaf in zip(olds, without_aliases(leaves, olds, compiler is not None), strict=True):
             if old is not leaf:
@@ -173,7 +175,7 @@ def _guards_arguments(guards: Sequence[Any]) -> list[bool]:
 def without_aliases(
     leaves: list[torch.Tensor], olds: list[torch.Tensor], compiled: bool
 ) -> list[torch.Tensor]:
-    """Return the new arrays, with a copy of each that shares memory with an array to be overwritten.
+    """Copy each new array that shares memory with an array to be overwritten; return all new arrays.
 
     Without the copy, a new array would change while other arrays are overwritten.
 

@@ -38,17 +38,20 @@ MULTIPLICATIONS_WORTH_COMPILING = 1e13
 # On a CPU, updates are compiled if the entries of parameters times the steps are at least this number.
 # Compilation takes about 15 s, and an eager update takes about 14 ns per entry longer than a compiled update.
 ENTRIES_WORTH_COMPILING = 1 << 30
-# On a CPU, fused kernels update several runs if a run has at least this number of entries. The kernel is
-# called once for each run, and for fewer entries these calls take longer than one eager update of all runs.
+# On a CPU, fused kernels update several runs if a run has at least this number of entries.
+# The kernel is called once for each run. For fewer entries, these calls take longer than one eager update
+# of all runs.
 MIN_FUSED_ENTRIES = 1 << 10
-# Size in bytes of a block of memory that each engine allocates and frees at once. From such a block, the
-# allocator of glibc learns to keep up to twice this size of freed memory for later arrays. Otherwise it
-# returns large intermediate arrays to the system after each operation, and eager updates of several runs take
-# twice as long. glibc does not learn from blocks of more than 32 MiB.
+# Size in bytes of a block of memory that each engine allocates and frees at once.
+# From such a block, the allocator of glibc learns to keep up to twice this size of freed memory.
+# Otherwise glibc would return large intermediate arrays to the system after each operation.
+# Eager updates of several runs would then take twice as long.
+# The allocator of glibc does not learn from blocks of more than 32 MiB.
 FREED_AT_START = 31 << 20
-# On a GPU, updates are compiled if the run has at least this number of steps. The number is chosen for SOAP,
-# the rule with the most kernels. On ResNet-34, starting the kernels of SOAP takes about 5 ms per step, and
-# compiling its updates for 12 shapes of parameters took the host of an H100 more than 224 s.
+# On a GPU, updates are compiled if the run has at least this number of steps.
+# The number is chosen for SOAP, the rule with the most kernels.
+# On ResNet-34, starting the kernels of SOAP takes about 5 ms per step.
+# Compiling the updates of SOAP for 12 shapes of parameters took the host of an H100 more than 224 s.
 STEPS_WORTH_COMPILING = 50_000
 
 
@@ -67,7 +70,8 @@ class TorchEngine(Engine):
     """
 
     tree = pytree
-    compiles_lanes = False  # because operations and compiled updates accept any number of lanes
+    # Operations and compiled updates accept any number of lanes.
+    compiles_lanes = False
 
     def __init__(
         self,
@@ -134,8 +138,8 @@ class TorchEngine(Engine):
         return torch.func.grad(function)
 
     def hessian(self, function: Function) -> Function:
-        # Use reverse mode twice, because forward mode does not support some functions, and warns about
-        # others.
+        # Compute the Hessian by reverse mode twice.
+        # Forward mode does not support some functions, and warns about others.
         return torch.func.jacrev(torch.func.jacrev(function))
 
     def vjp(self, function: Function, point: Any, single: bool) -> tuple[Any, Function, Any]:
@@ -162,8 +166,9 @@ class TorchEngine(Engine):
         compiled = compiled_loss
         lanes = _numbers(loaded)
         updates: list[torch_segment.BufferUpdate] = []
-        # Updates of each part (a rule with names of hyperparameters), by the identity of the part. All groups
-        # that have the same part share its updates.
+        # Functions that update groups, by the identity of the part that a group has.
+        # A part is a rule with the names of its hyperparameters in the whole optimizer.
+        # Groups that have the same part share the functions.
         steppers: dict[int, Mapping[int, torch_compiled.Stepper]] = {}
         for number, group in enumerate(program.update.groups):
             native = self._native(loaded, group)
@@ -241,7 +246,7 @@ class TorchEngine(Engine):
         }
 
     def _too_few(self, entries: int, steps: int | None) -> str | None:
-        """Return which number is too small to compile updates: "steps", "entries", or None if neither."""
+        """Return why updates are not compiled: too few "steps" or "entries"; None if they are compiled."""
         if steps is None:
             return None
         if self.worth_compiling is None and self.device != "cpu":
@@ -283,8 +288,8 @@ class TorchEngine(Engine):
     def carry_from_host(self, carry: Carry, arrays: Mapping[str, np.ndarray]) -> Carry:
         restored = super().carry_from_host(carry, arrays)
         for number, state in enumerate(restored.state):
-            # For an optimizer of PyTorch, the carry has a list with a state for each lane. Fill the list with
-            # the saved states, from which the first segment constructs the optimizers.
+            # For an optimizer of PyTorch, the carry has a list with a state for each lane.
+            # Fill the list with the saved states, from which the first segment constructs the optimizers.
             if isinstance(state, list):
                 lanes = math.prod(restored.coordinates.shape[:2])
                 saved = [arrays[f".state[{number}][{lane}]"] for lane in range(lanes)]

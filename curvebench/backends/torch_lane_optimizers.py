@@ -21,7 +21,8 @@ from curvebench.spec.errors import InputError
 from curvebench.steps.torch_rule import requires_closure
 
 Tensors = Sequence[torch.Tensor]
-Evaluate = Callable[[], tuple[torch.Tensor, Tensors]]  # returns loss and gradients at the current leaves
+# Function that returns the loss and its gradients at the current values of the leaves.
+Evaluate = Callable[[], tuple[torch.Tensor, Tensors]]
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,8 @@ class SavedOptimizers:
     def saved(self) -> SavedOptimizers:
         """Return this object.
 
-        `LaneOptimizers.saved` returns its state, so that callers need not distinguish the two classes.
+        The class `LaneOptimizers` has a method of the same name, which returns the state of the optimizers.
+        Callers therefore need not know whether they have optimizers or a saved state.
         """
         return self
 
@@ -166,7 +168,7 @@ class LaneOptimizers:
         self._set_mode("eval")
         values = [view.clone() for view in self._views]
         self._set_mode("train")
-        # Restore the exact values of training, which the two changes of mode have changed by rounding errors.
+        # Restore the exact values of training: the two changes of mode have added rounding errors to them.
         for view, value in zip(self._views, trained, strict=True):
             view.copy_(value)
         return values

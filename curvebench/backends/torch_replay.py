@@ -19,9 +19,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from curvebench.steps.derivatives import Evaluation, StepInfo
 
-# An evaluation is recorded only if the results of its operations together have at most this size, because
-# recording keeps all results in memory. Larger evaluations gain less from a replay, since their operations
-# take long compared with the time between operations.
+# An evaluation is recorded only if the results of its operations together have at most this size.
+# The reason is that recording keeps all results in memory.
+# Larger evaluations also gain less from a replay, since each of their operations takes long.
 MAX_BYTES = 1 << 29
 # Tags of operations that cannot be replayed, because they draw random numbers or return numbers to the host.
 # The host may use a returned number in an `if`, of which only one branch would be recorded.

@@ -29,9 +29,8 @@ from curvebench.steps.program import Carry, Constants, Inputs, Loaded, Program, 
 from curvebench.steps.torch_rule import TorchRule
 from curvebench.steps.update import UpdateGroup
 
-# A fused kernel gets a list of single parameters if the parameters have at least this number of entries on
-# average. For smaller parameters, it is faster to copy all gradients into one buffer, and to pass single
-# tensors.
+# A fused kernel gets a list of single parameters if they have at least this number of entries on average.
+# For smaller parameters, it is faster to copy all gradients into one buffer, and to pass single tensors.
 MIN_MEAN_LEAF_ENTRIES = 4096
 
 
@@ -39,8 +38,8 @@ MIN_MEAN_LEAF_ENTRIES = 4096
 class StepContext:
     """The data of a step that updates need. Costly values are computed at first use.
 
-    Only this object refers to the gradient by name (in `info`). The memory of the gradient is therefore freed
-    as soon as `flat` has copied the gradient into one array.
+    The field `info` has the only reference to the gradients of single parameters. Their memory is therefore
+    freed as soon as `flat` has copied the gradients into one array.
 
     Args:
         program: the program of the run.
@@ -48,7 +47,7 @@ class StepContext:
         inputs: inputs of the step.
         number: number of the step in the run, from 1.
         schedule: multiplier of the learning rate.
-        info: loss, gradient and needs of the step.
+        info: loss and gradient of the step, and the other values that the update rule uses (its needs).
         model: model state before the step.
         stopped: for each lane, whether it has stopped and is not updated, (seeds, settings); None if no lane
             can stop.
@@ -72,7 +71,11 @@ class StepContext:
 
     @cached_property
     def values(self) -> Mapping[str, torch.Tensor]:
-        """Hyperparameters, `step`, `schedule` and the values of the rule's needs, as tensors."""
+        """The values that the rule uses besides gradient and state, as tensors by name.
+
+        They are the hyperparameters, the number of the step, the multiplier of the learning rate, and the
+        needs of the rule, such as a Hessian.
+        """
         values = self.program.values(self.constants, self.inputs)
         return {**values, **self.program.needs_in_basis(self.info, self.constants.matrices)}
 
@@ -118,8 +121,8 @@ class FusedUpdate:
 
         def update(context: StepContext) -> None:
             if leaf_by_leaf:
-                # Kernels pair entries of parameter and gradient by their position in memory. A gradient may
-                # be a transposed view, and must be copied.
+                # Kernels pair entries of parameter and gradient by their position in memory.
+                # A gradient may be a transposed view, and must be copied.
                 grads = [[context.info.gradient[name].contiguous() for name in lay.shapes]]
             else:
                 flat = context.flat if stack is None else context.flat[..., low:high]
@@ -330,8 +333,8 @@ class TorchSegment:
         self.program, self.updates, self.compiled = program, updates, compiled
         self.buffer: torch.Tensor | None = None  # buffer (S, K, d) to which the updates are bound
         self.state: tuple[Any, ...] = ()
-        # Views of the parameters in the buffer, at which the loss is evaluated; None if the loss is evaluated
-        # at another point than the buffer.
+        # Views of the parameters in the buffer, if the loss is evaluated at these parameters.
+        # None if the loss is evaluated at other parameters, as in a basis or with Nesterov momentum.
         self.params: dict[str, torch.Tensor] | None = None
         self.bound: list[Bound] = []
 

@@ -24,10 +24,10 @@ from curvebench.steps.examples import gathered, generators_of
 from curvebench.workloads.arguments import Random
 from curvebench.workloads.workload import Problem, Workload, examples_in
 
-# A mapped call computes at most MAX_CHUNK gradients. On a CPU, it uses at most about CHUNK_BYTES bytes,
-# because calls that do not fit into the caches are slower (1.6 times for full batches of digits). Calls with
-# a single gradient are slower, too (12 times for the linear network). The values of gradients depend neither
-# on MAX_CHUNK nor on CHUNK_BYTES.
+# A mapped call computes at most MAX_CHUNK gradients. On a CPU, it uses at most about CHUNK_BYTES bytes.
+# Calls that do not fit into the caches are slower (1.6 times for full batches of digits).
+# Calls with a single gradient are slower, too (12 times for the linear network).
+# The values of gradients depend neither on MAX_CHUNK nor on CHUNK_BYTES.
 MAX_CHUNK, CHUNK_BYTES = 256, 1 << 26
 
 

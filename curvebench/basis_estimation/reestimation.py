@@ -39,14 +39,14 @@ class RenewalPlan:
     estimator: Callable[[Group, np.random.Generator, Decomposition], Estimator]
 
     def evaluations(self, gradients: np.ndarray) -> np.ndarray:
-        """Return how many gradients a run has sampled to estimate its bases again.
+        """Return how many gradients a run has sampled for bases that were estimated again.
 
         Args:
             gradients: numbers of gradients that the run has computed in its steps, an integer array.
 
         Returns:
-            The number of sampled gradients for each number in `gradients`. The gradients that are sampled
-            after p steps count from the gradient of step p + 1 on.
+            The number of sampled gradients for each number in `gradients`. If a basis is estimated after step
+            p, the gradients that are sampled for it are not counted before the gradient of step p + 1.
         """
         return np.searchsorted(self.points, gradients, side="left") * self.sampling.count
 

@@ -25,8 +25,8 @@ def check_inputs(workload: Workload, changes: Iterable[tuple[Names, Change]]) ->
 
     Args:
         workload: workload of the run.
-        changes: pairs of names and change: the names of the parameters that a matrix of the basis changes
-            together, and the form of the change.
+        changes: a pair for each matrix of the basis. The first item has the names of the parameters that the
+            matrix changes together. The second item is the form of the change.
 
     Raises:
         InputError: if the basis changes another parameter, if no weight multiplies the data directly, or if

@@ -91,8 +91,8 @@ def catalogue(study_folder: Path, broken: dict[str, str]) -> dict[str, Any]:
 
     Args:
         study_folder: folder of the study files.
-        broken: a dictionary for the studies, entry points and files of property claims that cannot be used.
-            They are left out of the result, and the reason is added to the dictionary by their name.
+        broken: a dictionary to which an entry is added for each study, entry point or file of property claims
+            that cannot be used: its name, and the reason. Such items are left out of the result.
 
     Returns:
         The sections of the catalogue, such as `workloads`, `optimizers` and `bases`, by name. A section is a
@@ -105,8 +105,8 @@ def catalogue(study_folder: Path, broken: dict[str, str]) -> dict[str, Any]:
     from curvebench.property_checks.checks import claims_by_id, file_of
     from curvebench.registry import RULES, WORKLOADS, known
 
-    # Load all update rules and workloads before any study, so that a broken module is reported once, and not
-    # once for each study that uses it.
+    # Load all update rules and workloads before any study.
+    # A broken module is then reported once, and not once for each study that uses it.
     rules, problems = known(RULES, broken), known(WORKLOADS, broken)
     studies = [*read_studies(study_folder, broken=broken)]
     for name, path in comparisons(study_folder).items():

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from curvebench.reports.claims.verdict_list import ClaimVerdict
     from curvebench.spec.claim import Claim
 
-ONLY = ("source", "us", "stand-in", "training", "derivation")  # Kinds of claims that `verdicts` prints alone
+# Kinds of claims to which the option `--only` of `curvebench verdicts` restricts the output.
+ONLY = ("source", "us", "stand-in", "training", "derivation")
 
 
 @command("claims check", argument("claims", nargs="*", metavar="CLAIM"), SCALE, JSON)
@@ -70,12 +71,13 @@ def _how_decided(broken: dict[str, str]) -> dict[str, tuple[str, str]]:
     """Return advice for each claim: a sentence with the command that decides the claim.
 
     Args:
-        broken: a dictionary for the studies and files of property claims that cannot be used. The reason why
-            each of them cannot be used is added to the dictionary, by name of the study or file.
+        broken: a dictionary to which an entry is added for each study or file of property claims that cannot
+            be used: its name, and the reason.
 
     Returns:
-        A mapping from the id of a claim to a pair: the source of the claim, and the sentence. The mapping is
-        empty if ids of claims are used twice, because the command can print verdicts without advice.
+        A mapping from the id of a claim to a pair: the source of the claim, and the sentence. If two claims
+        have the same id, the mapping is empty. This is no error, because verdicts can be printed without
+        advice.
     """
     from curvebench.planning.studies.reading import read_studies
     from curvebench.property_checks.checks import claims_by_id, file_of
@@ -101,10 +103,10 @@ def _how_decided(broken: dict[str, str]) -> dict[str, tuple[str, str]]:
 
 
 def _at_scale(study: Study, claim: Claim) -> str:
-    """Return the end of the sentence that says with which command a claim can be decided.
+    """Return the end of the advice on a claim: the scale in the command, and the cost of the study.
 
-    The command ends with the id of the claim. It is continued by `scale=SCALE`, unless the scale is `quick`.
-    The cost of the study follows, if the study file gives a cost.
+    The returned text follows the id of the claim in the command. It begins with `scale=SCALE`, unless the
+    scale is `quick`. It ends with the cost, if the study file gives a cost.
     """
     scale = study.scale_deciding(claim, "quick")
     cost = study.scales[scale].cost if scale in study.scales else ""

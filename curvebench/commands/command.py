@@ -34,7 +34,8 @@ class Command:
         arguments: arguments of the command, as the function `argument` defines them.
         run: the function that executes the command. It takes the parsed arguments, and returns the exit
             status, or None for status 0. The docstring of the function is the help text of the command. The
-            section `Args` of the docstring has the help text of each argument, by first name of the argument.
+            section `Args` of the docstring has the help text of each argument. If an argument has several
+            names, the docstring uses the first.
     """
 
     name: str

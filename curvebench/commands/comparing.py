@@ -289,7 +289,8 @@ def _name_in(file: str, function: Any, kind: str) -> str:
         kind: `loss` or `metrics`, for messages.
 
     Raises:
-        InputError: if it is defined in another file, where a function with the same name may be another.
+        InputError: if the function is defined in another file. The file of the model might then define a
+            different function with the same name.
     """
     from curvebench.interop.files import FILE
 

@@ -131,9 +131,10 @@ def publish(args: Namespace) -> None:
 def renew(args: Namespace) -> None:
     """Derive verdicts and leaderboards of published sets again from their tables.
 
-    It is needed after a change of the statistics or of the format. Verdicts, leaderboard, README and
-    checksums are replaced; the tables of runs are kept, and nothing is run. Decision rules stay those of the
-    set; hardware of claims and declared causes become those of today's definitions.
+    This is needed after a change of the statistics or of the format. Verdicts, leaderboard, README and
+    checksums are replaced; the tables of runs are kept, and nothing is run. The set keeps its decision rules.
+    The hardware that claims require, and the causes of verdicts, are taken from the present definitions of
+    the claims.
 
     Args:
         folders: folders of the sets (default: all in results/published)

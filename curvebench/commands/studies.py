@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from curvebench.planning.plan import Plan
     from curvebench.planning.studies.study import Study
 
-# Arguments of the commands in this module, by the words that messages about the configuration of Snakemake
-# have instead of the argument
+# Arguments of the commands in this module that have the same meaning as keys of Snakemake's configuration.
+# Messages about a key then name the argument instead.
 ARGUMENTS = {"--config studies": "STUDY", "--config scale": "--scale", "--config backends": "--backend"}
 
 
@@ -297,8 +297,8 @@ def estimate(args: Namespace) -> None:
         return
     costs: list[Cost] = []
     for planned, cost in estimates(studies):
-        # Print the head of the table after the measurements of the first study. Otherwise the progress bar of
-        # these measurements would be between the head and the first line.
+        # Print the head of the table after the measurements of the first study.
+        # Otherwise the progress bar of these measurements would be between the head and the first line.
         if not costs:
             print(HEAD)
         costs.append(cost)

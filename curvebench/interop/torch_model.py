@@ -315,7 +315,7 @@ class _Trial:
         }
 
     def results(self, seeds: slice, settings: slice) -> Any:
-        """Return the loss, gradient, new state, needs and metrics of the lanes of some seeds and settings.
+        """Compute loss, gradient, new state and metrics for the lanes of some seeds and settings.
 
         Raises:
             InputError: if the loss or the metrics fail, or change their minibatch; or if a gradient is

@@ -43,7 +43,7 @@ OPTIMIZERS = (
 )
 # Possible numbers of settings for each tuned hyperparameter; a smaller number if time is short
 TRIALS = (8, 6, 4)
-EVALUATIONS = 10  # largest number of evaluations of a run after its first
+EVALUATIONS = 10  # largest number of evaluations of a run, without the first evaluation
 WARMUP = 0.05  # share of the steps in which the learning rate rises
 SPACE = {
     "learning_rate": {"low": 1e-5, "high": 10.0, "scale": "log"},

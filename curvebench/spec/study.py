@@ -5,7 +5,7 @@ workloads. A study has one or several scales, which are sizes in which the study
 the seeds of runs that tune a method. Final seeds are the seeds of runs that judge a method. A submission is a
 study that joins another study: it adds a method to the other study.
 
-Another file is read here: a tour lists the studies that run by default.
+This module also reads the file with the tour, the list of studies that run by default.
 
 YAML is read as YAML 1.2, in which `1e-3` is a number and a duplicate key is an error.
 """
@@ -40,8 +40,8 @@ NULL = "null"
 # numbers.
 MAX_OFFERED = 4
 
-# Keys whose values `converted` leaves unchanged: the inner keys are names of options or metrics, which may
-# equal the earlier name of a key.
+# Keys whose values `converted` leaves unchanged.
+# The inner keys are names of options or metrics, which may equal the earlier name of a key.
 DEFINITIONS = ("optimizers", "workloads", "workload", "bases", "settings", "space", "targets")
 LETTERS = re.compile(r"[a-z0-9_-]+")
 LONGEST_VALUE = 12  # Maximum number of letters of a swept value in a label, since files are named after it
@@ -422,7 +422,7 @@ def read_study_file(path: Path) -> StudyFile:
 
 
 def _validated(path: Path, raw: dict[str, Any], kind: str, document: type[DocumentT]) -> DocumentT:
-    """Validate the keys and values of a file; the arguments are those of `read_document`."""
+    """Validate the keys and values of a file. The function `read_document` has the same arguments."""
     try:
         return document.model_validate(raw)
     except ValidationError as errors:

@@ -29,8 +29,8 @@ from curvebench.stages.job import PARTS, Job
 from curvebench.stages.supervision import DONE, Failure, Interrupted, Supervision, failure_of
 from curvebench.timing.clocks import limit_threads, process_seconds
 
-# Module and function that compute the jobs of each stage. A module is imported only when a job needs it,
-# since each module imports large libraries.
+# Module and function that compute the jobs of each stage.
+# A module is imported only when a job needs it, since each module imports large libraries.
 STAGES: Mapping[str, tuple[str, str]] = {
     "bases": ("curvebench.stages.basis_jobs", "estimate_bases"),
     "runs": ("curvebench.stages.run_jobs", "run_lanes"),

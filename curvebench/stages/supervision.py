@@ -183,7 +183,7 @@ class Supervision:
             end; None while the job continues.
         not_retried: failures that the job recorded when Snakemake was last called, by name of the failed
             computation. The job records these failures again, and does not repeat the computations
-            (`keep_failed`). It is empty if the job repeats them.
+            (`keep_failed`). Empty if the job repeats the failed computations.
         since: time at which the process received the job, on the monotonic clock, if several jobs share the
             process (a worker); None if the process has only this job.
     """
@@ -272,8 +272,8 @@ class _Supervisor:
             self.child = self._started(ending)
             try:
                 status = self.child.wait()
-            # Ctrl-C reaches a child process directly, so it is enough to wait for the end of the process. A
-            # worker needs no signal, since it ends when the connection to its supervisor is closed.
+            # Ctrl-C reaches a child process directly, so it is enough to wait for the end of the process.
+            # A worker needs no signal, since it ends when the connection to its supervisor is closed.
             except KeyboardInterrupt:
                 self.child.wait()
                 return 128 + signal.SIGINT

@@ -359,7 +359,7 @@ def _column(problem: StudyProblem) -> Column:
     }
     summary = measures.median_by_method(values)
     best = measures.best_methods(study, {method: value.median for method, value in summary.items()})
-    # If the workload has no target, the empty name of the metric leads to tables of times without rows.
+    # Without a target, the name of its metric is empty. The tables of times to the target then have no rows.
     metric = problem.target[0] if problem.target else ""
     reached, clocked = measures.evaluations_to_target(runs, metric), measures.seconds_to_target(runs, metric)
     totals = {row["method"]: row for row in measures.outcome_counts(runs).to_dicts()}
@@ -386,7 +386,8 @@ def _column(problem: StudyProblem) -> Column:
             tuning=budgets.get(method),
         )
     seeds = max(value.count for value in summary.values())
-    # A run that starts at its target has a time of one evaluation, because times are divided by the fastest.
+    # A run that starts at its target gets a time of one evaluation instead of 0.
+    # The reason is that times are divided by the fastest time, which must not be 0.
     cost, of_entries = pl.col("value").clip(lower_bound=1.0), pl.col("method").is_in(list(entries))
     times = reached.filter(of_entries).select(submission="method", study="seed", seconds=cost)
     times = times.with_columns(workload=pl.lit(f"{study.name}/{problem.workload.name}"))

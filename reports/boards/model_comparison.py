@@ -147,7 +147,7 @@ class ModelResults:
 
     @property
     def undecided(self) -> tuple[Lead, ...]:
-        """The leads that do not show that the leader is better than the other method."""
+        """Comparisons of the leader with another method that do not show that the leader is better."""
         return tuple(lead for lead in self.leads if lead.finding != "supported")
 
     @property
@@ -163,16 +163,17 @@ class ModelResults:
 
     @property
     def seeds_needed(self) -> int | None:
-        """About how many final seeds would decide all leads that are inconclusive.
+        """About how many final seeds would decide all inconclusive comparisons with the leader.
 
-        None if no lead is inconclusive, or if no number of seeds would decide one of these leads.
+        None if no comparison is inconclusive, or if no number of seeds would decide one of the inconclusive
+        comparisons.
         """
         numbers = [lead.seeds_needed for lead in self.leads if lead.finding == "inconclusive"]
         return None if None in numbers else max(filter(None, numbers), default=None)
 
     @property
     def joint_level(self) -> float:
-        """Minimum probability with which the intervals of all leads contain the true medians."""
+        """Minimum probability that all intervals of comparisons with the leader contain the true medians."""
         return max(0.0, 1 - sum(1 - lead.effect.level for lead in self.leads))
 
 

@@ -25,7 +25,7 @@ from curvebench.results.reading import read
 
 POINTS = 160  # Number of points of a line that shows the share of targets reached against evaluations.
 # Targets that tables show, by the index of the target.
-# A target is given by the share of the distance from start to best value that remains when it is reached.
+# A target is given by a share: how much of the distance from the start value to the best value remains.
 TABLED = {PER_DECADE * k - 1: 10.0**-k for k in (1, 2, 3)}
 
 
@@ -87,13 +87,16 @@ class Runtimes:
 
     @cached_property
     def counted(self) -> Integers:
-        """Number of each instance's problem, equal for all columns of a sweep; shape (instances,)."""
+        """Index of the problem to which each instance belongs, shape (instances,).
+
+        All columns of a sweep count as the same problem, and have the same index.
+        """
         names = [column.problem for column in self.problems]
         return np.array([names.index(names[index]) for index in self.problem])
 
     @property
     def seeds(self) -> int:
-        """Smallest number of instances, that is of seeds, on any problem that has targets."""
+        """Smallest number of instances of a problem with targets; a problem has one instance per seed."""
         return int(np.unique(self.problem, return_counts=True)[1].min())
 
     @property

@@ -168,7 +168,7 @@ def _measured(problem: StudyProblem, place: float) -> pl.DataFrame:
         Columns method, seed, place, and a column for each of the quantities `STEPS`, `EXAMPLES`, `VALUE` and
         `RATE`.
     """
-    # If the workload has no target, the empty name of the metric leads to infinite steps.
+    # Without a target, the name of its metric is empty. The number of steps to the target is then infinite.
     metric = problem.target[0] if problem.target else ""
     reached = steps_to_target(problem.values.rename({"value": "headline"}), metric)
     most, each = pl.col("most"), pl.col("examples") / pl.col("steps")

@@ -1,4 +1,4 @@
-"""Causes of verdicts: why a claim is not reproduced, and with which margin, target or limit it would be.
+"""Causes of verdicts: why a claim is not reproduced, and at which margin, target or limit it would be.
 
 A claim is refuted by comparisons of two methods, or by measured numbers that violate a limit. The cause is a
 code of `curvebench.spec.claim.Cause`.
@@ -22,7 +22,7 @@ from curvebench.spec.plan import ClaimPlan, StudyPlan
 
 # Factors by which targets are changed to find a target at which a claim holds, the smallest changes first.
 FACTORS = tuple(10.0 ** (sign * half / 2) for half in range(1, 5) for sign in (1, -1))
-# Causes that follow from the verdict, and what would have to change for another verdict.
+# For verdicts that determine their cause: the cause, and the choice that another verdict requires.
 OF_VERDICT: Mapping[Verdict, Mapping[str, str]] = {
     "reproduced where": {"cause": "unstated_setting", "turns_in": "setting"},
     "depends on search": {"cause": "rival", "turns_in": "setting"},
@@ -32,7 +32,10 @@ OF_VERDICT: Mapping[Verdict, Mapping[str, str]] = {
 def run_cause(
     study: StudyPlan, claim: Claim, tables: Tables, verdict: Verdict, findings: pl.DataFrame
 ) -> Mapping[str, Any]:
-    """Return the columns cause, turns_in and turns_at of the table `claims` for a claim about runs.
+    """Return the cause of the verdict on a claim about runs, and the change that would lead to another one.
+
+    The result has the columns cause, turns_in and turns_at of the table `claims`: the code of the cause, the
+    kind of number that would have to change (such as "margin"), and the value at which the verdict changes.
 
     Args:
         study, claim, tables: the claim, its study, and tables of the study.
@@ -47,7 +50,8 @@ def run_cause(
     # A refuted comparison that depends on the search for settings does not refute the claim.
     depends = (pl.col("at_edge").list.len() > 0).fill_null(value=False)
     refuted = findings.filter(~depends, finding="refuted")
-    # At a tie of exactly 1 (a ratio) or 0 (a difference), both methods of most pairs have reached the floor.
+    # If the median effect is exactly 1 (a ratio) or 0 (a difference), the effect of most pairs is a tie.
+    # The two runs of such a pair have both reached the floor.
     tie = pl.col("estimate") == (pl.col("effect") == "ratio").cast(pl.Float64)
     at_floor = refuted.select((tie & pl.col("stop").is_not_null() & (pl.col("quantity") == "value")).all())
     if at_floor.item():
@@ -56,7 +60,7 @@ def run_cause(
     turns: dict[str, Any] = {}
     near = len(misses) == len(refuted) and all(miss.near for miss in misses)
     if len(misses) == len(refuted):
-        # All comparisons hold at the margin that has to change most.
+        # Each comparison would hold at another margin. All of them would hold at the furthest margin.
         turns = {"turns_in": "margin", "turns_at": max(misses).effect}
     elif target := _target_that_turns(study, claim, tables, refuted):
         turns, near = {"turns_in": "target", "turns_at": target}, True
@@ -70,8 +74,9 @@ class Miss(NamedTuple):
     Args:
         change: absolute logarithm of the factor between the median gain and the margin.
         effect: the median effect, which is the margin at which the comparison would hold.
-        near: whether the effect is as claimed but for the margin: the treated method is better, though by
-            less than the margin, or worse by less than `NEARLY_HELD` times the accepted margin.
+        near: whether the comparison fails only because of the size of the margin. If the claim says that the
+            treated method is better, the method is better, but by less than the margin. Otherwise, the two
+            methods differ by at most `NEARLY_HELD` times the margin.
     """
 
     change: float
@@ -82,8 +87,8 @@ class Miss(NamedTuple):
 def _miss(row: Mapping[str, Any]) -> Miss | None:
     """Return how far a row of the table `findings` is from its margin.
 
-    The result is None if no margin would do: the effect is a tie, is opposite to the claim, or is known only
-    by bounds.
+    The result is None if the comparison would not hold at any margin. This is the case if the effect is a
+    tie, is opposite to the claim, or is known only by bounds.
     """
     effect, gain = row["estimate"], log if row["effect"] == "ratio" else float
     if not effect or not isfinite(effect):
@@ -96,9 +101,10 @@ def _miss(row: Mapping[str, Any]) -> Miss | None:
 
 
 def _target_that_turns(study: StudyPlan, claim: Claim, tables: Tables, refuted: pl.DataFrame) -> float | None:
-    """Return the target nearest to that of the first refuted comparison at which all of them would hold.
+    """Return another target at which all refuted comparisons would hold, for the first of these comparisons.
 
-    All targets are multiplied by the same factor. The steps to other targets are read from the curves.
+    The targets of all comparisons are multiplied by the same factor, which is as close to 1 as possible. The
+    steps to the changed targets are read from the curves.
 
     Args:
         refuted: the refuted comparisons on one backend, rows of the table `findings`.
@@ -130,7 +136,10 @@ def _target_that_turns(study: StudyPlan, claim: Claim, tables: Tables, refuted: 
 def limit_cause(
     claim: ClaimPlan, verdict: Verdict, misprint: bool, measures: pl.DataFrame
 ) -> Mapping[str, Any]:
-    """Return the columns cause, turns_in and turns_at of the table `claims` for a claim on properties.
+    """Return the cause of the verdict on a property claim, and the limit at which the claim would hold.
+
+    The result has the columns cause, turns_in and turns_at of the table `claims`: the code of the cause, the
+    kind of number that would have to change ("limit"), and the value of this number.
 
     Args:
         claim: the claim.

@@ -23,8 +23,9 @@ from curvebench.reports.statistics.ranks import NEGLIGIBLE, tied
 from curvebench.results.intervals import LEVEL, MedianInterval, median_interval
 from curvebench.spec.plan import StudyPlan
 
-# `ANY_GAIN` asks by the sign test whether gains are above 0, however small the gains are.
-# Its margin must be above 0. The smallest float suffices, because pairs that tie have a gain of exactly 0.
+# Relation for the sign test of whether gains are above 0, however small they are.
+# The margin of a relation must be above 0.
+# The smallest float suffices as margin, because pairs that tie have a gain of exactly 0.
 ANY_GAIN = Question("better", float(np.finfo(float).tiny))
 
 

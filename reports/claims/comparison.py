@@ -77,8 +77,9 @@ class ClaimComparison:
         treated_at_start, control_at_start: number of pairs in which the treated method, or the control, could
             take no step, because the cost at which both methods are compared does not pay for a step.
         alternatives: the same comparison at all other settings that tuning may have chosen.
-        reach: why the threshold to which costs are counted decides nothing (`Quantity.reach`); None if it may
-            decide.
+        reach: reason why no number of runs would decide the comparison, if costs are counted until a
+            threshold: most runs meet the threshold at once, or no run meets it (`Quantity.reach`). None if
+            there is no such reason.
         tuning_outcomes: result of tuning for the treated method and for the control; empty if one of them has
             no usable tuning runs.
         at_edge: limits of the searches for the settings of the arms, items of the column `at_edge` of the
@@ -121,7 +122,7 @@ class ClaimComparison:
 
     @property
     def margin(self) -> float:
-        """Smallest gain that matters, above 0: the condition's smallest effect, converted to a gain.
+        """Smallest gain that matters to the claim: the smallest effect in its condition, as a gain above 0.
 
         If the condition states no smallest effect, the relative difference `NEGLIGIBLE` is converted.
         """
@@ -164,8 +165,10 @@ class ClaimComparison:
 
     @property
     def beyond_seeds(self) -> bool:
-        """Whether no number of seeds would decide the comparison: because of its threshold, or because many
-        pairs are censored.
+        """Whether the comparison would stay inconclusive with any number of seeds.
+
+        The reason is a threshold that most runs meet at once or no run meets (`reach`), or a large number of
+        censored pairs.
         """
         return bool(self.reach) or (len(self.gains) > 0 and tells_nothing(self.question, *self.gain_bounds))
 
@@ -176,7 +179,11 @@ class ClaimComparison:
 
     @property
     def smallest_accepted(self) -> float:
-        """Smallest median gain that the claim accepts: the margin for "better", else minus the margin."""
+        """Smallest median gain that the claim accepts.
+
+        If the claim says that the treated method is better, this is the margin. Otherwise, it is minus the
+        margin.
+        """
         return self.margin if self.condition.relation == "better" else -self.margin
 
     @property

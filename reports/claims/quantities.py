@@ -23,7 +23,7 @@ from curvebench.reports.claims.censoring import with_bounds
 from curvebench.reports.statistics.paired import Direction
 from curvebench.reports.statistics.ranks import tied
 from curvebench.reports.tables import CELL, Tables
-from curvebench.reports.wall_clock import final_jobs, step_seconds
+from curvebench.reports.wall_clock import final_jobs, step_ratios, step_seconds
 from curvebench.results.outcomes import failed, missing
 from curvebench.results.reading import read
 from curvebench.results.tuning import comparable, worst
@@ -38,7 +38,7 @@ from curvebench.spec.errors import InputError
 from curvebench.spec.plan import StudyPlan
 
 # Columns of a quantity: the value (clipped at the stop or the floor), its lower bound and its upper bound.
-# The two bounds of a run's value differ only if the run is censored.
+# The lower and the upper bound of a run's value differ only if the run is censored.
 COLUMNS = ("value", "least", "most")
 # Polars expression of the cost of a whole run, by the name of the quantity in study files.
 COSTS = {"steps_to_stop": measures.RUN_STEPS, "gradients_to_stop": measures.CHARGED_GRADIENTS}
@@ -83,7 +83,10 @@ class Quantity:
         return None
 
     def reach(self, pairs: pl.DataFrame, workload: str) -> Reach | None:
-        """Return why the threshold to which costs are counted decides nothing; None if it may decide.
+        """Return the reason why costs until a threshold cannot decide a comparison.
+
+        The reason is that most runs meet the threshold at once, or that no run meets it. The result is None
+        if the costs may decide the comparison, or if the quantity is not a cost until a threshold.
 
         Args:
             pairs: pairs of runs on a workload, as `pairs` returns them.
@@ -147,10 +150,11 @@ def recorded(tables: Tables, runs: pl.DataFrame, metric: str) -> pl.DataFrame:
 def timed(tables: Tables, runs: pl.DataFrame) -> pl.DataFrame:
     """Add to runs the column `each`: the seconds of a step in the timing jobs on the run's machine.
 
-    The column is null if no timing job measured the run's method on its machine.
+    The columns `low` and `high` are the ends of its interval. All three columns are null if no timing job
+    measured the run's method on its machine.
     """
     cell = [*CELL, "machine"]
-    steps = step_seconds(tables.timings).select(*cell, each="median")
+    steps = step_seconds(tables.timings).select(*cell, "low", "high", each="median")
     return runs.join(steps, on=cell, how="left", maintain_order="left")
 
 
@@ -225,6 +229,10 @@ class ValueAtCost(JudgedValue):
         the budget has the worst possible value. If the cost of a step is unknown for one run of a pair, the
         pair has no values.
 
+        All pairs share the measured times of a step, so that more pairs do not make up for an error of the
+        clock. At equal seconds, the bounds of a value therefore contain its values at both ends of the
+        interval of the ratio of step times.
+
         Args:
             sides: the runs of the treated method and of the control, as `of_runs` returns them.
 
@@ -233,7 +241,23 @@ class ValueAtCost(JudgedValue):
             and `affords of the control`: the number of steps of the treated run, and of the control's run,
             that the budget pays for. The number is null if the cost of a step is unknown.
         """
-        both, metric, direction = self.affordable(pl.concat(sides)), self.condition.metric, self.direction
+        pairs = self._pairs_at(sides, "median")
+        if self.condition.at_equal == "gradients" or pairs.is_empty():
+            return pairs
+        ends = [pairs, *(self._pairs_at(sides, end) for end in ("low", "high"))]
+        return pairs.with_columns(
+            extreme([frame[f"{bound}{side}"] for frame in ends]).alias(f"{bound}{side}")
+            for bound, extreme in (("least", pl.min_horizontal), ("most", pl.max_horizontal))
+            for side in ("", " of the control")
+        )
+
+    def _pairs_at(self, sides: Sequence[pl.DataFrame], end: str) -> pl.DataFrame:
+        """Pair the values of both runs of each seed as `pairs` does, for one ratio of their step times.
+
+        Args:
+            end: the measured ratio (`median`), or an end of its interval (`low` or `high`).
+        """
+        both, metric, direction = self.affordable(sides, end), self.condition.metric, self.direction
         curves, affords = recorded(self.tables, both, metric), both.select("run", "affords")
         within = curves.join(affords, on="run").filter(pl.col("step") <= pl.col("affords"))
         value = pl.col("value").fill_nan(None)
@@ -249,13 +273,14 @@ class ValueAtCost(JudgedValue):
         equal = self.bounded(joined.select("run", "seed", value=value, affords=steps))
         return super().pairs([equal.join(side, on="run", how="semi") for side in sides])
 
-    def affordable(self, runs: pl.DataFrame) -> pl.DataFrame:
+    def affordable(self, sides: Sequence[pl.DataFrame], end: str) -> pl.DataFrame:
         """Add to each run the number of steps that it can take at the total cost of the cheaper run.
 
         The cheaper run is the cheaper one of the two runs with the same seed, one of each method.
 
         Args:
-            runs: runs of both methods on one workload and backend, with `method`.
+            sides: runs of the treated method and of the control on one workload and backend, with `method`.
+            end: the ratio of step times (`_pairs_at`).
 
         Returns:
             The runs of seeds on which both methods ran, with additional columns: `start` (cost before the
@@ -263,11 +288,18 @@ class ValueAtCost(JudgedValue):
             cheaper run; null if a cost is unknown), `affords` (number of steps that the budget pays for) and
             `failed` (whether the run failed).
         """
+        runs = pl.concat(sides)
         both = runs.filter(~missing()).filter(pl.col("method").n_unique().over("seed") == 2)
         if self.condition.at_equal == "gradients":
             both = both.with_columns(start="basis_gradient_evaluations", each="step_evaluations")
         else:
             both = timed(self.tables, both).with_columns(start="basis_seconds")
+            if end != "median":
+                cell, (treated, control) = [*CELL, "machine"], (side["method"][0] for side in sides)
+                ratios = step_ratios(self.tables.timings, {treated: control}).select(*cell, ratio=end)
+                both = both.join(ratios, on=cell, how="left", maintain_order="left")
+                of_control = pl.col("each").filter(pl.col("ratio").is_null()).first().over("seed")
+                both = both.with_columns(each=(pl.col("ratio") * of_control).fill_null(pl.col("each")))
         steps: Any = self.study.training.budget.get("steps") or runs["steps"].max()
         start, step = pl.col("start").fill_null(0).cast(pl.Float64), pl.col("each").cast(pl.Float64)
         cheaper = (start + steps * step).min().over("seed")
@@ -331,7 +363,7 @@ def share_of_gain(method: pl.DataFrame, start: pl.DataFrame, end: pl.DataFrame) 
             return np.log(np.maximum(joined[column].to_numpy().astype(float), 0.0))
 
     def shares(*columns: str) -> Floats:
-        """Return the shares for every choice of a column of `columns` for each of the three runs.
+        """Return the shares for every choice of three of the `columns`, one for each of the three runs.
 
         Returns:
             A row for every choice, such as the lower bounds of all three runs; shape (len(columns)³, seeds).
@@ -359,10 +391,10 @@ class CostToThreshold(Quantity):
     """Cost of a run until it met a threshold."""
 
     def reach(self, pairs: pl.DataFrame, workload: str) -> Reach | None:
-        """Return why the threshold decides nothing: most runs meet it at once, or no run meets it.
+        """Return the reason why the threshold cannot decide a comparison; None if there is no such reason.
 
-        It is saturated if both runs of most pairs meet it within two evaluations, so that it cannot be known
-        which of them met it sooner.
+        The threshold is "unreached" if no run meets it. It is "saturated" if both runs of most pairs meet it
+        within two evaluations. In this case it is not known which of the two runs met the threshold sooner.
         """
         ends = pairs.select("most", "most of the control").to_numpy()
         if not len(ends) or np.isinf(ends).all():
@@ -443,6 +475,8 @@ def seconds_to_nearly_best(
     If more of the metric is better, this is the best value times 0.995. If less of the metric is better, it
     is the best value divided by 0.995. The seconds are modelled as the number of steps times the median
     seconds of a step in the timing jobs. A failed run did not converge, so that its seconds are infinite.
+    The bounds `least` and `most` have the ends of the interval of the median in its place, since all runs of
+    a method share its error.
 
     Args:
         study: the study of the runs.
@@ -452,7 +486,7 @@ def seconds_to_nearly_best(
         charged: whether the seconds for estimating the basis are included.
 
     Returns:
-        The rows of `final` except missing runs, with the seconds as column `value`. The value is null if no
+        The rows of `final` except missing runs, with the seconds as columns `COLUMNS`, which are null if no
         step of the method was timed on the run's machine.
     """
     value = pl.col("value").fill_nan(None)
@@ -461,11 +495,12 @@ def seconds_to_nearly_best(
         near = value * costs.NEARLY_BEST <= value.min().over("run")
     steps = recorded(tables, final, metric).filter(near).group_by("run").agg(first=pl.col("step").min())
     joined = timed(tables, final.filter(~missing())).join(steps, on="run", how="left", maintain_order="left")
-    seconds = pl.col("first") * pl.col("each")
-    if charged:
-        seconds += pl.col("basis_seconds").fill_null(0)
-    took = pl.when(failed()).then(float("inf")).otherwise(seconds)
-    return joined.with_columns(value=took).drop("first", "each")
+    basis = pl.col("basis_seconds").fill_null(0) if charged else 0.0
+    paces = dict(zip(COLUMNS, ("each", "low", "high"), strict=True))
+    took = {name: pl.col("first") * pl.col(pace) + basis for name, pace in paces.items()}
+    return joined.with_columns(
+        pl.when(failed()).then(float("inf")).otherwise(seconds).alias(name) for name, seconds in took.items()
+    ).drop("first", *paces.values())
 
 
 # --- curves ---------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""When the limits of claims were registered, and which published sets had shown their outcome before.
+"""When the limits of claims were registered, and which published sets had shown an outcome before that time.
 
 A look is a published set with a verdict on a claim. `python -m benchmarks.registration` writes the file from
 the history of the repository.
@@ -18,7 +18,7 @@ FILE = PUBLISHED / "registration.json"
 
 @dataclass(frozen=True)
 class Registration:
-    """The commit of the present limits of a claim, and the looks at its outcome.
+    """When the present limits of a claim were committed, and which published sets had a verdict on the claim.
 
     Args:
         commit: commit that brought the present limits, as 8 hexadecimal digits.

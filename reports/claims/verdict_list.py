@@ -33,14 +33,14 @@ from curvebench.spec.sources import Sentence, Source, sentences_on, source_of
 HEADS = ("claim", "verdict", "estimate [interval]", "p", "seeds", "why")
 # Attributes of `ClaimVerdict` whose names differ from their column of the table `claims`, by the column.
 NAMES = {"claim": "id", "p_value": "p"}
-# Macros whose texts name a comparison: methods and workload, and the compared quantity
+# Macros of `verdicts.jinja` that name the methods of a comparison, and the quantity that is compared.
 NAMED = ("contest", "quantity")
-# Keys of a comparison with texts: median effect, interval of the effect, effects that the claim accepts.
+# Keys under which a comparison has texts: the median effect, its interval, and the accepted effects.
 IN_WORDS = ("estimate_text", "interval_text", "accepted_range")
 Rows = Sequence[Mapping[str, Any]]
 Kind = Literal["training", "derivation"]
 AskedBy = Literal["source", "us", "stand-in"]
-# Groups of claims that are counted and filtered apart: attribute of `ClaimVerdict`, its value, and a label.
+# Groups in which claims are counted and filtered: attribute of `ClaimVerdict`, its value, and a label.
 GROUPS: tuple[tuple[str, Kind | AskedBy, str], ...] = (
     ("asked_by", "source", "claims of the sources"),
     ("asked_by", "us", "questions of ours"),
@@ -127,7 +127,10 @@ class ClaimVerdict:
 
     @property
     def sentences(self) -> Rows:
-        """Sentences of the sources that the claim decides or stands in for, as the paper files have them."""
+        """Sentences of the source documents that the claim decides, with the fields of the paper files.
+
+        If the claim is a stand-in, the sentences are about the larger problem that it replaces.
+        """
         pairs = sentences_on(self.id)
         return [{"paper": number, **sentence.model_dump()} for number, sentence in pairs]
 
@@ -135,14 +138,18 @@ class ClaimVerdict:
     def asked_by(self) -> AskedBy:
         """Whether a source makes the claim, or whether it is a question of this project.
 
-        A stand-in is a question of this project about a smaller problem than the source's.
+        The third value, "stand-in", is for a question of this project about a smaller problem than the
+        problem of the source.
         """
         if any(sentence["claim"] == self.id for sentence in self.sentences):
             return "source"
         return "stand-in" if self.sentences else "us"
 
     def named(self, sentence: Sentence) -> Rows:
-        """Return the comparisons or subclaims that a sentence names; none if it is about the whole claim."""
+        """Return the comparisons or subclaims that a sentence of a paper names.
+
+        The result is empty if the sentence is about the whole claim.
+        """
         rows = [(row["part"], row) for row in self.parts if row["variant"] in ("", self.variant)]
         rows += [(": ".join(wording.say(name, row) for name in NAMED), row) for row in self.comparisons]
         return [row for name, row in rows if any(part in name for part in sentence.parts)]

@@ -29,11 +29,10 @@ from curvebench.results.schema import CLAIMS, FINDINGS
 from curvebench.results.tuning import MethodSearch, different_draws, limits_of, searches
 from curvebench.results.verdicts import Verdict, by_domain, over_domains, reason
 from curvebench.spec.claim import Claim
-from curvebench.spec.method import Method
 from curvebench.spec.plan import ReportPlan, StudyPlan
 
-# A finding must be the same for 95 % of the bootstrap resamples of the tuning seeds.
-# With fewer than 5 tuning seeds, a single resample can have a probability of more than 5 %.
+# Minimum number of tuning seeds for the criterion that a finding is the same for 95 % of their resamples.
+# With fewer seeds, a single resample can have a probability of more than 5 %.
 # The criterion of 95 % is then too coarse.
 FEWEST_TUNING_SEEDS = 5
 ARMS = ("treated", "control")  # the two methods of a comparison
@@ -127,9 +126,9 @@ def _decided_row(
 ) -> dict[str, object]:
     """Return the verdict on a claim, with its reasons and numbers, by column of the table `claims`.
 
-    At least one comparison of the claim must have a pair of runs. If the source timed another kind of machine
-    than that of the runs, comparisons by the clock decide nothing, and the claim is not run, unless another
-    comparison refutes it.
+    At least one comparison of the claim must have a pair of runs. If the runs were made on another kind of
+    machine than the source timed, comparisons of seconds are not used. Unless another comparison refutes the
+    claim, its verdict is then "not run".
 
     Args:
         tables: tables of the study.
@@ -242,10 +241,11 @@ def rule_of_runs(jobs: pl.DataFrame, claim: str, backend: str) -> str | None:
 def with_limits(
     plan: ReportPlan, tables: Mapping[str, Tables], compared: Sequence[ClaimComparison]
 ) -> list[ClaimComparison]:
-    """Return comparisons with the limits of the searches for the settings of their arms.
+    """Add to comparisons the limits of the searches in which tuning chose the settings of the two methods.
 
-    Settings that other studies found are those of the studies of the plan, and of the published sets that the
-    report shows.
+    A search has a limit if a chosen value is the lowest or highest value tried, or if another study found a
+    better setting inside the search. The other studies are the studies of the plan, and the studies of the
+    published sets that the report shows.
 
     Args:
         plan: the studies.
@@ -280,15 +280,10 @@ def _search_limits(
     if not comparison.tuning_outcomes:
         return
     study, share = plan.study(comparison.study), comparison.condition.smallest_effect or NEGLIGIBLE
+    own = {search.key: search for search in found if search.study is study}
     for arm, (workload, method) in zip(ARMS, comparison.key.arms, strict=False):
         tuning = tables[study.name].runs.filter(stage="tuning", workload=workload)
         tuner, where = tuning_source(study, method, comparison.backend, tuning)
-        for search in found:
-            of_arm = (
-                search.workload.name,
-                Method(search.optimizer.label, search.basis.label),
-                search.backend,
-            )
-            if search.study is study and of_arm == (workload, Method.of(tuner), where):
-                for limit in limits_of(search, iter(found), share):
-                    yield {"arm": arm, **limit}
+        if search := own.get((workload, tuner, where)):
+            for limit in limits_of(search, found, share):
+                yield {"arm": arm, **limit}

@@ -173,7 +173,7 @@ def _at_start(comparisons: Sequence[Row]) -> list[Row]:
 
 
 def _disambiguated(comparisons: Sequence[Row], *names: str) -> list[Row]:
-    """Add the key `of` to comparisons, by which a text distinguishes comparisons that it would name equally.
+    """Add the key `of` to comparisons, so that a text can distinguish comparisons with the same name.
 
     Args:
         names: columns with which the text names a comparison, such as treated, control and workload.

@@ -28,7 +28,8 @@ from curvebench.spec.plan import StudyPlan, WorkloadPlan
 ACCURACY = "validation_accuracy"
 # Minimum number of different ranks for which a figure against the rank is drawn.
 LEAST_RANKS = 3
-RANDOM = "random_orthogonal"  # This basis has no eigenvectors, so that figures of ranks leave it out.
+# The random orthogonal basis. Figures against the rank leave it out, because it has no eigenvectors.
+RANDOM = "random_orthogonal"
 DASHED = (5.0, 2.0)
 
 

@@ -25,21 +25,22 @@ from curvebench.reports.statistics.anytime import SHARES_LEFT, Bands, Floats
 from curvebench.reports.statistics.ranks import MIN_SEEDS
 from curvebench.spec.method import Method
 
-# Only COLOURED methods are drawn in colour, all other methods in grey. The methods in colour are the HIGHEST
-# methods with the largest final shares of targets, and further methods with the largest areas.
+# Only COLOURED methods are drawn in colour; all other methods are grey.
+# The HIGHEST methods with the largest final shares of targets are among the methods in colour.
+# The other methods in colour are the methods with the largest areas.
 COLOURED, HIGHEST = 6, 3
 # Index of the target of the profiles, at which 0.01 of the distance from start to best value remains.
 PROFILED = 19
-# Width and height, inches, of the panel with shares of targets, and of the panel of a profile. The panel with
-# shares is higher if there are many methods.
+# Width and height, inches, of the panel with shares of targets, and of the panel of a profile.
+# The panel with shares is higher if there are many methods.
 WIDE, PROFILE = (5.4, 3.1), (2.45, 2.2)
 APART = 0.22  # Distance between panels of profiles, as a share of a panel's width.
 MARKS = 0.15  # Distance between two markers of a line, as a share of the line's length.
 LABELS = 2.1  # Width of the names beside a panel, inches.
 LINE = 0.16  # Height of a name, inches.
 ABOVE = 0.1  # Margin above a panel without a legend, inches.
-# The horizontal axis of a performance profile ends at its largest ratio, but not below the first and not
-# above the second of these ratios.
+# Lower and upper limit of the ratio at which the horizontal axis of a performance profile ends.
+# Between the two limits, the axis ends at the largest ratio in the profile.
 RATIOS = (4.0, 64.0)
 DATA, PERFORMANCE, LOG_RATIO = "data profile", "performance profile", "log-ratio profile (log₂)"
 ALONG = {  # Label of the horizontal axis of each profile.

@@ -175,7 +175,8 @@ class Grid:
         for panel in self.panels.values():
             for axis in (panel.xaxis, panel.yaxis):
                 axis.label.set_visible(False)
-                axis.set_label_coords(0.5, 0.5)  # Matplotlib need not search for a position.
+                # A fixed position saves Matplotlib the search for a position of the invisible label.
+                axis.set_label_coords(0.5, 0.5)
             plain_ticks(panel, 1.3)
             if panel in lowest_row:
                 panel.tick_params(labelbottom=True)

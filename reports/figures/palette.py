@@ -28,8 +28,8 @@ GRID = Ink("#e3e6ea", "#30363e")
 GHOST = Ink("#c9ced5", "#48505a")  # Grey of the lines that a panel shows only for comparison.
 PAPER = Ink("#fdfdfc", "#14171b")  # Background of the page; figures themselves are transparent.
 
-# Hues of Okabe and Ito (jfly.uni-koeln.de/color). The lightness of the colours differs enough that people
-# with any kind of colour vision can distinguish the colours.
+# Hues of Okabe and Ito (jfly.uni-koeln.de/color).
+# The colours differ enough in lightness for people with any kind of colour vision.
 BLUE = Ink("#05309c", "#3d7bff")
 VERMILLION = Ink("#e8500a", "#ee8a5c")
 GREEN = Ink("#0da28b", "#9ff5dd")
@@ -41,8 +41,8 @@ INKS = (BLUE, VERMILLION, GREEN, PURPLE, GOLD, SKY)
 BROWN = Ink("#8c5a3c", "#c99b7c")
 SLATE = Ink("#6b6f9c", "#a9adde")
 
-# Markers by Matplotlib's names. Each marker belongs to the optimizers in the same row of `OPTIMIZERS`, and
-# each colour of `INKS` to the optimizers in the same column.
+# Markers by Matplotlib's names. Each marker belongs to the optimizers in one row of `OPTIMIZERS`.
+# Each colour of `INKS` belongs to the optimizers in one column of `OPTIMIZERS`.
 MARKS = ("o", "s", "D", "^", "v", "d")
 MARKS_OF_OTHERS = ("P", "X", "p", "h", "<", ">")
 OPTIMIZERS = (

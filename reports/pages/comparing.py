@@ -45,8 +45,8 @@ from curvebench.reports.wall_clock import peak_memory, timed_final
 from curvebench.results.intervals import MedianInterval
 from curvebench.spec.plan import StudyPlan
 
-# Maximum number of pairs of methods on the page, so that the page stays below 2 MB (a pair has about 100
-# bytes).
+# Maximum number of pairs of methods on the page, which keeps the page below 2 MB.
+# A pair has about 100 bytes.
 MOST_PAIRS = 15_000
 MOST_COMPARED = 12  # maximum number of methods to choose from on the page of a study
 MISSED = ("both missed", "the target")  # texts in place of an effect on a cost of which nothing is known

@@ -294,7 +294,7 @@ class SiteContents:
 
     @cached_property
     def papers(self) -> dict[str, Paper]:
-        """Papers of whose sentences the page of claims decides at least one, by number."""
+        """Papers with at least one sentence that the page of claims decides, by the number of the paper."""
         claims = {claim.id for claim in self.claims["claims"]}
         return {
             number: paper

@@ -119,7 +119,8 @@ def _rows(content: Mapping[str, Any], machine: str) -> list[dict[str, Any]]:
         missing = [None] * len(labels)
         columns = (fields.get(key) or missing for key in ("result", "stats_ci_99_a", "stats_ci_99_b"))
         for label, value, low, high in zip(labels, *columns, strict=True):
-            case, backend, _ = ast.literal_eval(label).split(" ")  # The third word is the precision.
+            # The three words of asv's label are the case, the backend and the precision.
+            case, backend, _ = ast.literal_eval(label).split(" ")
             ends = {"value": value, "low": low, "high": high}
             rows.append({**common, "case": case, "backend": backend, **ends})
     return rows

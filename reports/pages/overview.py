@@ -43,7 +43,7 @@ class BestMethods:
 
     Args:
         methods: labels of the methods that may be the best; the first one has the best median.
-        beaten: number of other methods, which are significantly worse than some method.
+        beaten: number of all other methods. Each of them is significantly worse than at least one method.
         smallest_p: smallest corrected p-value that is possible with the seeds that the methods share.
     """
 
@@ -147,7 +147,7 @@ def _answer(problem: measures.StudyProblem) -> Answer:
     study, target, final, values = problem.study, problem.target, problem.final, problem.values
     with_values = set(values["method"])
     baseline = next(method for method in study.methods if method in with_values)
-    # If there is no target, the empty name of a metric leads to an empty frame of times.
+    # Without a target, the name of its metric is empty. The table of times to the target then has no rows.
     target_metric = target[0] if target else ""
     times = measures.evaluations_to_target(final, target_metric)
 
@@ -190,8 +190,8 @@ def best_methods_of(values: pl.DataFrame, direction: Direction, order: Sequence[
         order: labels of the methods. Of methods whose medians tie, the first in this order comes first.
     """
     chosen = best_set(values, direction, ALPHA, NEGLIGIBLE)
-    # If methods beat each other in a circle, `best_set` excludes every method; then all methods may be the
-    # best.
+    # If methods beat each other in a circle, `best_set` excludes every method.
+    # If `best_set` excludes every method, all methods may be the best.
     candidates = set(chosen.filter("kept")["method"]) or set(chosen["method"])
     # A method without a finite value is never the best.
     finished = set(values.filter(pl.col("value").is_finite())["method"])

@@ -21,6 +21,7 @@ from curvebench.reports.pages import study_pages
 from curvebench.reports.pages.comparing import comparison_page
 from curvebench.reports.pages.contents import ShownStudy, SiteContents, read_version
 from curvebench.reports.pages.kernels import kernels_page
+from curvebench.reports.pages.planted import read_planted
 from curvebench.reports.pages.study_pages import Rows
 from curvebench.reports.plan import BOARD_FIGURES, figure_folder
 from curvebench.reports.rendering import templates, text_of
@@ -35,14 +36,14 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 STATIC = Path(__file__).parent.parent / "static"
-# File name, in the folder of the site, of a copy of the plan that the site shows. Snakemake renders the site
-# again if the plan differs from this copy.
+# Name of a file in the site's folder: a copy of the plan that the site shows.
+# Snakemake renders the site again if the plan differs from this copy.
 SHOWN = "plan.json"
 # Rendered documentation (`make docs`), relative to the default folder of the site.
 # A site in another folder has no link to the documentation.
 DOCUMENTATION = "../../docs/site/docs/index.html"
-# File name, in the folder of the site, of a list of the files that the last rendering wrote. The next
-# rendering keeps all other files in the folder.
+# Name of a file in the site's folder: a list of the files that the last rendering wrote.
+# The next rendering keeps all other files in the folder.
 WRITTEN = "files.json"
 
 
@@ -96,7 +97,7 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, log: Callable[[str]
     render("kernels", **kernels_page(plan.kernels))
     if contents.parity:
         render("parity", **contents.parity)
-    render("methods", documents=sources())
+    render("methods", documents=sources(), planted=read_planted())
     if contents.claims["claims"]:
         render("claims", **contents.claims)
         by_id = {claim.id: claim for claim in contents.claims["claims"]}
@@ -161,7 +162,7 @@ def _figures(contents: SiteContents) -> list[tuple[str, Path, Rows]]:
 
 
 def _scales(pages: Iterable[ShownStudy]) -> list[str]:
-    """Return the scales of studies in words, each scale once; that of a stand-in is "stand-in"."""
+    """Return the scales of studies in words, each scale once; the scale of a stand-in is "stand-in"."""
     scales = ("stand-in" if page.study.stand_in else formatting.words(page.plan.scale) for page in pages)
     return list(dict.fromkeys(scales))
 

@@ -37,8 +37,8 @@ from curvebench.spec.errors import InputError
 RowAnswer = Literal["differs", "inconclusive", "agrees", "only in one"]
 ANSWERS: tuple[RowAnswer, ...] = get_args(RowAnswer)  # pages list answers in this order
 RowKind = Literal["verdicts", "comparisons of claims", "runs", "by the clock"]
-# Two values count as different only if their intervals have at least this coverage. The interval of a median
-# over 5 pairs of runs has the coverage 0.94.
+# Two values count as different only if their intervals have at least this coverage.
+# The interval of a median over 5 pairs of runs has the coverage 0.94.
 MIN_LEVEL = 0.9
 UNDECIDED = ("underpowered", "not run")
 SIDES = ("value", "value_right")  # columns with the values of the earlier and the later side after a join
@@ -299,8 +299,8 @@ def _of_claim(side: Side, claim: str) -> dict[JudgedMetric, Cells]:
     """
     cells_of: dict[JudgedMetric, Cells] = {}
     compared = [comparison for comparison in side.verdicts.comparisons if comparison.key.claim == claim]
-    # Entries replace earlier entries of the same workload, backend and method, so that the smallest margin
-    # remains.
+    # Of several comparisons with the same workload, backend and method, the last one sets the tolerance.
+    # The comparisons are sorted by descending margin, so that the smallest margin remains.
     for comparison in sorted(compared, key=lambda item: -item.margin):
         condition = comparison.condition
         if isinstance(condition, Value):

@@ -135,7 +135,7 @@ def _conditions(study: StudyPlan) -> Iterator[tuple[Condition, str]]:
 
 
 def curves_of_claims(study: StudyPlan, runs: pl.DataFrame) -> pl.DataFrame:
-    """Return the run and the metric of each curve that decides claims with all its steps.
+    """Return the run and the metric of each curve of which all steps are needed to decide a claim.
 
     Args:
         runs: runs with columns optimizer and basis.
@@ -155,7 +155,7 @@ def curves_of_claims(study: StudyPlan, runs: pl.DataFrame) -> pl.DataFrame:
 
 
 def steps_of_claims(study: StudyPlan, tables: Tables) -> pl.DataFrame:
-    """Return the single steps of a study's curves that decide claims.
+    """Return single steps of a study's curves: the steps at which a claim compares values at equal cost.
 
     A condition at equal cost compares two runs at the last evaluations whose cost does not exceed the total
     cost of the cheaper run.
@@ -166,7 +166,7 @@ def steps_of_claims(study: StudyPlan, tables: Tables) -> pl.DataFrame:
     judged = tables.runs.filter(pl.col("stage").is_in(["final", "alternative"]))
     selections = [
         ValueAtCost(condition, study, tables)
-        .affordable(pl.concat(pair))
+        .affordable(pair, "median")
         .select("run", metric=pl.lit(condition.metric), affords=pl.col("affords").cast(pl.Float64))
         for condition, workload in _conditions(study)
         if isinstance(condition, ValueAtEqualCost) and not condition.of_curves

@@ -73,10 +73,11 @@ def publish(
 def redeclared(
     plan: ReportPlan, hardware: Mapping[str, str], causes: Mapping[str, Cause | None]
 ) -> ReportPlan:
-    """Return the plan of a set with what definitions declare today about claims, beside their decision rules.
+    """Return the plan of a set with the declarations that the definitions of its claims have today.
 
-    The declarations are the kind of machine that the source of a claim timed, and causes of verdicts on
-    property claims. Claims that are defined no more keep theirs.
+    A declaration is the kind of machine that the source of a claim timed, or the cause of the verdict on a
+    property claim. Decision rules are no declarations, and stay as they are in the set. A claim that is no
+    longer defined keeps the declarations of the set.
 
     Args:
         hardware: kind of machine that the claims of today declare, by id of the claim.

@@ -24,8 +24,8 @@ from curvebench.spec.sets import PLAN
 
 STATUS: dict[RowAnswer, int] = {"agrees": 0, "differs": 1, "inconclusive": 3}
 FOLDER = Path(".cache/reproduced")
-# Program that runs the command `snakemake ...` of its arguments. An interrupt (Ctrl-C) while Snakemake is
-# imported ends the program without a traceback.
+# Program in Python that runs the command `snakemake ...`, which is given by the arguments of the program.
+# If the user interrupts it (Ctrl-C) while Snakemake is imported, the program ends without a traceback.
 SNAKEMAKE_PROGRAM = """
 import sys
 sys.argv.pop(0)
@@ -119,8 +119,8 @@ def run_snakemake(called: Sequence[str], output: TextIO | None = None) -> int:
         called: `snakemake` and its arguments.
         output: file to which Snakemake's standard output is written; None for this process' standard output.
     """
-    # Jobs call `python` by name. Therefore the folder of this Python interpreter must come first in PATH. The
-    # path of the executable is not resolved, because a link to Python would lead to another environment.
+    # Jobs call `python` by name, so that the folder of this Python interpreter must come first in PATH.
+    # Links in the path of the interpreter are not resolved, because they would lead to another environment.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     command, variables = [sys.executable, "-c", SNAKEMAKE_PROGRAM, *called], {**os.environ, "PATH": path}
     return subprocess.run(command, check=False, stdout=output, env=variables).returncode

@@ -16,9 +16,9 @@ from curvebench.results.intervals import LEVEL
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
-# A target is given by the share of the distance from the start value to the smallest value that remains.
-# There are ten targets per decade of remaining share, from below 1 to More and Wild's high accuracy of 1e-5.
-# At remaining shares below 1e-5, rounding in float32 would decide which run is the best.
+# A target is given by a share: how much of the distance from the start value to the smallest value remains.
+# The share falls from below 1 to 1e-5 (the high accuracy of More and Wild), with ten targets per decade.
+# At shares below 1e-5, rounding in float32 would decide which run is the best.
 DECADES, PER_DECADE = 5, 10
 SHARES_LEFT: Floats = 10.0 ** (-np.arange(1, DECADES * PER_DECADE + 1) / PER_DECADE)
 RESAMPLES = 1000
@@ -136,7 +136,8 @@ def ecdf_bands(times: Floats, problems: Integers, at: Floats) -> Bands:
         problems: problem of each instance, shape (instances,).
         at: numbers of evaluations within which a target must be reached, increasing, shape (points,).
     """
-    from scipy.special import ndtri, stdtrit  # equal the quantiles of scipy.stats, whose import takes 0.5 s
+    # The functions ndtri and stdtrit are quantiles. Importing the same quantiles of scipy.stats takes 0.5 s.
+    from scipy.special import ndtri, stdtrit
 
     shares = shares_of_runs(times, at)
     weights = equal_weights(problems)

@@ -46,7 +46,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
     values = ordered_values(p_values, "p_values", "a test that could not be done counts with a p-value of 1")
     order = np.argsort(values, kind="stable")
     # Holm's method multiplies the smallest of n p-values by n, the second smallest by n - 1, and so on.
-    # A corrected p-value that is smaller than the one before it is replaced by that one, to keep the order.
+    # A corrected p-value that is smaller than the preceding corrected p-value is raised to that p-value.
+    # The order of the p-values therefore stays the same.
     adjusted = np.maximum.accumulate(values[order] * np.arange(len(values), 0, -1))
     restored = np.empty_like(values)
     restored[order] = np.minimum(adjusted, 1.0)
@@ -78,10 +79,11 @@ class Question:
         The null hypothesis is that the median gain violates the relation. For "same" there are two null
         hypotheses, that the median gain is too small and that it is too large; the result is the larger of
         the two p-values (the TOST procedure). The border of a relation is a gain at which the relation begins
-        or ceases to hold: 0 for "better", otherwise minus the margin or the margin. Gains that equal the
-        border, up to rounding or a negligible difference, count against the relation, since many ties keep
-        the median at the border (`ties_against`). For censored gains, the result is the largest p-value of
-        all gains within the bounds.
+        or ceases to hold. It is 0 for "better", and minus the margin for "no_worse". The relation "same" has
+        two borders, minus the margin and the margin. Gains that equal the border, up to rounding or a
+        negligible difference, count against the relation, since many ties keep the median at the border
+        (`ties_against`). For censored gains, the result is the largest p-value of all gains within the
+        bounds.
 
         Args:
             gains: shape (pairs,), above 0 where the treated method is better; infinities allowed.
@@ -101,8 +103,9 @@ class Question:
 
         The null hypothesis is that the median gain satisfies the relation. For "same" there are two tests, of
         whether the median gain is too small and of whether it is too large; the result is twice the smaller
-        of the two p-values, and at most 1. Gains that equal the limit (the margin for "better", otherwise
-        minus the margin or the margin) up to rounding count for the relation.
+        of the two p-values, and at most 1. The limit of a relation is the margin for "better", and minus the
+        margin for "no_worse". The relation "same" has two limits, minus the margin and the margin. Gains that
+        equal a limit up to rounding count for the relation.
 
         Args:
             gains: shape (pairs,), above 0 where the treated method is better; infinities allowed.

@@ -344,7 +344,7 @@ def _medians(values: np.ndarray) -> np.ndarray:
 
 
 def _tied(medians: np.ndarray, resampled: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Make the times of submissions equal that may be as fast as the fastest submission on a workload.
+    """Give all submissions that may be as fast as the fastest submission on a workload the same time.
 
     A submission may be as fast if the resampled interval of the ratio of its time to the fastest time
     contains 1.
@@ -402,10 +402,10 @@ def _scores(times: np.ndarray, contest: _Contest) -> np.ndarray:
     ratios = _ratios(times, contest)[..., list(contest.scored)]
     weights = np.full(POINTS, 1.0 / (POINTS - 1))
     weights[[0, -1]] /= 2
-    # The profile is computed at POINTS ratios from 1 to LIMIT, with the weights of the trapezoidal rule.
+    # The profile is computed at POINTS ratios from 1 to LIMIT. Each ratio has a trapezoidal weight.
     # The ratio of a submission on a workload is its time divided by the fastest time.
-    # The workload counts at all points from this ratio on, whose weights are therefore added to the area.
-    # A ratio above LIMIT adds nothing.
+    # A workload adds to the area the weights of all points from the ratio of the submission on.
+    # If this ratio is above LIMIT, the workload adds nothing.
     area = np.append(np.cumsum(weights[::-1])[::-1], 0.0)
     # A ratio that equals a point up to rounding counts as equal. Otherwise results would depend on the CPU.
     first_point = np.searchsorted(np.linspace(1.0, LIMIT, POINTS), ratios * (1 - ROUNDING))
@@ -415,7 +415,9 @@ def _scores(times: np.ndarray, contest: _Contest) -> np.ndarray:
 
 def _ranks(scores: np.ndarray) -> np.ndarray:
     """Return the ranks of scores along the last axis: 1 for the highest score, ties averaged."""
-    near = 1e-12  # smaller than the difference of any two unequal areas, larger than rounding errors of sums
+    # Scores that differ by at most this number are equal. The number is larger than rounding errors of sums.
+    # Any two unequal areas differ by more than this number.
+    near = 1e-12
     gaps = scores[..., None, :] - scores[..., :, None]
     above, same = gaps > near, np.abs(gaps) <= near
     ranks: np.ndarray = 1 + above.sum(axis=-1) + (same.sum(axis=-1) - 1) / 2

@@ -19,11 +19,11 @@ from curvebench.results.archive import read_archive
 HERE = Path(__file__).parent
 CLAIM = (
     *("claim", "variant", "backend", "set", "scale", "verdict"),
-    *("estimate", "low", "high", "p_value", "seeds", "seeds_needed"),
+    *("estimate", "low", "high", "p_value", "seeds", "seeds_needed", "cause", "turns_in", "turns_at"),
 )
 COMPARISON = (
     *("claim", "backend", "workload", "metric", "which", "quantity", "at_equal", "relation"),
-    *("treated", "control", "control_workload", "finding"),
+    *("treated", "control", "control_workload", "finding", "reach"),
     *("estimate", "low", "high", "p_value", "refuting_p_value", "seeds", "seeds_needed"),
 )
 

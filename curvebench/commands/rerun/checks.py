@@ -23,13 +23,14 @@ from curvebench.results.verdicts import TESTED, bound_shares, least_tested
 from curvebench.spec.errors import InputError
 from curvebench.spec.plan import ReportPlan
 
-# Subclaims whose drawn instances took less time are so cheap that they do not count in the number of
-# subclaims (`draw`).
+# If the drawn instances of a subclaim took less than this time, the subclaim is cheap.
+# Cheap subclaims do not count in the argument `count` of `draw`.
 COUNTED_SECONDS = 5.0
-# Two measures agree if they differ at most by the tolerance of the limit plus this share of the value or of
-# the limit, whichever is larger.
+# Two measures agree if their difference is at most the tolerance of the limit plus a rounding term.
+# The rounding term is this share of the value or of the limit, whichever is larger.
 VALUE_SHARE = 1e-6
-TWINS, TWIN_STEP = 4, 1e-13  # number of twins of an instance, and angle by which `Moved` moves them from it
+# Number of twins of an instance. A twin is an instance that `Moved` draws at the angle TWIN_STEP from it.
+TWINS, TWIN_STEP = 4, 1e-13
 NUMBERS, MEASURE = ("value", "limit", "tolerance"), ("quantity", "value", "relation", "limit", "tolerance")
 Subclaim = tuple[str, str, str]  # claim, subclaim and variant
 
@@ -52,15 +53,15 @@ def draw(
 ) -> tuple[dict[Subclaim, list[int] | None], int]:
     """Draw the instances on which the finding of each subclaim depends.
 
-    For a bound, these are all instances, since the search starts from the instance that comes nearest to the
-    bound. For a violated subclaim, it is the instance that violates it most, since one violation suffices.
-    For another subclaim, it is a random instance.
+    If the subclaim is a bound, all instances are drawn, since the search starts from the instance that comes
+    nearest to the bound. If the subclaim is violated, only the instance with the largest violation is drawn,
+    since one violation suffices. Otherwise a random instance is drawn.
 
     Args:
         plan: plan of the set.
         subclaims: measures, as `read_subclaims` returns them.
-        count: number of subclaims that are drawn of those whose instances took at least `COUNTED_SECONDS`;
-            None for all instances of all subclaims.
+        count: largest number of drawn subclaims whose instances took at least `COUNTED_SECONDS`. Cheaper
+            subclaims are always drawn. None for all instances of all subclaims.
         seed: seed of the random sample.
 
     Returns:
@@ -117,10 +118,11 @@ def compute(
 ) -> Reexecution:
     """Recompute instances of a subclaim, and compare them with the published measures.
 
-    Rounding may change values, and in chaotic instances by much. Therefore a measure with another value is
-    wrong only if it also decides otherwise, and if the difference exceeds `ALLOWED_SPREADS` times the largest
-    distance of a twin. If the computation raises an exception, or the decision rule of the claim is not the
-    published one, the reason is stored in the field `missing` of the result.
+    Rounding may change a value, in chaotic instances by a large amount. Therefore a published value is wrong
+    only under two conditions: only one of the published and the recomputed value satisfies the limit, and the
+    two values differ by more than `ALLOWED_SPREADS` times the largest distance of a twin. If the computation
+    raises an exception, or the decision rule of the claim is not the published one, the reason is stored in
+    the field `missing` of the result.
 
     Args:
         claim: the claim in the present code; None if there is no such claim.
@@ -162,10 +164,11 @@ def compute(
 
 
 def _moved(number: int, seed: list[int]) -> np.random.Generator:
-    """Return the random generator of a twin, an instance that differs from that of `seed` in the last digits.
+    """Return the random generator of a twin, which differs from the original instance in the last digits.
 
     Args:
         number: number of the twin.
+        seed: seed of the original instance.
     """
     return Moved(seed, [], TWIN_STEP, np.random.default_rng(number))
 
@@ -173,7 +176,7 @@ def _moved(number: int, seed: list[int]) -> np.random.Generator:
 def _differences(
     published: pl.DataFrame, recomputed: Sequence[Row], spread: Callable[[Row], float]
 ) -> list[str]:
-    """Return a sentence for each published measure that decides otherwise than the recomputed measure.
+    """Return a sentence for each measure whose published value is wrong, as explained in `compute`.
 
     Args:
         published: rows of the table `checks`.

@@ -38,31 +38,31 @@ from curvebench.stages.basis_jobs import estimate_bases
 from curvebench.stages.job import Job
 from curvebench.stages.run_jobs import run_lanes
 
-# Differences between the learning rates of the twins and of the run, in units in the last place. The document
-# docs/decisions/0021-sets-are-checked-by-re-execution.md explains the choice of these differences and of the
-# tolerances below.
+# Differences between the learning rates of the twins and of the run, in units in the last place.
+# For the choice of these differences and of the tolerances below,
+# see docs/decisions/0021-sets-are-checked-by-re-execution.md.
 TWIN_ULPS = (-256, -64, -16, -4, 4, 16, 64, 256)
-# The accepted difference between a published value and its repetition is the sum of three terms. The first
-# term is ALLOWED_SPREADS times the largest distance of a twin from the repetition (see `excess`).
+# The accepted difference between a published value and its repetition is the sum of three terms.
+# The first term is ALLOWED_SPREADS times the largest distance of a twin from the repetition (see `excess`).
 ALLOWED_SPREADS = 5.0
 # The second term is a share of the value itself. The share depends on the precision of the run.
 VALUE_SHARE = {"float64": 1e-7, "float32": 1e-4, "tf32": 1e-3, "mixed": 1e-2, "bfloat16": 1e-2}
 # The third term is a share of the largest absolute value on the curve, for small values on a noisy curve.
 # The share depends on the precision of the run.
 CURVE_SHARE = {"float64": 1e-12, "float32": 1e-6, "tf32": 1e-4, "mixed": 1e-3, "bfloat16": 1e-3}
-# If a curve has smaller values than its rounding errors are expected to be, it has smaller rounding errors:
-# at most this number times its smallest value.
+# The rounding errors of a curve are at most this number times its smallest absolute value above 0.
+# This limits the third term for a curve that falls to very small values.
 NOISE = 1e3
-# Share of the points of a curve at which the published absolute value may be too large, since chaotic runs
-# have spikes at other steps in each repetition
+# Share of the points of a curve at which the published absolute value may be too large.
+# The reason is that chaotic runs have spikes at other steps in each repetition.
 MAX_SPIKES = 0.02
 MAX_BUNDLE_BYTES = 2**31  # Memory limit of the bundle of a run and its twins
 SUMMARIES = ("final", "best")
-# Columns of the table of runs in which the repetition must have the published value, since rounding changes
-# none
+# Columns of the table of runs in which the repetition must have the published value.
+# Rounding does not change values in these columns.
 EXACT_COLUMNS = ("hyperparameters", "dtype", "basis_gradient_evaluations")
-# Columns of the table of runs in which a published value must equal the value of the repetition or of a twin,
-# or be between two such values, since rounding may change the step at which a run stops
+# Columns of the table of runs that rounding may change, for example the step at which a run stops.
+# A published value must equal the value of the repetition or of a twin, or be between two such values.
 COUNT_COLUMNS = ("outcome", "outcome_step", "steps", "gradient_evaluations", "examples")
 
 
@@ -373,7 +373,8 @@ def differences(published: RunRecord, recomputed: Sequence[RunRecord]) -> tuple[
 def _within(value: Any, values: Sequence[Any]) -> bool:
     """Return whether `value` equals one of `values` or, for numbers, is near enough to the first of them.
 
-    The largest accepted distance is `ALLOWED_SPREADS` times the largest distance of another of `values`.
+    The largest accepted distance is `ALLOWED_SPREADS` times the largest distance of the first number from
+    another number in `values`.
     """
     if value in values:
         return True
@@ -390,11 +391,11 @@ def _spreads(recomputed: Sequence[RunRecord]) -> tuple[dict[str, float], dict[tu
         recomputed: the repetition first, then its twins.
 
     Returns:
-        Two mappings. The first has, by metric, the largest absolute value on the repetition's curve, but not
-        so large that its share `CURVE_SHARE` exceeds `NOISE` times the smallest absolute value above 0. The
-        second has, by metric and step, the largest relative distance between the repetition and a twin at
-        this step or an earlier step. The maximum over earlier steps is used because the distance may be small
-        by chance at a single step.
+        Two mappings. The first has the scale of each metric: the largest absolute value on the curve of the
+        repetition. The scale is at most `NOISE` / `CURVE_SHARE` times the smallest absolute value above 0 on
+        the curve. The second mapping has, by metric and step, the largest relative distance between the
+        repetition and a twin at this step or an earlier step. Earlier steps are included because the distance
+        at a single step may be small by chance.
     """
     scale: dict[str, float] = {}
     spreads: dict[tuple[str, int | str], float] = {}

@@ -1,9 +1,9 @@
 """Draw the runs of a published set that `curvebench sets check --rerun` recomputes.
 
 A verdict depends on few runs of a set, which a draw from all runs rarely contains. Therefore runs of the
-*deciding comparisons* are drawn first. These are comparisons of which a single one can turn the verdict of
-its claim if its runs are forged. An arm is one of the methods that a comparison compares; tuning runs choose
-the setting of its final runs.
+*deciding comparisons* are drawn first. A comparison is deciding if forging its runs alone can change the
+verdict of its claim. An arm is one of the methods that a comparison compares; tuning runs choose the setting
+of its final runs.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class Sample:
         comparisons: the deciding comparisons.
         places: the drawn runs, in the order in which they were drawn.
         directed: number of runs drawn for comparisons; the runs after them are drawn from all runs.
-        enough: number of runs with which all runs of any comparison cannot be forged undetected, and the
-            same for all runs of one arm of any comparison.
+        enough: two numbers of runs. A sample of the first number contains a run of every comparison. A sample
+            of the second number contains a run of every arm of every comparison.
         total: number of runs in the set.
     """
 
@@ -90,10 +90,10 @@ class Sample:
             yield f"{share}, a sample of {len(free)} would contain one with a probability of {CONFIDENCE:.0%}"
 
     def chances(self, computed: Collection[Place]) -> tuple[float, float]:
-        """Return the probability that the sample contains a forged run of a comparison.
+        """Return the probabilities that the sample contains a forged run, for two kinds of forgery.
 
-        The first number is for a forgery of all compared runs of a comparison, the second number for a
-        forgery of all compared runs of one arm. Comparison and arm are chosen at random.
+        In the first kind, all compared runs of a comparison are forged. In the second kind, all compared runs
+        of one arm are forged. Comparison and arm are chosen at random.
 
         Args:
             computed: the runs of the sample that could be recomputed.
@@ -130,7 +130,7 @@ def draw(comparisons: Sequence[Deciding], runs: Sequence[Place], count: int | No
     Args:
         comparisons: the deciding comparisons.
         runs: all runs that can be drawn.
-        count: number of runs to draw; None for those of the comparisons.
+        count: number of runs to draw; None to draw only the runs for comparisons.
         seed: seed of the random sample.
     """
     generator, drawn = random.Random(seed), dict[Place, None]()
@@ -172,9 +172,9 @@ def drawable(plan: ReportPlan) -> list[pl.DataFrame]:
 def deciding(plan: ReportPlan, tables: Sequence[pl.DataFrame], claim: str | None = None) -> list[Deciding]:
     """Return the deciding comparisons of a set: the weakest comparison of each claim first.
 
-    A claim that is not reproduced stays so if a single refuted comparison is true. Therefore one refuted
-    comparison of each of its conditions decides. Any other verdict may be turned by each of the claim's
-    comparisons.
+    The verdict "not reproduced" is correct if a single refuted comparison of the claim is correct. For this
+    verdict, one refuted comparison of each condition is therefore enough. For any other verdict, every
+    comparison of the claim counts, because each of them may change the verdict.
 
     Args:
         plan: plan of the set.

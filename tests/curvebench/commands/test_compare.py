@@ -364,7 +364,7 @@ def test_a_model_is_compared_and_gets_more_seeds(file: Path, tmp_path: Path, act
     assert Path(first["page"]).is_file()
     before = {path: path.read_bytes() for path in tmp_path.glob("results/runs/**/runs.parquet")}
     runs = pl.concat([pl.read_parquet(path) for path in before])
-    assert dict(runs.group_by("stage").len().rows()) == {"final": 10, "tuning": 96}
+    assert dict(runs.group_by("stage").len().rows()) == {"final": 10, "tuning": 72}
     second = run("more", "graphnetwork", "--seeds", "8")
     assert {method["seeds"] for method in second["methods"]} == {8}
     after = {path: path.read_bytes() for path in tmp_path.glob("results/runs/**/runs.parquet")}

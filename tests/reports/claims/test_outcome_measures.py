@@ -151,6 +151,43 @@ def test_at_equal_seconds_a_slower_step_is_read_earlier(report: Report):
     assert (one.treated_at_start, one.control_at_start) == (0, 0)
 
 
+def drifting(tables: Tables) -> Tables:
+    """Return the tables with three repetitions of timings: a step in the EGOP basis takes 1, 2 and 4 seconds
+    where another step takes 1 second, each time on a machine that is slower than before.
+    """
+    steps = tables.timings.filter(phase="step").unique(["workload", "method", "backend", "machine"])
+    seconds = pl.when(pl.col("method") == "adam @ egop").then(2.0 ** pl.col("repetition")).otherwise(1.0)
+    repeated = pl.concat([steps.with_columns(repetition=pl.lit(number, pl.Int64)) for number in range(3)])
+    slower = pl.col("steps") * seconds * (1 + pl.col("repetition"))
+    return replace(tables, timings=repeated.with_columns(seconds=slower))
+
+
+def test_at_equal_seconds_all_ratios_of_step_times_that_the_clock_allows_must_agree(report: Report):
+    study, claim, tables = asking(report, at_equal="seconds")
+    tables = replace(drifting(tables), runs=tables.runs.with_columns(basis_seconds=pl.lit(0.0)))
+    (one,) = comparisons(study, claim, tables, "jax")
+    left, right = (final_of(tables, name)["run"][0] for name in ("adam @ egop", "adam"))
+    values = [value_at(tables, left, steps) for steps in (100, 50, 25)]
+    bounds = np.log(value_at(tables, right, 100)) - np.log([max(values), min(values)])
+    assert [end[0] for end in one.gain_bounds] == pytest.approx(bounds.tolist())
+    assert one.gain_bounds.low[0] < one.gains[0] <= one.gain_bounds.high[0]
+    exact = replace(slowed(tables), runs=tables.runs)
+    (one,) = comparisons(study, claim, exact, "jax")
+    assert one.gain_bounds.bounded == 0
+
+
+def test_seconds_to_nearly_best_are_bounds_within_what_the_clock_tells(report: Report):
+    study, claim, tables = asking(report, quantity="training_seconds_to_nearly_best", which="best")
+    tables = drifting(tables)
+    (one,) = comparisons(study, claim, tables, "jax")
+    (right, left) = (final_of(tables, name).to_dicts()[0] for name in ("adam", "adam @ egop"))
+    slow, fast = (
+        np.log(seconds_by_hand(tables, right, other, False) / seconds_by_hand(tables, left, pace, False))
+        for other, pace in ((1.0, 12.0), (3.0, 1.0))
+    )
+    assert (one.gain_bounds.low[0], one.gain_bounds.high[0]) == pytest.approx((slow, fast))
+
+
 def seconds_by_hand(tables: Tables, run: dict[str, Any], pace: float, charged: bool) -> float:
     """Seconds to the first recorded step whose loss times 0.995 is at most the least one, by a loop."""
     curves = pl.read_parquet(list(tables.curves)).filter(run=run["run"], metric="train_loss")

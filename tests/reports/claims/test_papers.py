@@ -11,6 +11,7 @@ import pytest
 from curvebench.__main__ import main
 from curvebench.commands.claims import ONLY
 from curvebench.paths import PUBLISHED
+from curvebench.property_checks.checks import claims_by_id
 from curvebench.reports.claims.page import NOT_HERE, OPEN, paper_page
 from curvebench.reports.claims.verdict_list import GROUPS, ClaimVerdict, as_text, tally, verdicts_of
 from curvebench.results.archive import read_archive
@@ -35,6 +36,14 @@ def test_every_part_of_a_sentence_names_a_part_of_its_claim():
         claim = published()[sentence.claim]
         for part in sentence.parts:
             assert claim.named(replace(sentence, parts=(part,))), f"{claim.id}: {part}"
+
+
+def test_parts_of_property_claims_are_those_of_today():
+    claims = {name: claim for name, (_, claim) in claims_by_id().items()}
+    for sentence in SENTENCES:
+        names = [check.part for check in claims[sentence.claim].checks] if sentence.claim in claims else ()
+        for part in sentence.parts if names else ():
+            assert any(part in name for name in names), f"{sentence.claim}: {part}"
 
 
 def test_a_sentence_is_the_whole_claim_only_if_it_says_no_part():
