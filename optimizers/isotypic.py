@@ -64,7 +64,10 @@ class Component:
 
     @property
     def copies(self) -> int:
-        """Number of the parameter's rows of M: the product of its axes that count inputs or outputs."""
+        """Number of rows of M (the coordinates of a block) that belong to the parameter.
+
+        It is the product of the lengths of the parameter's axes that count inputs or outputs.
+        """
         # A list, because torch.compile does not support generators here.
         return math.prod([size for size, layer in zip(self.shape, self.hidden, strict=True) if not layer])
 
@@ -82,7 +85,7 @@ class Component:
         leading = tuple(array.shape[: array.ndim - order])
         for axis, (size, layer) in enumerate(zip(self.shape, self.hidden, strict=True)):
             # Positions of axes are counted from the end.
-            # These positions do not change when earlier axes are summed.
+            # Positions counted from the end do not change when earlier axes are summed.
             position = axis - order
             if layer and layer not in self.kept:
                 array = ops.sum(array, axis=position) / math.sqrt(size)

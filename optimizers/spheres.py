@@ -24,7 +24,7 @@ from curvebench.optimizers.others import others_option, with_fallback
 from curvebench.optimizers.rule import LEARNING_RATE, ParameterRole, Rule, configured
 from curvebench.spec.values import choice
 
-# Parameters of these kinds: each slice along the first axis is a vector.
+# Kinds of parameters whose slices along the first axis are vectors, each of which moves on a sphere.
 ROWS = (*LAYER_KINDS, "embedding")
 OTHERS = others_option("biases, norms and single numbers")
 # Relative errors up to this factor times the number of entries of a vector times eps count as rounding.
@@ -38,8 +38,8 @@ class Radius(NamedTuple):
 
 
 class DirectionAndScale(NamedTuple):
-    direction: Array  # v_t, (..., n), which starts as the weight vector.
-    scale: Array  # s_t, (..., 1), which starts as the length of the weight vector.
+    direction: Array  # Direction v_t, (..., n), which starts as the weight vector.
+    scale: Array  # Length s_t, (..., 1), which starts as the length of the weight vector.
 
 
 def _inner(ops: Ops, a: Array, b: Array) -> Array:
@@ -54,7 +54,7 @@ def tangential(ops: Ops, grad: Array, point: Array) -> Array:
     """
     unit, _ = normalized(ops, point, -1)
     once = grad - unit * _inner(ops, unit, grad)
-    # The second projection removes the component along the point that rounding errors of the first leave.
+    # Project twice: rounding errors of the first projection leave a small component along the point.
     return once - unit * _inner(ops, unit, once)
 
 
@@ -148,7 +148,7 @@ def steepest_l1(ops: Ops, tangent: Array, point: Array, rounding: Array) -> Arra
     size = ops.sum(ops.abs(tangent), axis=-1, keepdims=True)
     free = ops.max(ops.where(is_free, ops.abs(tangent), 0.0), axis=-1, keepdims=True)
     # Start with the larger of two lower bounds of t. The bound `free` comes from entries with w_i = 0.
-    # The other bound, |g|^2 / |g|_1, comes from the vector z = g / |g|_1.
+    # The other lower bound, |g|^2 / |g|_1, comes from the vector z = g / |g|_1.
     greatest = ops.maximum(free, safe_divide(ops, _inner(ops, tangent, tangent), size))
     for _ in range(NEWTON_STEPS):
         lower = ops.where(is_free, -math.inf, (signed - greatest) / divisor)
@@ -239,7 +239,7 @@ def _trust_region(norm: str) -> Step:
     def step(ops: Ops, grad: Array, point: Array, rate: Array) -> Array:
         unit, _ = normalized(ops, point, -1)
         # Tiny entries of w become 0, because a division by them could overflow.
-        # They change w^T z by less than the rounding error.
+        # Tiny entries of w change w^T z by less than the rounding error.
         unit = ops.where(ops.abs(unit) <= rank_cutoff(ops, 1) ** 2, ops.zeros_like(unit), unit)
         tangent, rounding = unit_tangential(ops, grad, point)
         # Adding 0 times the gradient makes the result NaN if the gradient is not finite.

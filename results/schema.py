@@ -153,7 +153,7 @@ TIMINGS = _schema(
 MEMORY = _schema(
     **CELL,
     # A peak is null if the system cannot reset the peak of resident memory.
-    # It is also null if the backend does not count bytes.
+    # A peak is also null if the backend does not count bytes.
     **_each(pl.Int64, "host_baseline_bytes", "host_peak_bytes", "device_peak_bytes"),
     **JOB,
 )

@@ -35,7 +35,7 @@ from curvebench.spec.tuning import Criterion, SpaceSearch, Tuning
 
 EQUAL_TO_ROUNDING = 1e-12  # costs whose relative difference is at most this number tie
 # If at most this many different resamples exist (for 10 seeds: 92,378), all of them are used, which is exact.
-# Otherwise RESAMPLES of them are drawn at random.
+# If more resamples exist, RESAMPLES of them are drawn at random.
 MAX_MULTISETS = 100_000
 RESAMPLES = 10_000
 JUDGED_AT_ONCE = 10_000  # resamples whose medians are computed in one array, to limit memory
@@ -254,7 +254,7 @@ def resamples(seeds: int, size: int) -> tuple[np.ndarray, np.ndarray]:
         remaining = remaining.repeat(remaining + 1) - counts
     draws = np.vstack([draws, remaining.astype(dtype)])
     # The probability of a resample that contains seed i count_i times is multinomial.
-    # It is size! / (count_1! count_2! ...) / seeds^size.
+    # The multinomial probability is size! / (count_1! count_2! ...) / seeds^size.
     log_factorials = np.array([lgamma(count + 1) for count in range(size + 1)])
     return draws, np.exp(log_factorials[size] - log_factorials[draws].sum(axis=0) - size * log(seeds))
 

@@ -32,7 +32,7 @@ SPLITS = ("train", "test")
 MAX_EIGENVALUE, MIN_EIGENVALUE = 1.0, 1e-5  # range of the eigenvalues of the inputs' covariance (004 Sec. 4)
 
 # For each activation, a function of a library of array functions (NumPy or `ops`).
-# The result is the activation function of this library.
+# The result of the function is the activation function of the library.
 ACTIVATIONS: Mapping[str, Callable[[Any], Callable[[Array], Array]]] = {
     "linear": lambda functions: lambda x: x,
     "tanh": lambda functions: functions.tanh,

@@ -35,8 +35,7 @@ BLOCK = FIRST_FINAL_SEED * (BLOCKS + 1)
 def planted_config(size: str, block: int, results: Path) -> Config:
     """Return the configuration of all planted studies with the seeds of a block.
 
-    The seeds of block 0 are those that a study has by itself. Other blocks have other tuning seeds and other
-    final seeds.
+    Block 0 has the usual seeds of each study. Every other block has tuning seeds and final seeds of its own.
 
     Args:
         size: scale of the studies.
