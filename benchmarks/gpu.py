@@ -37,8 +37,8 @@ from curvebench.timing.step_times import NULL
 
 # Steps in one call of a loop: one whole cycle of the optimizers that refresh every 10 steps.
 STEPS_PER_CALL = 10
-# Calls of each plain loop, of which the shortest counts. The fastest plain loop becomes the peer, with which
-# this project's loop is compared.
+# Number of timed calls of each plain loop, of which the shortest counts.
+# The fastest plain loop becomes the peer, with which this project's loop is compared.
 SELECTION_CALLS = 3
 # Number of rows of the square matrices whose product is timed, to measure the arithmetic rate of a precision.
 RATE_MATRIX_ROWS = {"gpu": 8192, "cpu": 1024}

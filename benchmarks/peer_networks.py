@@ -12,7 +12,7 @@ from curvebench.workloads.networks.residual_network import ResidualNetwork
 from curvebench.workloads.networks.vision_transformer import PlainViT, positions
 
 # If torchvision's wheel belongs to another build of torch, its detection operators are missing.
-# This project does not call them, but they must be declared to import torchvision.
+# The detection operators must be declared to import torchvision. This project does not call them.
 _OPERATORS = torch.library.Library("torchvision", "FRAGMENT")
 try:
     from torchvision.models.resnet import BasicBlock, ResNet

@@ -35,8 +35,9 @@ from curvebench.results.temporary import write_texts
 STUDIES = "benchmarks/studies/*.yaml"
 SETS = f"{PUBLISHED.as_posix()}/*"
 NUMBER = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)( ?%)?", re.IGNORECASE)
-# Limits of a claim. For a study: the numbers of each condition. For property checks: the limit of each
-# quantity of a subclaim, None if instances have different limits, and whether all instances satisfy it.
+# Limits of a claim. If a study decides the claim, the limits are the numbers of each condition.
+# If property checks decide the claim: limit by quantity of a subclaim, and whether all instances satisfy it.
+# A limit of a quantity is None if instances have different limits.
 Limits = tuple[Any, ...] | dict[tuple[str, ...], tuple[float | None, bool]]
 
 
@@ -159,9 +160,11 @@ def check_limits(table: bytes) -> dict[str, Limits]:
 
 
 def changed(old: Limits, new: Limits) -> bool:
-    """Return whether limits differ: for property checks, in a limit, or since a violated one was dropped.
+    """Return whether the limits of a claim have changed.
 
-    Subclaims that only one scale has, new subclaims and dropped subclaims that were satisfied do not count.
+    If property checks decide the claim, the limits have changed if a limit has another value, or if a
+    subclaim was dropped that was violated. New subclaims, subclaims that only one scale has, and dropped
+    subclaims that were satisfied do not count.
     """
     if not isinstance(old, dict) or not isinstance(new, dict):
         return old != new
@@ -174,10 +177,10 @@ def changed(old: Limits, new: Limits) -> bool:
 
 
 def registration(versions: Sequence[LimitsSince], looks: Sequence[PublishedVerdict]) -> Registration:
-    """Return when the present limits of a claim were committed, and which looks came before.
+    """Return when the present limits of a claim were committed, and which published sets were earlier.
 
     Args:
-        versions: limits of the claim, oldest first. The last are the present ones.
+        versions: limits of the claim, oldest first. The last entry has the present limits.
         looks: published sets with a verdict on the claim, oldest first.
     """
     first = len(versions) - 1

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-# Files by which a checkout of this project is recognized. The working directory counts as a checkout only if
-# it has both files, since another project may have one of them. HOME, the folder of the project's files, is
-# then the working directory; otherwise HOME is the installed package.
+# Files by which a checkout of this project is recognized.
+# The working directory counts as a checkout only if it has both files.
+# One file is not enough, because another project may have a file of the same name.
+# HOME is the folder of the project's files.
+# If the working directory is a checkout, HOME is the working directory.
+# Otherwise HOME is the folder of the installed package.
 CHECKOUT = (Path("Snakefile"), Path("curvebench/paths.py"))
 HOME = Path() if all(path.is_file() for path in CHECKOUT) else Path(__file__).parent
 STUDY_FOLDER = HOME / "benchmarks/studies"
 PAPERS = HOME / "benchmarks/papers"
-# Folder of a user's own studies, relative to the working directory. These studies are read in addition to the
-# studies of the project.
+# Folder of a user's own studies, relative to the working directory.
+# These studies are read in addition to the studies of the project.
 OWN_STUDIES = Path("studies")
 PUBLISHED = HOME / "results/published"
 # Without `--snakefile`, Snakemake uses the Snakefile in the working directory.
@@ -29,8 +32,8 @@ SITE = Path("reports/site")
 NEW_SETS = RESULTS / "published"
 # Environment variable that names the folder of worker processes (curvebench.stages.workers).
 WORKERS = "CURVEBENCH_WORKERS"
-# Name of the file that lists the failures of a job, next to the job's tables. A job with such a file is run
-# again at the next call of Snakemake.
+# Name of the file that lists the failures of a job, next to the job's tables.
+# A job with such a file is run again at the next call of Snakemake.
 FAILED = "failed.json"
 
 

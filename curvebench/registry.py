@@ -25,8 +25,9 @@ from curvebench.spec.errors import InputError, put_aside, unknown
 from curvebench.spec.method import LIBRARIES, OptimizerSpec, WorkloadSpec
 from curvebench.workloads.workload import Workload
 
-# Prefixes of the keys in `Origin.files`. `file:` is for a file that a user names, and for its neighbours
-# (modules in the same folder that the file imports). `package:` is for a file in an installed package.
+# Prefixes of the keys in `Origin.files`.
+# `file:` is for a file that a user names, and for the modules in its folder that it imports.
+# `package:` is for a file in an installed package.
 SINGLE_FILE, IN_PACKAGE = "file:", "package:"
 
 

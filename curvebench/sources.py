@@ -25,9 +25,10 @@ from curvebench.spec.method import BasisSpec, WorkloadSpec
 
 ROOT = Path(__file__).resolve().parent.parent
 RULES_AND_WORKLOADS = ("curvebench.optimizers", "curvebench.workloads")
-# Packages whose modules are hashed for the jobs of studies, and whose imports are followed. The engine, which
-# executes steps, is not hashed. If a change of the engine alters results, a test that compares with stored
-# trajectories fails, and TRAJECTORY_VERSION must be increased.
+# Packages whose modules are hashed for the jobs of studies, and whose imports are followed.
+# The engine, which executes steps, is not hashed.
+# If a change of the engine alters results, a test that compares with stored trajectories fails.
+# TRAJECTORY_VERSION must be increased after such a change.
 FOLLOWED = ("curvebench.spec", *RULES_AND_WORKLOADS)
 # Nodes of syntax trees that may have a docstring.
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -73,7 +74,10 @@ class SourceTree:
         return self._sources(tuple(sorted(set(modules))), followed)
 
     def data_files(self, specs: Iterable[WorkloadSpec]) -> dict[str, str]:
-        """Return the SHA-256 of the workloads' data, by keys of `data:` and the name of a file or of data."""
+        """Return the SHA-256 of the data of workloads.
+
+        The keys of the result are `data:` followed by the name of a file or by the name of a data set.
+        """
         hashes = dict[str, str]()
         for spec in specs:
             workload = find_workload(spec.locator)

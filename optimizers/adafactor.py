@@ -82,7 +82,7 @@ class _Adafactor:
         underflows earlier.
         """
         if self.beta2_schedule:
-            # The new weight is 1 - beta_2, which is 1 at the first step.
+            # The weight of this step's squares is 1 - beta_2. At the first step, it is 1.
             new_weight = hyper["step"] ** -hyper["beta2_exponent"]
             total = 1.0
         else:

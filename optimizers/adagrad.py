@@ -20,8 +20,8 @@ from curvebench.optimizers.rule import LEARNING_RATE, Hyperparameter, Rule, conf
 
 
 class Accumulator(NamedTuple):
-    # Sum over the steps so far, which starts at 0. Adagrad sums g^2, in the shape of the parameter; norm
-    # Adagrad sums |g|^2, (..., 1).
+    # Sum of squared gradients over the steps so far, which starts at 0.
+    # Adagrad sums g^2, in the shape of the parameter; norm Adagrad sums |g|^2, (..., 1).
     sum_of_squares: Array
 
 
@@ -52,7 +52,7 @@ def _stepped(
         squares: g^2 or |g|^2 of this step, which is added to the sum.
     """
     sum_of_squares = state.sum_of_squares + squares
-    # v_0 is added here and not to the state, because the state is initialized without hyperparameters.
+    # The initial accumulator v_0 is added here, because the state is initialized without hyperparameters.
     total = hyper["initial_accumulator"] + sum_of_squares
     scale = smoothed_root(ops, total, hyper["epsilon"], epsilon_inside_root)
     return param - hyper["learning_rate"] * safe_divide(ops, grad, scale), Accumulator(sum_of_squares)

@@ -55,7 +55,7 @@ DEFAULTS: Options = complete("adam", ADAM_OPTIONS, {})
 
 
 def running_means(ops: Ops, grad: Array, state: State, hyper: Hyper) -> tuple[Array, Array]:
-    """Return m_t and v_t after they have been updated with this step's gradient (002 Sec. 4)."""
+    """Return the running means m_t of g and v_t of g^2, updated with this step's gradient (002 Sec. 4)."""
     beta1, beta2 = hyper["beta1"], hyper["beta2"]
     first = beta1 * state.first + (1 - beta1) * grad
     return first, beta2 * state.second + (1 - beta2) * ops.square(grad)

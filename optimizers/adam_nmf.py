@@ -24,7 +24,7 @@ from curvebench.spec.values import choice, whole
 
 class MultiplicativeFactors(NamedTuple):
     left: Array  # A_t, (..., m, r); its entries start as random numbers in (0, 1).
-    right: Array  # B_t, (..., r, n); it starts in the same way.
+    right: Array  # B_t, (..., r, n); its entries start as random numbers in (0, 1).
 
 
 OPTIONS = {

@@ -12,7 +12,7 @@ from curvebench.spec.values import Option, flag
 
 Array = Any  # An array is a numpy.ndarray, torch.Tensor or jax.Array; rules do not depend on which.
 Ops = Any  # The array functions of a backend (curvebench/arrays), passed to each function of a rule.
-# Values by name: hyperparameters, `step`, `schedule`, and needs (such as a Hessian).
+# Values by name: hyperparameters, `step`, `schedule`, and other values that a rule needs, such as a Hessian.
 Hyper = Mapping[str, Any]
 State = Any  # A NamedTuple of arrays (or of nested NamedTuples), never a bare array.
 

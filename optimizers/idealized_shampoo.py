@@ -24,7 +24,8 @@ SIDES = (0, 1)
 class Sides(NamedTuple):
     # Running means of G G^T (..., m, m) for rows and of G^T G (..., n, n) for columns; they start at 0.
     statistics: tuple[Array, ...]
-    # Left factor (..., m, m), with the root of the trace, and right factor (..., n, n) of the gradient.
+    # Left factor (..., m, m) and right factor (..., n, n), by which the gradient is multiplied.
+    # The left factor includes the root of the trace.
     roots: tuple[Array, ...]
 
 

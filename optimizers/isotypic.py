@@ -64,7 +64,10 @@ class Component:
 
     @property
     def copies(self) -> int:
-        """Number of the parameter's rows of M: the product of its axes that count inputs or outputs."""
+        """Number of rows of M (the coordinates of a block) that belong to the parameter.
+
+        It is the product of the lengths of the parameter's axes that count inputs or outputs.
+        """
         # A list, because torch.compile does not support generators here.
         return math.prod([size for size, layer in zip(self.shape, self.hidden, strict=True) if not layer])
 
@@ -81,7 +84,8 @@ class Component:
         order = len(self.shape)
         leading = tuple(array.shape[: array.ndim - order])
         for axis, (size, layer) in enumerate(zip(self.shape, self.hidden, strict=True)):
-            # Positions are counted from the end, so that they do not change when earlier axes are summed.
+            # Positions of axes are counted from the end.
+            # Positions counted from the end do not change when earlier axes are summed.
             position = axis - order
             if layer and layer not in self.kept:
                 array = ops.sum(array, axis=position) / math.sqrt(size)
@@ -262,7 +266,8 @@ def isotypic_blocks(
                 key = (acting, None if cross_layers else name)
                 component = Component(name, shape, hidden, acting, group == "permutations")
                 components_of.setdefault(key, []).append(component)
-    # Dimension of the trivial component of an axis, which `permutations` splits off and `signed` does not.
+    # The group `permutations` splits an axis into a trivial component, of dimension 1, and the rest.
+    # The group `signed` does not split axes.
     summed = int(group == "permutations")
     blocks = (
         IsotypicBlock(acting, math.prod(widths[layer] - summed for layer in acting), tuple(components))

@@ -31,8 +31,8 @@ class LayerFactors(NamedTuple):
 
 class KFACState(NamedTuple):
     factors: tuple[LayerFactors, ...]  # Running sums of A and G for each layer; they start at 0.
-    # Total weight of the values in the running sums, (..., 1), which starts at 0. A running sum divided by
-    # the total weight is a mean.
+    # Total weight of the values in the running sums, (..., 1), which starts at 0.
+    # A running sum divided by the total weight is a mean.
     share: Array
     inverses: tuple[LayerFactors, ...]  # Damped inverses for each layer; they start at 0.
     velocities: tuple[Array, ...]  # Velocity of each layer, (..., m, n), which starts at 0.
@@ -51,7 +51,7 @@ def damped_inverses(ops: Ops, factors: LayerFactors, damping: Array, balanced: b
     """
     added = (damping, damping)
     if balanced:
-        # If a mean is 0, because no gradient has reached the layer, pi is 1.
+        # A mean eigenvalue is 0 if no gradient has reached the layer. In this case, pi is 1.
         means = [ops.mean(ops.diagonal(factor), axis=-1, keepdims=True)[..., None] for factor in factors]
         both_positive = (means[0] > 0) & (means[1] > 0)
         pi = ops.sqrt(ops.where(both_positive, means[0], 1.0) / ops.where(both_positive, means[1], 1.0))
@@ -113,8 +113,8 @@ class _KFAC:
     def observe(self, ops: Ops, grad: Any, state: KFACState, hyper: Hyper) -> KFACState:
         """Update the running sums of A and G as decay * old sum + (1 - decay) * new value.
 
-        With `from_first`, the first sums are the first values, as if the decay were 0 at the first step that
-        observes. The total weight is then 1 at every step, so that sums are means.
+        If `from_first` is set, the first sums are the first values of A and G, as if the decay were 0 at the
+        first call. The total weight is then 1 after every call, so that sums are means.
         """
         decay_per_lane = hyper["factor_decay"]
         if self.from_first:

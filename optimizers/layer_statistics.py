@@ -261,7 +261,7 @@ def _size(layer: Layer) -> int:
 
 
 def _example(model: Model) -> dict[str, dict[str, np.ndarray]]:
-    """Return identity matrices with the shapes of the statistics, as the need's `example`."""
+    """Return an example of the statistics of all layers: identity matrices with the shapes of A and G."""
     return {
         layer.weight: {"inputs": np.eye(_size(layer)), "gradients": np.eye(layer.outputs)}
         for layer in layers_of(model.shapes, model.roles)
@@ -280,7 +280,10 @@ def _passes(fisher: str, model: Model) -> int:
 
 @cache
 def layers_need(fisher: str) -> Need:
-    """Return the need for the statistics of layers. `observe` finds them in `hyper["layers"]`."""
+    """Return the need (a value that a rule uses besides the gradient) for the statistics of layers.
+
+    The function `observe` of a rule reads the statistics as `hyper["layers"]`.
+    """
     return Need(
         name="layers",
         description="statistics of the layers",
@@ -297,5 +300,8 @@ def layers_need(fisher: str) -> Need:
 
 
 def fisher_of(needs: Sequence[Need]) -> str | None:
-    """Return the element of FISHERS if `needs` is the statistics of layers alone; otherwise None."""
+    """Return the kind of targets (an element of FISHERS) of a rule that needs only statistics of layers.
+
+    The result is None if `needs` has no entry, or any other entry than the statistics of layers.
+    """
     return next((fisher for fisher in FISHERS if tuple(needs) == (layers_need(fisher),)), None)

@@ -19,7 +19,8 @@ GUIDE = "docs/how-to/add-a-workload.md"
 Array = Any
 Ops = Any
 Arrays = Mapping[str, Array]
-Function = Callable[[Array], Array]  # Function of one vector.
+# Function whose only argument is a vector, such as the loss of a run as a function of its parameters.
+Function = Callable[[Array], Array]
 
 
 class TargetLikelihood(Protocol):

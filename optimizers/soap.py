@@ -142,8 +142,8 @@ class _Soap:
         outward: list[Array | None] = []
         inward: list[Array] = []
         for old, new in zip(state.bases, map(ops.matrix_transpose, bases), strict=True):
-            # If the parameter has few entries, multiplying it by the old and then by the new basis needs
-            # fewer operations than a product of the two bases.
+            # If the parameter has few entries, it is multiplied by the old basis and then by the new basis.
+            # The two multiplications need fewer operations than a product of the two bases.
             thin = entries < old.shape[-1] ** 2
             outward.append(old if thin else None)
             inward.append(new if thin else new @ old)

@@ -24,7 +24,7 @@ from curvebench.optimizers.others import others_option, with_fallback
 from curvebench.optimizers.rule import LEARNING_RATE, ParameterRole, Rule, configured
 from curvebench.spec.values import choice
 
-# Parameters of these kinds: each slice along the first axis is a vector.
+# Kinds of parameters whose slices along the first axis are vectors, each of which moves on a sphere.
 ROWS = (*LAYER_KINDS, "embedding")
 OTHERS = others_option("biases, norms and single numbers")
 # Relative errors up to this factor times the number of entries of a vector times eps count as rounding.
@@ -38,8 +38,8 @@ class Radius(NamedTuple):
 
 
 class DirectionAndScale(NamedTuple):
-    direction: Array  # v_t, (..., n), which starts as the weight vector.
-    scale: Array  # s_t, (..., 1), which starts as the length of the weight vector.
+    direction: Array  # Direction v_t, (..., n), which starts as the weight vector.
+    scale: Array  # Length s_t, (..., 1), which starts as the length of the weight vector.
 
 
 def _inner(ops: Ops, a: Array, b: Array) -> Array:
@@ -54,7 +54,7 @@ def tangential(ops: Ops, grad: Array, point: Array) -> Array:
     """
     unit, _ = normalized(ops, point, -1)
     once = grad - unit * _inner(ops, unit, grad)
-    # The second projection removes the component along the point that rounding errors of the first leave.
+    # Project twice: rounding errors of the first projection leave a small component along the point.
     return once - unit * _inner(ops, unit, once)
 
 
@@ -88,7 +88,10 @@ def retracted(ops: Ops, moved: Array, radius: Array, old_point: Array) -> Array:
 
 
 def tie_tolerance(ops: Ops, tangent: Array, point: Array, multiplier: Array, rounding: Array) -> Array:
-    """Return a bound on the rounding error of each entry of g + lambda w, where lambda is `multiplier`."""
+    """Return a bound on the rounding error of each entry of g + lambda w.
+
+    g is the gradient `tangent`, w the weight vector `point`, and lambda the number `multiplier`.
+    """
     relative_error = ROUNDING * rank_cutoff(ops, point.shape[-1])
     along = relative_error * ops.abs(multiplier) + rounding
     return relative_error * ops.abs(tangent) + along * ops.abs(point)
@@ -100,7 +103,9 @@ def steepest_l2(ops: Ops, tangent: Array, point: Array, rounding: Array) -> Arra
 
 
 def steepest_linfinity(ops: Ops, tangent: Array, point: Array, rounding: Array) -> Array:
-    """Return z = sign(g + lambda w), where lambda minimizes |g + lambda w|_1: a median weighted by |w_i|.
+    """Return z = sign(g + lambda w), the steepest direction for the l-infinity norm.
+
+    lambda is the number that minimizes |g + lambda w|_1. It is a median with the weights |w_i|.
 
     At the minimum, one or several entries of g + lambda w are 0. In these positions, z_i is sign(w_i) times a
     common number in [-1, 1], such that w^T z = 0.
@@ -123,7 +128,9 @@ def steepest_linfinity(ops: Ops, tangent: Array, point: Array, rounding: Array) 
 
 
 def steepest_l1(ops: Ops, tangent: Array, point: Array, rounding: Array) -> Array:
-    """Return z, 0 except at the largest entries of g + lambda w, where lambda minimizes their size t.
+    """Return z, the steepest direction for the l1 norm.
+
+    z is 0 except at the largest entries of g + lambda w, where lambda minimizes the size t of these entries.
 
     The size t is |g + lambda w|_infinity. For each entry i, |g_i + lambda w_i| <= t is an interval of lambda,
     and the minimum is the smallest t for which all intervals have a common lambda. This t is the largest of
@@ -135,11 +142,13 @@ def steepest_l1(ops: Ops, tangent: Array, point: Array, rounding: Array) -> Arra
     has converged when the pair no longer changes.
     """
     weight, signed = ops.abs(point), -ops.sign(point) * tangent
-    is_free = weight == 0  # The interval of such an entry is empty or contains all numbers.
+    # If w_i = 0, the interval of lambda for entry i is empty or contains all numbers.
+    is_free = weight == 0
     divisor = ops.where(is_free, ops.ones_like(weight), weight)
     size = ops.sum(ops.abs(tangent), axis=-1, keepdims=True)
     free = ops.max(ops.where(is_free, ops.abs(tangent), 0.0), axis=-1, keepdims=True)
-    # Start with the larger of two lower bounds of t; the second is the bound from z = g / |g|_1.
+    # Start with the larger of two lower bounds of t. The bound `free` comes from entries with w_i = 0.
+    # The other lower bound, |g|^2 / |g|_1, comes from the vector z = g / |g|_1.
     greatest = ops.maximum(free, safe_divide(ops, _inner(ops, tangent, tangent), size))
     for _ in range(NEWTON_STEPS):
         lower = ops.where(is_free, -math.inf, (signed - greatest) / divisor)
@@ -149,7 +158,8 @@ def steepest_l1(ops: Ops, tangent: Array, point: Array, rounding: Array) -> Arra
         signed_j, weight_j = ops.take_along_axis(signed, j, -1), ops.take_along_axis(weight, j, -1)
         of_pair = safe_divide(ops, signed_i * weight_j - signed_j * weight_i, weight_i + weight_j)
         greatest = ops.maximum(greatest, of_pair)
-    # Compute lambda from the end of the interval whose quotient has the smaller rounding error.
+    # At the minimum, lambda is the lower end of the interval of entry i, and the upper end for entry j.
+    # Compute lambda from the end that is divided by the larger weight, because its rounding error is smaller.
     multiplier = ops.where(
         weight_i >= weight_j,
         safe_divide(ops, signed_i - greatest, weight_i),
@@ -164,8 +174,8 @@ def steepest_l1(ops: Ops, tangent: Array, point: Array, rounding: Array) -> Arra
     def count(x: Array) -> Array:
         return ops.sum(x, axis=-1, keepdims=True)
 
-    # If w_i = 0 for one of the largest entries, z has only such entries, which do not change w^T z.
-    # Otherwise the products w_i z_i have both signs, and the entries get shares for which w^T z = 0.
+    # If some of the largest entries have w_i = 0, z is nonzero only at these entries, where w^T z stays 0.
+    # Otherwise the products w_i z_i have both signs, and the largest entries get shares for which w^T z = 0.
     alone = is_greatest * ops.astype_float(is_free)
     pulls_down = is_greatest * ops.astype_float(lagrangian * point < 0)
     pulls_up = is_greatest * ops.astype_float(lagrangian * point > 0)
@@ -184,11 +194,11 @@ NORMS: Mapping[str, Callable[[Ops, Array, Array, Array], Array]] = {
 
 # --- rules -------------------------------------------------------------------------------------------
 #
-# The vectors of these rules are the rows of a parameter, seen as a matrix.
+# The rules in this section move vectors: the rows of a parameter that is seen as a matrix.
 # A parameter with one axis is one row; otherwise each slice along the first axis is a row.
 
-# Function of (ops, gradient, point, learning rate). It returns the point to which a rule moves a vector,
-# before the result is scaled to the vector's length.
+# Function of (ops, gradient, point, learning rate), which returns the point to which a rule moves a vector.
+# The rule then scales this point to the length of the vector.
 Step = Callable[[Ops, Array, Array, Array], Array]
 
 
@@ -228,7 +238,8 @@ def _trust_region(norm: str) -> Step:
 
     def step(ops: Ops, grad: Array, point: Array, rate: Array) -> Array:
         unit, _ = normalized(ops, point, -1)
-        # Such a small entry of w changes w^T z by less than rounding, and a division by it could overflow.
+        # Tiny entries of w become 0, because a division by them could overflow.
+        # Tiny entries of w change w^T z by less than the rounding error.
         unit = ops.where(ops.abs(unit) <= rank_cutoff(ops, 1) ** 2, ops.zeros_like(unit), unit)
         tangent, rounding = unit_tangential(ops, grad, point)
         # Adding 0 times the gradient makes the result NaN if the gradient is not finite.
@@ -273,7 +284,8 @@ def _rule(name: str, source: str, functions: Callable[[Options], Any], options: 
     """Return a rule for vectors, with a fallback rule for all other parameters.
 
     Args:
-        functions: `functions(chosen)`, which returns an object with the functions of the rule.
+        functions: `functions(chosen)`, which takes the completed options, and returns an object with the
+            functions of the rule.
     """
 
     @configured(name, options)

@@ -26,7 +26,7 @@ STATE_PRECISION = Option(
     "spectral orthogonalize_every",
     choice("parameters", "computed", HALF),
 )
-# The option for rules that decompose their state: by default, the state is stored in float32 (003 App. D).
+# Option `state_precision` for rules that decompose matrices in their state: float32 by default (003 App. D).
 HELD_WIDE = replace(STATE_PRECISION, default="computed")
 
 
@@ -98,9 +98,10 @@ def in_half_precision(rule: Rule, state: bool = True) -> Rule:
     def like_parameters(ops: Ops, result: Array, arguments: Any) -> Array:
         return map_arrays(ops.cast_like, result, arguments[1])
 
-    # A part is a rule for some of the parameters. `part` must return the same object for all parameters with
-    # the same rule. Its result is therefore stored here, by the identity of the part from which it was made.
-    # That part is stored, too, so that no other object gets the same identity.
+    # A part is a rule for some of the parameters, such as AdamW for the biases in Muon.
+    # `part` must return the same object for all parameters with the same rule.
+    # Each new part is therefore stored, by the identity of the part from which it is made.
+    # The original part is stored with the new part, so that no other object gets the same identity.
     parts: dict[int, tuple[Part, Part]] = {}
 
     def part(role: Any, shape: tuple[int, ...]) -> Part:

@@ -32,7 +32,7 @@ def _sign(ops: Ops, grad: Array) -> Array:
     return safe_divide(ops, grad, ops.abs(grad))
 
 
-# By norm, the function from G (..., m, n) to the O of norm 1 with the greatest <G, O>, or 0 if G is 0.
+# By norm: a function of G (..., m, n). It returns the O of norm 1 with the greatest <G, O>, or 0 if G is 0.
 DIRECTIONS: Mapping[str, Callable[[Ops, Array], Array]] = {
     "frobenius": _frobenius,
     "max": _sign,

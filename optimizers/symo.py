@@ -1,4 +1,4 @@
-"""SymO: gradients multiplied by the inverse root of their covariance, as a network's symmetries structure it.
+"""SymO: gradients multiplied by the inverse root of their covariance, which a network's symmetries simplify.
 
 g is the gradient of all parameters theta, Sigma its covariance, and alpha the learning rate. The module
 `isotypic` defines the blocks into which the symmetries divide Sigma. In each block, Sigma is given by one

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from curvebench.optimizers.arrays import Array, Ops
 from curvebench.optimizers.matrix_functions import gram
 
-# Einsum's letters for the axes of a tensor divided into blocks: OUTER of blocks, INNER within a block.
+# Einsum's letters for the axes of a tensor that is divided into blocks.
+# The letters in OUTER count blocks, and the letters in INNER count entries within a block.
 OUTER, INNER = "abcdefgh", "ijklmnop"
 
 
@@ -81,15 +82,16 @@ class Blocks:
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """Shape of a block: the smallest that covers the tensor with the numbers of blocks in `counts`."""
+        """Shape of a block: the smallest with which `counts` blocks along each axis cover the tensor."""
         return tuple(math.ceil(length / count) for length, count in zip(self.shape, self.counts, strict=True))
 
     @property
     def _names(self) -> tuple[str, str]:
-        """Einsum's letters for the axes of a divided tensor, in two orders.
+        """Two texts of einsum's letters, for two orders of the axes of a tensor that is divided into blocks.
 
-        The first alternates between the number of blocks and the length of a block. The second has the
-        numbers of blocks along all axes first.
+        The axes of a tensor (n_1, n_2) are count_1, length_1, count_2 and length_2: the number of blocks
+        along each axis, and the length of a block. The first text has this order, and the second text the
+        order count_1, count_2, length_1, length_2.
         """
         outer, inner = OUTER[: len(self.shape)], INNER[: len(self.shape)]
         return "".join(map("".join, zip(outer, inner, strict=True))), outer + inner

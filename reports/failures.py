@@ -20,7 +20,7 @@ from curvebench.spec.plan import ChecksPlan, ClaimPlan, ReportPlan
 
 ABOUT = ("study", "stage", "backend")
 # Entry of the column `backend` for basis-estimation jobs.
-# These jobs belong to no backend, because all backends use their results.
+# Basis-estimation jobs belong to no backend, because all backends use their results.
 HOST = "host"
 SEED = r", seed \d+$"  # Pattern of the seed at the end of a run's name, if the run has a job of its own.
 # Pattern of the text with which a job describes failed runs: "adam on mlp in tuning round 1, 2 of 6 runs".

@@ -216,7 +216,7 @@ def metric_name(name: str, which: str = "") -> str:
 
 # Texts for options whose names would mislead readers.
 # AdamW decouples weight decay from the gradient, whatever the option `decoupled_weight_decay` is.
-# This option decides whether weight decay is multiplied by the learning rate.
+# The option `decoupled_weight_decay` decides whether weight decay is multiplied by the learning rate.
 OPTIONS_IN_WORDS = {"decoupled_weight_decay": "weight decay decoupled from the learning rate"}
 
 

@@ -113,10 +113,10 @@ def _best(versions: Sequence[Sequence[tuple[str, tuple[Any, ...]]]]) -> dict[str
     return {name: index for name, (_, index) in best.items()}
 
 
-# Fields of a study plan that must be equal for a submission and the study that it joins, in addition to
-# `training`
+# Fields of a study plan that must be equal for a submission and for the study that it joins.
+# The field `training` must be equal, too.
 SHARED_SETTINGS = ("bases", "seeds", "tuning", "compare")
-# Key of `StudyPlan.joined` for submissions with local runs; the other keys are names of published sets
+# Key of `StudyPlan.joined` for submissions with local runs. The other keys are names of published sets.
 LOCAL = "here"
 
 

@@ -36,7 +36,8 @@ class MedianInterval:
     count: int
 
 
-@lru_cache(maxsize=1024)  # all samples of the same size need the same result
+# Results are cached, because all samples of the same size need the same result.
+@lru_cache(maxsize=1024)
 def interval_order(count: int, level: float = LEVEL) -> tuple[int, float]:
     """Return the k for which the k-th smallest and the k-th largest value bound the median, and the coverage.
 
@@ -149,7 +150,8 @@ def _between(ordered: np.ndarray, outer: int, inner: int, weight: float) -> floa
     if weight == 0 or not (isfinite(first) and isfinite(second := float(ordered[inner]))):
         return first
     between = (1 - weight) * first + weight * second
-    return sorted((first, between, second))[1]  # by rounding, `between` may exceed an end
+    # Because of rounding, `between` may be outside of the interval between the two values.
+    return sorted((first, between, second))[1]
 
 
 def _middle(ordered: np.ndarray) -> float:

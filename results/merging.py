@@ -63,8 +63,8 @@ def without_repeats(frame: pl.LazyFrame, table: str, files: Sequence[Path]) -> p
     """
     key = KEYS[table]
     with naming_damage(files):
-        # Count hashes of the keys: counting the keys themselves would take five times as long and twice the
-        # memory.
+        # Count hashes of the keys, because counting the keys themselves would take five times as long.
+        # The keys would also take twice the memory of their hashes.
         counts = frame.select(pl.len(), pl.struct(key).hash().n_unique().alias("distinct"))
         rows, distinct = counts.collect(engine="streaming").row(0)
         if rows == distinct:

@@ -12,8 +12,8 @@ FINISHED = ("reached", "budget")
 FAILED = ("diverged", "error", "out_of_memory", "out_of_time")  # failures count against the method
 MISSING = ("interrupted",)  # a signal or a scheduler ended the run, which says nothing about the method
 OUTCOMES = (*FINISHED, *FAILED, *MISSING)
-# Outcome that reports assign to failed runs on a workload on which every method fails; no table contains this
-# outcome.
+# Outcome that reports assign to failed runs on a workload on which every method fails.
+# No table contains the outcome `workload_fault`.
 WORKLOAD_FAULT = "workload_fault"
 
 

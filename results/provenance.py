@@ -136,8 +136,8 @@ def distributions() -> Mapping[str, str]:
     """
     versions: dict[str, str] = {}
     for distribution in metadata.distributions():
-        fields = distribution.metadata  # keep the value, since each access parses a file
-        if fields["Name"]:  # ignore packages that were only partly removed, which have no name
+        fields = distribution.metadata  # Each access to the attribute `metadata` parses a file.
+        if fields["Name"]:  # A package that was only partly removed has no name.
             versions.setdefault(re.sub(r"[-_.]+", "-", fields["Name"]).lower(), fields["Version"])
     return MappingProxyType(versions)
 

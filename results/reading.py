@@ -107,7 +107,7 @@ def _scanned(files: list[Path], table: str, **options: Any) -> pl.LazyFrame:
     schema = TABLES[table]
     written = pl.Schema({**schema, **pl.scan_parquet(files[0], glob=False).collect_schema()})
     frame = pl.scan_parquet(files, glob=False, schema=written, missing_columns="insert", **options)
-    # Published tables of verdicts may have enumerations from before values were added.
+    # A published table of verdicts may lack values that were added to an enumeration after its publication.
     return frame if written == schema else frame.cast(schema)
 
 

@@ -27,14 +27,14 @@ COMPARISONS = (
     "float32 against float64 on torch",
 )
 
-# Variants of a claim whose source has a misprint; claims without a misprint have the empty variant
+# Variants of a claim whose source has a misprint. Claims without a misprint have the empty variant.
 VARIANTS = get_args(Variant)
 VERDICTS = get_args(Verdict)
 
-# Causes to which the seconds of a job are attributed, and `total`, all seconds of the job
+# Causes to which the seconds of a job are attributed, and `total`, which has all seconds of the job.
 PARTS_OF_A_JOB = ("import", "compile", "data", "step", "evaluation", "other", "total")
-# Seconds that are stored twice: in a column of their own (named by the key), and as a part of the seconds of
-# a cause (the value). For example, `data_seconds` includes `waiting_seconds`.
+# Seconds that are stored in two columns: their own (the key), and the column of a cause (the value).
+# For example, `data_seconds` includes `waiting_seconds`.
 WITHIN = {"waiting": "data", "basis": "step", "checkpoint": "other"}
 
 NamedValues = pl.List(pl.Struct({"name": pl.String, "value": pl.Float64}))
@@ -92,8 +92,8 @@ def _with_ends(name: str) -> dict[str, Any]:
     return _each(pl.Float64, name, f"{name}_low", f"{name}_high")
 
 
-# Columns that identify a method (an optimizer in a basis) on a workload, and the backend and device that
-# computed its runs
+# Columns that identify a method (an optimizer in a basis) on a workload.
+# The last two columns are the backend and the device that computed the runs of the method.
 CELL = _each(pl.String, "study", "scale", "workload", "optimizer", "basis", "backend", "device")
 JOB = _each(pl.String, "spec_hash", "machine")
 RUN_COLUMNS: dict[str, RunColumn] = {
@@ -120,8 +120,8 @@ RUN_COLUMNS: dict[str, RunColumn] = {
     ),
     # Gradient evaluations that estimated the basis before the run
     "basis_gradient_evaluations": RunColumn(pl.Int64, written="added"),
-    # Seconds in which the basis was estimated, before and during the run. Runs share the estimate from before
-    # the run, and each of these runs has all seconds of that estimate.
+    # Seconds in which the basis was estimated, before the run and again during the run.
+    # Several runs may share the estimate from before the run, and each of them has all of its seconds.
     "basis_seconds": RunColumn(pl.Float64),
     "examples": RunColumn(pl.Int64),
     "final_metrics": RunColumn(NamedValues),
@@ -152,15 +152,16 @@ TIMINGS = _schema(
 
 MEMORY = _schema(
     **CELL,
-    # A peak is null if it could not be measured, because the system cannot reset the peak of resident memory
-    # or the backend does not count bytes.
+    # A peak is null if the system cannot reset the peak of resident memory.
+    # A peak is also null if the backend does not count bytes.
     **_each(pl.Int64, "host_baseline_bytes", "host_peak_bytes", "device_peak_bytes"),
     **JOB,
 )
 
 JOBS = _schema(
-    # The stage is bases, runs, timing, parity or checks. The optimizer is null in a job of several
-    # optimizers; in a checks job, it is the name of the module of claims.
+    # The stage is bases, runs, timing, parity or checks.
+    # The optimizer is null in a job of several optimizers.
+    # In a checks job, the column `optimizer` has the name of the module of claims.
     **_each(pl.String, "spec_hash", "study", "scale", "stage", "optimizer", "backend", "device"),
     **{f"{part}_seconds": pl.Float64 for part in (*PARTS_OF_A_JOB, *WITHIN)},
     peak_memory_bytes=pl.Int64,
@@ -182,8 +183,7 @@ PARITY = _schema(
     **_each(pl.String, "optimizer", "problem", "workload", "basis"),
     comparison=pl.Enum(COMPARISONS),
     unit=pl.Enum(("relative", "ulps")),
-    # Largest difference between the two computations that are compared: after the first step, and over all
-    # steps
+    # Largest difference between the two compared computations: after the first step, and over all steps.
     **_each(pl.Float64, "first_step", "difference"),
     judged=pl.Boolean,  # whether the difference must be within a tolerance
     tolerance=pl.Float64,  # null if there is no tolerance
@@ -222,8 +222,9 @@ SERIES = _schema(
     **JOB,
 )
 
-# Codes of the reasons of verdicts. `count`, `of`, `value` and `names` in the comments are fields of a reason;
-# fields that the comment does not mention are null or empty.
+# Codes of the reasons of verdicts.
+# `count`, `of`, `value` and `names` in the comments are fields of a reason.
+# Fields that the comment on a reason does not mention are null or empty.
 REASONS = (
     "supported",  # `count` of `of` comparisons support the claim
     "refuted",  # `count` of `of` comparisons refute the claim
@@ -259,26 +260,28 @@ CLAIMS = _schema(
     variant=pl.Enum(VARIANTS),
     verdict=pl.Enum(VERDICTS),
     reasons=pl.List(pl.Struct(REASON)),
-    # `backend` is null for property checks, and if nothing ran. For property checks, `study` is the name of
-    # their module.
+    # `backend` is null for property checks, and for a claim of which nothing ran.
+    # For property checks, `study` is the name of their module.
     **_each(pl.String, "source", "scale", "backend", "study"),
-    # Effect, ends of its confidence interval, and p-value of the comparison that decides the claim. For
-    # property checks, the share of instances that satisfy the claim.
+    # Effect, ends of its confidence interval, and p-value of the comparison that decides the claim.
+    # For property checks, the estimate is the share of instances that satisfy the claim.
     **_each(pl.Float64, "estimate", "low", "high", "p_value"),
-    # For property checks, `seeds` is the number of instances. `seeds_needed` is null unless the claim is
-    # underpowered.
+    # For property checks, `seeds` is the number of instances.
+    # `seeds_needed` is null unless the claim is underpowered.
     **_each(pl.Int64, "seeds", "seeds_needed"),
-    # Hash of the claim's decision rule when the verdict was computed, and when the runs were planned. The
-    # second hash is null if it is not known.
+    # Hash of the claim's decision rule when the verdict was computed, and hash when the runs were planned.
+    # The hash of the planned runs is null if it is not known.
     **_each(pl.String, "rule", "rule_of_runs"),
-    # Why the verdict is no better; null for other verdicts. `turns_in` says what would have to change for
-    # another verdict, and `turns_at` the number at which the verdict turns; null if there is no such number.
+    # `cause` says why the verdict is no better. It is null for verdicts that have no cause.
+    # `turns_in` is the kind of number that would have to change for another verdict, such as a margin.
+    # `turns_at` is the value of this number at which the verdict changes; null if there is no such value.
     cause=pl.Enum(get_args(Cause)),
     turns_in=pl.Enum(get_args(TurnsIn)),
     turns_at=pl.Float64,
 )
 
-# Ends of a search at which a chosen setting may lie; `missed` if another study found a better setting inside
+# Limits of a search. The chosen value may be the lowest or the highest value that was tried.
+# `missed` says that another study found a better setting inside of the search.
 LIMITS = ("lowest", "highest", "missed")
 EDGE = {
     **_each(pl.String, "arm", "hyperparameter"),
@@ -302,13 +305,13 @@ FINDINGS = _schema(
     margin=pl.Float64,  # smallest effect that matters, in the unit of the estimate
     # Smallest and largest effect that the claim allows; infinite if the claim has no such bound
     **_each(pl.Float64, "allowed_low", "allowed_high"),
-    # Median effect, which is null if censored pairs leave it unknown; lower and upper bound of the median
-    # effect
+    # Median effect, and lower and upper bound of the median effect.
+    # The median is null if censored pairs leave it unknown.
     **_each(pl.Float64, "estimate", "at_least", "at_most"),
     # Ends of the confidence interval of the median effect, and the coverage of the interval
     **_each(pl.Float64, "low", "high", "level"),
-    # P-value for the asserted relation, the same p-value corrected for all comparisons of the claim, and the
-    # corrected p-value against the relation
+    # P-value for the asserted relation, and the same p-value corrected for all comparisons of the claim.
+    # The third column is the corrected p-value against the relation.
     **_each(pl.Float64, "p_value", "holm_p_value", "refuting_p_value"),
     seeds=pl.Int64,
     unanimous=pl.Boolean,  # whether each pair by itself satisfies the relation, or each pair violates it
@@ -317,14 +320,14 @@ FINDINGS = _schema(
     **_each(pl.Int64, "unknown", "bounded"),
     # Whether the comparison would stay inconclusive with any number of seeds, because pairs are censored
     beyond_seeds=pl.Boolean,
-    # For a comparison at equal cost: number of pairs in which the treated method made no step within the
-    # cost, and number of pairs in which the control made no step within the cost
+    # For a comparison at equal cost: number of pairs in which a method could make no step within the cost.
+    # The first column counts such pairs for the treated method, and the second column for the control.
     **_each(pl.Int64, "treated_at_start", "control_at_start"),
-    # A tie is another pair of settings, one of the treated method and one of the control, that were as good
-    # in tuning as the chosen settings. `ties` is the number of ties. `ties_agree` is the number of ties at
-    # which the comparison has the same finding as at the chosen settings. If the comparison is inconclusive,
-    # `turned` is the number of ties at which the median effect has the opposite direction to the effect at
-    # the chosen settings.
+    # A tie is a pair of settings, one per method, that were as good in tuning as the chosen settings.
+    # `ties` is the number of ties.
+    # `ties_agree` counts the ties at which the comparison has the same finding as at the chosen settings.
+    # `turned` counts the ties at which the median effect has the opposite direction.
+    # `turned` is 0 unless the comparison is inconclusive at the chosen settings.
     **_each(pl.Int64, "ties", "ties_agree", "turned"),
     # Share of the resamples of tuning seeds in which tuning would choose settings with the same finding
     choices_agree=pl.Float64,
@@ -332,40 +335,41 @@ FINDINGS = _schema(
     # The finding is null for a claim that repeats another claim, since its comparisons decide nothing.
     finding=pl.Enum(("supported", "refuted", "inconclusive")),
     deciding=pl.Boolean,  # whether the claim's estimate is the estimate of this comparison
-    # `seeds_needed` estimates how many final seeds would decide an inconclusive comparison. If a comparison
-    # is inconclusive because its finding depends on the choice of settings, `tuning_seeds_needed` estimates
-    # how many tuning seeds would decide the comparison. At least one of the two columns is null.
+    # `seeds_needed` estimates how many final seeds would decide an inconclusive comparison.
+    # A comparison may be inconclusive only because its finding depends on the choice of settings.
+    # For such a comparison, `tuning_seeds_needed` estimates how many tuning seeds would decide it.
+    # At least one of `seeds_needed` and `tuning_seeds_needed` is null.
     **_each(pl.Int64, "seeds_needed", "tuning_seeds_needed"),
     # For a claim that repeats another claim: whether the effect has the same direction; otherwise null
     same_direction=pl.Boolean,
-    # Why a target decides nothing: most pairs meet it within two evaluations, or no run meets it; null for
-    # other comparisons
+    # Why a target decides nothing: most pairs meet it within two evaluations, or no run meets it.
+    # `reach` is null for a comparison whose target may decide it.
     reach=pl.Enum(("saturated", "unreached")),
-    # Limits of the searches for the settings of the arms (`treated` or `control`): a hyperparameter whose
-    # chosen value is the lowest or highest tried, or another study that found a better setting inside of the
-    # search. A finding with such a limit depends on the search.
+    # Limits of the searches for the settings of the two arms (`treated` and `control`).
+    # A limit is a hyperparameter whose chosen value is the lowest or highest value tried.
+    # A better setting inside of the search, which another study found, is a limit too.
+    # A finding with such a limit depends on the search.
     at_edge=pl.List(pl.Struct(EDGE)),
 )
 
-# `tuned_by` is the method whose tuning runs chose the setting, null if nothing was tuned. The other columns
-# are the number of these tuning runs, and the number of their gradient evaluations.
+# `tuned_by` is the method whose tuning runs chose the setting; null if nothing was tuned.
+# The other columns are the number of these tuning runs, and the number of their gradient evaluations.
 TUNED = {"tuned_by": pl.String, **_each(pl.Int64, "tuning_runs", "tuning_gradient_evaluations")}
 BOARD_WORKLOAD = {
-    # Methods are ranked by `metric`. `which` says whether its final or its best value counts, and `direction`
-    # whether to minimize or maximize it.
+    # Methods are ranked by `metric`. `which` says whether the final or the best value of the metric counts.
+    # `direction` says whether the metric is minimized or maximized.
     **_each(pl.String, "study", "workload", "metric", "which", "direction"),
     "seeds": pl.Int64,
     **_with_ends("value"),  # median over final runs; infinite if half of the runs diverged
     "best": pl.Boolean,  # whether no other method has a better median
     # `diverged` counts all failed runs (curvebench.results.outcomes).
     **_each(pl.Int64, "wins", "instances", "runs", "diverged"),
-    # Metric of the target. If there is no target, this column and the following columns on the target are
-    # null.
+    # Metric of the target. Without a target, this column and the following columns on the target are null.
     "target_metric": pl.String,
     "target": pl.Float64,
     "reached": pl.Int64,
-    # Median number of gradient evaluations to the target, including the estimation of the basis; infinite if
-    # half of the runs missed the target
+    # Median number of gradient evaluations to the target, including the estimation of the basis.
+    # The median is infinite if half of the runs missed the target.
     **_with_ends("evaluations_to_target"),
     # Median seconds to the target, including the estimation of the basis; null if steps were not timed
     **_with_ends("seconds_to_target"),
@@ -380,17 +384,17 @@ LEADERBOARD = _schema(
     **_with_ends("score"),
     **_with_ends("rank"),  # rank by score; methods with equal scores have the average of their ranks
     **_with_ends("mean_rank"),  # mean over instances of the rank by the metric of the leaderboard
-    # `met` is the number of workloads that the method ran on. `reached` and `aimed` are the numbers of final
-    # runs that reached their target, and that had a target; both are null if there is no target.
+    # `met` is the number of workloads on which the method ran.
+    # `aimed` is the number of final runs with a target, and `reached` the number of runs that reached it.
+    # `reached` and `aimed` are null if there is no target.
     **_each(pl.Int64, "wins", "instances", "met", "reached", "aimed", "diverged", "runs"),
-    # Seconds per step, divided by the seconds per step of the method `step_reference`. The columns are null
-    # for that method itself, and if steps were not timed.
+    # Seconds per step, divided by the seconds per step of the method `step_reference`.
+    # The columns are null for the method `step_reference` itself, and if steps were not timed.
     **_with_ends("step_ratio"),
     step_reference=pl.String,
     peak_memory_bytes=pl.Int64,
     memory_of=pl.String,  # kind of the peak memory: "device" or "host"
-    # Decades (factors of 10) of learning rates that do nearly as well as the best learning rate, as a mean
-    # over workloads
+    # Decades (factors of 10) of learning rates that do nearly as well as the best rate; mean over workloads.
     **_with_ends("nearly_best_decades"),
     **TUNED,
     tuned_equally=pl.Boolean,  # whether all methods of the leaderboard were tuned with equally many runs

@@ -6,7 +6,7 @@ import polars as pl
 
 from curvebench.results.schema import PARTS_OF_A_JOB
 
-CAUSES = PARTS_OF_A_JOB[:-1]  # the last entry is the total
+CAUSES = PARTS_OF_A_JOB[:-1]  # The last entry of PARTS_OF_A_JOB is the total.
 
 
 def seconds_by_cause(jobs: pl.DataFrame, *by: str) -> pl.DataFrame:

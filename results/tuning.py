@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import product
@@ -29,13 +29,13 @@ import polars as pl
 from curvebench.results.outcomes import failed, finished, missing
 from curvebench.results.reading import named
 from curvebench.spec.document import Direction
-from curvebench.spec.method import BasisSpec, OptimizerSpec
+from curvebench.spec.method import BasisSpec, Method, OptimizerSpec
 from curvebench.spec.plan import StudyPlan, WorkloadPlan
 from curvebench.spec.tuning import Criterion, SpaceSearch, Tuning
 
 EQUAL_TO_ROUNDING = 1e-12  # costs whose relative difference is at most this number tie
 # If at most this many different resamples exist (for 10 seeds: 92,378), all of them are used, which is exact.
-# Otherwise RESAMPLES of them are drawn at random.
+# If more resamples exist, RESAMPLES of them are drawn at random.
 MAX_MULTISETS = 100_000
 RESAMPLES = 10_000
 JUDGED_AT_ONCE = 10_000  # resamples whose medians are computed in one array, to limit memory
@@ -253,8 +253,8 @@ def resamples(seeds: int, size: int) -> tuple[np.ndarray, np.ndarray]:
         draws = np.vstack([draws.repeat(remaining + 1, axis=1), counts.astype(dtype)])
         remaining = remaining.repeat(remaining + 1) - counts
     draws = np.vstack([draws, remaining.astype(dtype)])
-    # If a resample contains seed i count_i times, its probability is multinomial, that is
-    # size! / (count_1! count_2! ...) / seeds^size.
+    # The probability of a resample that contains seed i count_i times is multinomial.
+    # The multinomial probability is size! / (count_1! count_2! ...) / seeds^size.
     log_factorials = np.array([lgamma(count + 1) for count in range(size + 1)])
     return draws, np.exp(log_factorials[size] - log_factorials[draws].sum(axis=0) - size * log(seeds))
 
@@ -315,9 +315,9 @@ def _medians(costs: np.ndarray, draws: np.ndarray) -> np.ndarray:
     """
     size = int(draws[:, 0].sum())
     order = np.argsort(costs)
-    # Go through the seeds in increasing order of cost, and count the values of each resample so far. The
-    # lower middle value of a resample of `size` values belongs to the seed at which the count first exceeds
-    # (size - 1) // 2; the upper middle value to the seed at which the count first exceeds size // 2.
+    # Go through the seeds in increasing order of cost, and count the values of each resample so far.
+    # The lower middle value belongs to the seed at which the count first exceeds (size - 1) // 2.
+    # The upper middle value belongs to the seed at which the count first exceeds size // 2.
     count_so_far = np.zeros(draws.shape[1], draws.dtype)
     low, high = (np.zeros(draws.shape[1], np.min_scalar_type(len(costs))) for _ in range(2))
     for seed in order:
@@ -440,9 +440,9 @@ def tuning_outcomes(runs: pl.DataFrame, judge: Judge) -> dict[Group, TuningOutco
 
 # --- ends of searches, and better settings that other searches found ---------------------------------
 
-LEARNING_RATE = "learning_rate"  # also the end of names such as `others_learning_rate`
-# Values at which the legal interval of a hyperparameter ends, such as no momentum, no weight decay, and no
-# decay of the learning rate. There is nothing to search outside.
+LEARNING_RATE = "learning_rate"  # Other names, such as `others_learning_rate`, end with this name.
+# Values at which the legal interval of a hyperparameter ends, so that there is nothing to search beyond them.
+# Examples of such values are no momentum, no weight decay, and no decay of the learning rate.
 NATURAL_ENDS = {"lowest": 0.0, "highest": 1.0}
 # Under the schedule `exponential`, a rate decay of 1 is the schedule `constant`.
 CONSTANT, EXPONENTIAL, RATE_DECAY = "constant", "exponential", "rate_decay"
@@ -468,13 +468,18 @@ class MethodSearch:
     outcome: TuningOutcome
 
     @property
+    def key(self) -> tuple[str, str, str]:
+        """Labels of workload and method, and the backend: they identify the search in its study."""
+        return self.workload.name, Method(self.optimizer.label, self.basis.label).label, self.backend
+
+    @property
     def tuning(self) -> Tuning:
         """The tuning protocol of the optimizer."""
         return self.study.tuning.for_optimizer(self.optimizer)
 
     @property
     def setting(self) -> dict[str, float]:
-        """Value of each hyperparameter of the chosen setting, including those that are not tuned."""
+        """Value of each hyperparameter in the chosen setting, whether the hyperparameter is tuned or not."""
         chosen = dict(zip(self.tuning.names, self.outcome.chosen, strict=True))
         return {**fixed(self.study, self.optimizer), **chosen}
 
@@ -538,7 +543,7 @@ def outside(study: StudyPlan, optimizer: OptimizerSpec, setting: Mapping[str, fl
     The result is empty if the search contains the setting, or tries it in addition.
 
     Args:
-        setting: value of each hyperparameter, including those that are not tuned.
+        setting: value of each hyperparameter, including hyperparameters that are not tuned.
     """
     tuning = study.tuning.for_optimizer(optimizer)
     values = {name: (value, value) for name, value in fixed(study, optimizer).items()}
@@ -579,10 +584,12 @@ def searches(study: StudyPlan, runs: Callable[[], pl.DataFrame], like: StudyPlan
                     yield MethodSearch(study, workload, spec, used, str(backend), tried, outcome)
 
 
-def limits_of(own: MethodSearch, others: Iterator[MethodSearch], share: float) -> Iterator[dict[str, Any]]:
-    """Yield what speaks against a search: ends of it, and better settings inside that other searches found.
+def limits_of(own: MethodSearch, others: Iterable[MethodSearch], share: float) -> Iterator[dict[str, Any]]:
+    """Yield the limits of a search: reasons why another search might have found a better setting.
 
-    Costs are compared only between searches on the same tuning seeds and the same backend.
+    A limit is a hyperparameter whose chosen value is an end of the search, or a better setting inside of the
+    search that another study found. Costs are compared only between searches on the same tuning seeds and the
+    same backend.
 
     Args:
         own: the search.
@@ -612,7 +619,7 @@ def _same_workload(one: WorkloadPlan, other: WorkloadPlan) -> bool:
 
 
 def _problem(study: StudyPlan) -> Any:
-    """Return what two studies must have in common, so that costs of equal settings are equal."""
+    """Return the fields that two studies must have in common, so that equal settings have equal costs."""
     training = study.training.model_dump(mode="json", exclude={"targets", "evaluated_splits"})
     if training["schedule"]["name"] == EXPONENTIAL:
         training["schedule"]["name"] = CONSTANT

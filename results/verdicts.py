@@ -31,25 +31,27 @@ Verdict = Literal[
     "underpowered",
     "not run",
 ]
-# Number or choice with which the verdict would be another one
+# Kind of the number (or choice) that would have to change for another verdict.
 TurnsIn = Literal["margin", "target", "limit", "setting"]
 # One-sided significance level of each comparison of a claim, and of all refutations of a claim together
 ALPHA = 0.05
-# A finding (the result of a comparison) must be the same for at least this share of the resamples of tuning
-# seeds, which may choose other settings of the methods.
+# Minimum share of the resamples of tuning seeds in which a finding (the result of a comparison) is the same.
+# Tuning may choose other settings of the methods in a resample.
 MIN_AGREEMENT = 0.95
-# A bound is tested if the value of some instance is at least this share of the limit. A claim whose bounds
-# are satisfied but not tested is reproduced only partly.
+# A bound is tested if the value of some instance is at least this share of the limit.
+# A claim whose bounds are satisfied but not tested is reproduced only partly.
 TESTED = 0.3
-# A threshold that both runs of a pair meet within this number of evaluations cannot tell which run is sooner.
+# Number of evaluations within which it is not known which run of a pair met a threshold first.
 COARSE = 2
-# A number that misses its limit, or a method that is worse than its margin accepts, by less than this factor
-# is nearly as claimed, so that the cause of the verdict is the threshold.
+# A number that misses its limit by less than this factor nearly satisfies the claim.
+# A method that misses the margin of its claim by less than this factor nearly satisfies the claim, too.
+# If a claim is nearly satisfied, its threshold counts as the cause of the verdict.
 NEARLY_HELD = 2.0
-# Code of the reason that names the domains with a verdict; "open_where" for other verdicts
+# By verdict, the code of the reason that names the domains with this verdict; "open_where" for others.
 OF_DOMAIN = {"reproduced": "holds_where", "partly reproduced": "holds_where", "not reproduced": "fails_where"}
-# Version of the code that computes verdicts from runs. The hashes of the decision rules of all claims contain
-# this version, so that increasing the version changes all hashes (tests/reports/claims/test_verdicts.py).
+# Version of the code that computes verdicts from runs.
+# The hash of every claim's decision rule contains this version, so that a new version changes all hashes.
+# See tests/reports/claims/test_verdicts.py.
 RULE_VERSION = 5
 
 
@@ -150,13 +152,14 @@ def least_tested(shares: Mapping[str, float]) -> tuple[str, float]:
 
 
 def by_domain(items: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
-    """Return what decides a claim in each of its domains, by the domain.
+    """Return the findings that decide a claim in each of its domains, by the domain.
 
     A domain is a value of a quantity that the source of the claim leaves open. If no item has a domain, the
     only domain is the empty text.
 
     Args:
-        items: domain and finding of each condition or subclaim. Those without a domain belong to every one.
+        items: domain and finding of each condition or subclaim. A finding without a domain belongs to every
+            domain.
     """
     parts = list(items)
     domains = dict.fromkeys(where for where, _ in parts if where) or {"": None}

@@ -35,8 +35,8 @@ from curvebench.workloads.workload import Problem, Setting, Workload, batch_size
 # Folder into which the Debian package dataset-fashion-mnist installs the files.
 DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")
 SUBFOLDER = "fashion-mnist"
-# SHA-256 of the decompressed content of each file. The SHA-256 is checked, because the files of MNIST have
-# the same names and shapes.
+# SHA-256 of the decompressed content of each file.
+# The SHA-256 is checked, because the files of MNIST have the same names and shapes.
 CONTENTS: Mapping[str, Mapping[str, str]] = {
     "train": {
         "train-images-idx3-ubyte.gz": "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",

@@ -20,9 +20,10 @@ from curvebench.spec.errors import InputError
 from curvebench.spec.values import Option, Precision, Read, completed, whole
 from curvebench.workloads.arguments import Array, Arrays, Ops, Random, Settings
 
-# The executor computes these two metrics itself when a workload declares them. GRADIENT_NORM is the Euclidean
-# norm of the full-batch gradient. MINIBATCH_LOSS is the mean minibatch loss of the steps since the last
-# evaluation. At step 0, MINIBATCH_LOSS is the loss of the first step's minibatch.
+# Two metrics that the executor computes itself when a workload declares them.
+# GRADIENT_NORM is the Euclidean norm of the full-batch gradient.
+# MINIBATCH_LOSS is the mean minibatch loss of the steps since the last evaluation.
+# At step 0, MINIBATCH_LOSS is the loss of the first step's minibatch.
 GRADIENT_NORM, MINIBATCH_LOSS = "gradient_norm", "minibatch_loss"
 
 

@@ -122,8 +122,8 @@ class LocalCoordinates:
         for number, (factor, length) in enumerate(zip(self.factors, self.lengths, strict=True), start=1):
             growth = eta[blocks[f"m{number}"]]
             if isinstance(self.origin, KroneckerSpectrum):
-                # A Kronecker factor has determinant 1, so the changes of log d must sum to 0. The coordinates
-                # contain all changes but the last, which is minus the sum of the others.
+                # A Kronecker factor has determinant 1, so that the changes of its log d must sum to 0.
+                # The coordinates contain all changes but the last one, which is minus the sum of the others.
                 growth = ops.asarray(np.eye(length)[:, :-1] - np.eye(length)[:, -1:]) @ growth
             skews = ops.asarray(_skews(length).reshape(-1, length * length))
             skew = ops.reshape(eta[blocks[f"M{number}"]] @ skews, (length, length))

@@ -33,7 +33,7 @@ Misprint = Literal["128", "132", "141", "142"]
 MISPRINTS: frozenset[Misprint] = frozenset(("128", "132", "141", "142"))
 # Names of the two tensors of a block, which index its rows and its columns.
 Pair = tuple[str, str]
-# Coefficients of each block. Their number does not depend on the numbers of hidden units.
+# Coefficients of each block. The number of coefficients does not depend on the numbers of hidden units.
 Factors = Mapping[Pair, np.ndarray]
 
 
@@ -133,7 +133,9 @@ def _forms(structure: Structure, first: Tensor, second: Tensor, widths: tuple[in
 def _terms(
     structure: Structure, first: Tensor, second: Tensor, widths: tuple[int, ...]
 ) -> Iterator[np.ndarray]:
-    """Yield, for each term in a block's equation, one form for each entry of the term's factor.
+    """Yield arrays with the forms (invariant matrices) of a block, one array for each term in its equation.
+
+    An array has one form for each entry of the term's factor (its coefficients).
 
     The first axes of a yielded array are the axes of the factor; the last axes are the axes of the block.
     """
@@ -227,7 +229,7 @@ def count_invariants(structure: Structure, widths: Sequence[int]) -> dict[Pair, 
         for order, signs in zip(maps.indices, maps.signs, strict=True):
             moved = (order[rows] - rows.start)[:, None] * width + (order[columns] - columns.start)
             odd = (signs[rows][:, None] * signs[columns] < 0).ravel()
-            # The graph has two nodes for each entry: the entry, and the negative of the entry.
+            # The graph has two nodes for each entry of the block: the entry, and the negative of the entry.
             for copy in (0, 1):
                 target = moved.ravel() + size * np.where(odd, 1 - copy, copy)
                 edges.append(np.stack([entries + size * copy, target]))

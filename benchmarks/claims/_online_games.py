@@ -19,7 +19,7 @@ from curvebench.benchmarks.claims._parts import Random
 
 Kind = Literal["linear", "squared", "logistic", "adversarial"]
 KINDS: tuple[Kind, ...] = ("linear", "squared", "logistic", "adversarial")
-# Kinds whose losses are fixed before the game, and not chosen in answer to the weights that the player plays.
+# Kinds of losses that are fixed before the game. Losses of other kinds are chosen against the played weights.
 OBLIVIOUS = KINDS[:3]
 # Tolerance of the ratio of a regret to its bound.
 # A regret is a sum of some hundred products, minus a minimum that is computed numerically.

@@ -361,10 +361,10 @@ class Perceptron:
             for high in range(low, self.depth + 1):
                 reach = None
                 if high > low:
-                    # This is the matrix R_lk for l = high - 1 and k = low.
+                    # `reach` is the matrix R_lk for l = high - 1 and k = low: the derivatives da_l / dz_k.
                     reach = to_inner * slopes[high - 1][:, :, None]
                     to_inner = _left(weights[high - 1], reach)
-                # This is the matrix Q_lk for l = high and k = low, of shape (N, d_high, d_low, P).
+                # `both` is the matrix Q_lk for l = high and k = low, of shape (N, d_high, d_low, P).
                 both = _middle(square[high], to_inner)
                 self._fill(found, low, high, inputs_of, both, gradient[high], reach)
         return found

@@ -26,10 +26,10 @@ from curvebench.property_checks.checks import Measure, PropertyClaim
 # Relative tolerance of products of a few orthogonal matrices.
 EXACT = 1e-12
 # Two paths of iterates count as equal if their relative distance is at most this number.
-# This tolerance is large because rounding errors change later gradients and grow along a path.
+# The tolerance of paths is large because rounding errors change later gradients and grow along a path.
 FOLLOWED = 1e-9
-# Two paths count as different if their relative distance is at least this number. Typical distances are above
-# 0.1.
+# Two paths count as different if their relative distance is at least this number.
+# Typical distances of different paths are above 0.1.
 APART = 1e-3
 
 
@@ -243,7 +243,7 @@ def _not_kronecker(random: Random) -> Iterator[Measure]:
     basis = proof_basis(random, outer, inner)
     residual = kronecker_residual(basis, outer, inner) * np.sqrt(outer * inner)
     # The first two columns of A (x) B use the same column of A, but the first two columns of V do not.
-    # Their squared distance from such columns is at least 0.86, and the distance at least 0.92.
+    # The distance of the two columns of V from any such columns is at least 0.92, the root of 0.86.
     yield at_least("Kronecker residual of V times sqrt(n_in n_out)", residual, 0.92)
 
 

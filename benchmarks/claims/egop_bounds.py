@@ -85,7 +85,7 @@ def _constant_needed(random: Random) -> Iterator[Measure]:
     scale = float(10.0 ** random.uniform(-1, 1))
     objective = Quadratic((basis * values) @ basis.T, random.standard_normal(size))
     ball = Ball(objective, objective.minimizer + scale * dense, scale)
-    # The smallest sums are known: d lambda_1(H) in original coordinates, and the trace of H in the basis.
+    # The smallest sums are known: d lambda_1(H) in original coordinates, the trace of H in the EGOP basis.
     lower, upper = ball.sums()[1], ball.rotated(ball.spectrum[1]).sums()[0]
     ratio = upper / lower / _spectral_factor(ball)
     expected = (1 + (size - 1) * share) / (1 + (size - 1) * share / np.sqrt(2))

@@ -224,7 +224,8 @@ class Factorization:
         maps, targets = torch.from_numpy(self.maps), torch.from_numpy(self.targets)
         given = torch.from_numpy(points).requires_grad_()
         left, right = self.factors(given)
-        # Each term depends on one point only, so that the derivatives of the sum are those of the terms.
+        # Each term of the sum depends on one point only.
+        # The derivatives of the sum are therefore the derivatives of the terms.
         total = torch.square(torch.einsum("mij,pik,pjk->pm", maps, left, right) - targets).sum()
         (slopes,) = torch.autograd.grad(total, given, create_graph=True)
         rows = [torch.autograd.grad(slope.sum(), given, retain_graph=True)[0] for slope in slopes.T]
@@ -267,7 +268,7 @@ def _lipschitz(random: Random) -> Iterator[Measure]:
     radius, size = float(10.0 ** random.uniform(-1, 1)), function.size
     ends = random.standard_normal((2, 40, size))
     ends[0, :10] = np.abs(ends[0, :10])
-    # When all factors are 1 x 1, the Hessian changes fastest at this point.
+    # When all factors are 1 x 1, the Hessian changes fastest at the point with all entries equal.
     ends[0, 0] = 1.0
     # Put the second points of the first 20 pairs on the lines from the first points to 0.
     ends[1, :20] = ends[0, :20] * (1 - 10.0 ** random.uniform(-4, 0, (20, 1)))

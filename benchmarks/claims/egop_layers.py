@@ -27,10 +27,10 @@ from curvebench.property_checks.checks import Measure, PropertyClaim
 # Relative tolerance of products of a few orthogonal matrices.
 EXACT = 1e-12
 # Two paths of iterates count as equal if their relative distance is at most this number.
-# This tolerance is large because rounding errors change later gradients and grow along a path.
+# The tolerance of paths is large because rounding errors change later gradients and grow along a path.
 FOLLOWED = 1e-9
-# Two paths count as different if their relative distance is at least this number. Typical distances are above
-# 0.1.
+# Two paths count as different if their relative distance is at least this number.
+# Typical distances of different paths are above 0.1.
 APART = 1e-3
 
 

@@ -45,8 +45,8 @@ EXPLAINED = 0.9
 # Number of leading eigenvectors whose density is measured (000 Fig. 12).
 LEADING = 100
 SEVERAL = 3
-# A density counts as "far above" the smallest possible density, 1 / d, if it is at least this multiple of
-# 1 / d.
+# A density counts as "far above" the smallest possible density if it is at least this multiple of it.
+# The smallest possible density is 1 / d.
 FAR_ABOVE = 10.0
 DENSITY_AXES = ("eigenvector index k", "density βₖ")
 
@@ -136,7 +136,7 @@ class Spectra:
     flat: np.ndarray
 
     def over_flat(self, number: Callable[[np.ndarray], float]) -> float:
-        """Return the statistic `number` of the gradients' spectrum divided by that of the control."""
+        """Return the statistic `number` of the gradients' spectrum, divided by the control's statistic."""
         return number(self.found) / number(self.flat)
 
 

@@ -156,8 +156,8 @@ def _optimum(random: Random) -> Iterator[Measure]:
     total = target.sum()
     rows = np.abs(moment.sum(1) - target.sum(1)).max() / total
     columns = np.abs(moment.sum(0) - target.sum(0)).max() / total
-    # The divergence is convex in log a and log b. Its derivatives, which are measured here, are 0 at the
-    # minimum.
+    # The divergence is convex in log a and log b.
+    # The measured derivatives of the divergence are therefore 0 only at its minimum.
     yield vanishes(
         "derivative of the I-divergence by log a and log b, over the sum of G^2", max(rows, columns), ROUNDING
     )

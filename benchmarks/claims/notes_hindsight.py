@@ -67,7 +67,7 @@ def _scalar_fact(random: Random) -> Iterator[Measure]:
 
     Some b_t are 0. sqrt(b_t / B_t) is computed as a step of diagonal AdaGrad.
     """
-    # Each of 20 entries is an independent sequence.
+    # Each of the 20 entries of the gradients is an independent sequence of numbers.
     shape = (int(random.integers(1, 61)), 20)
     numbers = random.exponential(size=shape) * 10 ** random.uniform(-3, 3, shape)
     numbers *= random.random(shape) < random.uniform(0.2, 1)
@@ -263,7 +263,7 @@ def _norm_factor(random: Random) -> Iterator[Measure]:
     last = len(gradients) - 1 - int((np.linalg.norm(gradients, axis=1)[::-1] > 0).argmax())
     # eta_T / D, computed from the last step of the rule.
     rate = float(gradients[last] @ steps[last] / (gradients[last] @ gradients[last]))
-    # The two terms of the bound, divided by D.
+    # The two terms of the bound of norm AdaGrad, divided by D.
     first, second = 1 / (2 * rate), float((gradients * steps).sum()) / 2
     yield from _within((first + second) / known)
     scaled = (first * np.sqrt(2) + second / np.sqrt(2)) / known

@@ -105,9 +105,9 @@ def _quadratic(random: Random, shape: tuple[int, int]) -> Smooth:
         constants={
             "frobenius": float(values[0][0] * values[1][0]),
             # For the Hessian H, the maximum of |H X|_1 over |X|_max <= 1 is attained at sign matrices.
-            # For a semi-definite H, this maximum is the maximum of x^T H x over sign vectors x.
+            # For a semi-definite H, the maximum of |H X|_1 is the maximum of x^T H x over sign vectors x.
             "max": float(np.einsum("si,ij,sj->s", signs, np.kron(p, q), signs).max()),
-            # By von Neumann's trace inequality, this is the maximum of |P X Q|_nuc over |X|_2 <= 1.
+            # The maximum of |P X Q|_nuc over |X|_2 <= 1, by von Neumann's trace inequality.
             "spectral": float(values[0][:count] @ values[1][:count]),
         },
     )
@@ -241,7 +241,7 @@ def _strict(random: Random) -> Iterator[Measure]:
     opposed[j, j] = -scale
     for name, hessian in (("l1", mixed), ("linfinity", opposed)):
         constant, _ = operator_norm(hessian, name)
-        # The quotient is largest in this direction in the l1 norm.
+        # In the l1 norm, the quotient is largest in the direction `equal`.
         equal = np.eye(size)[[i]] + np.eye(size)[[j]]
         steps = np.concatenate([random.standard_normal((200, size)), np.eye(size), equal, _signs(size)])
         errors = np.abs(np.einsum("si,ij,sj->s", steps, hessian, steps))

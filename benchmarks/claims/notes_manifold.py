@@ -79,8 +79,9 @@ def _first_order(random: Random) -> Iterator[Measure]:
     radius, size = float(np.linalg.norm(weight)), float(np.linalg.norm(gradient))
     along = tangential(gradient, weight)
     # The error is of second order in the step. Let c be the cosine of the angle between w and g.
-    # For `pin_to_sphere`, the second-order coefficient is |(3 c^2 - 1) w / (2 r) - c g / |g||, which is at
-    # most 1 / sqrt(3). For `riemannian_sgd`, the coefficient is |g_perp|^2 / (2 |g|^2).
+    # For `pin_to_sphere`, the second-order coefficient is |(3 c^2 - 1) w / (2 r) - c g / |g||.
+    # The coefficient of `pin_to_sphere` is at most 1 / sqrt(3).
+    # For `riemannian_sgd`, the second-order coefficient is |g_perp|^2 / (2 |g|^2).
     for optimizer, constant in (("pin_to_sphere", float(1 / np.sqrt(3))), ("riemannian_sgd", 0.5)):
         for share in (1e-2, 1e-3, 1e-4):
             rate = share * radius / size
@@ -228,8 +229,8 @@ def _locally(random: Random) -> Iterator[Measure]:
         # The change that 002 eq. 75 predicts.
         predicted = -small * (scale**2 / square * along + unit * outward)
         turn, change = small * scale / square * float(np.linalg.norm(along)), abs(small * outward)
-        # Eq. 75 neglects the second-order term of the direction's turn.
-        # It also neglects the product of the turn and the change of scale.
+        # Eq. 75 neglects two terms. One of them is the second-order term of the direction's turn.
+        # The other term neglected by eq. 75 is the product of the turn and the change of scale.
         bound = (scale + change) * (turn**2 + turn**3) / 2 + change * turn
         error = float(np.linalg.norm(after - before - predicted))
         quantity = f"error of eq. 75 over its terms of second order, eta times {share:g}"

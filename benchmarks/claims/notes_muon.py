@@ -207,7 +207,7 @@ def _jordan(random: Random, printed: bool) -> Iterator[Measure]:
     left, right = orthonormal(random, m, min(m, n)), orthonormal(random, n, min(m, n))
     reached = [_flattened(left, values, right, "jordan", STEPS)]
     normalized = [values / np.linalg.norm(values)]
-    # These matrices have two singular values, x and sqrt(1 - x^2); a single value would be normalized to 1.
+    # The matrices have two singular values, x and sqrt(1 - x^2). A single value would be normalized to 1.
     for x in 10.0 ** random.uniform(np.log10(THRESHOLD), 0, 100):
         pair = np.array([x, np.sqrt(1 - x**2)])
         normalized.append(pair)

@@ -104,7 +104,7 @@ def _adagrad_norm(random: Random) -> Iterator[Measure]:
     played = play(game, "adagrad_norm", hyper, projection=clipping(game.radius))
     total = float(np.sqrt(played.squares.sum()))
     yield _under(played.regret, 1.5 * rate * total)
-    # The bound of eq. 19 with the distance D of this run, before the rate is replaced by its value.
+    # A second bound is from eq. 19, with the distance D of this run in place of the largest distance.
     own = played.distance**2 / (2 * rate) + rate
     yield _under(played.regret, own * total, OWN)
 
@@ -173,7 +173,7 @@ def _shampoo(random: Random) -> Iterator[Measure]:
     rows, columns = (int(size) for size in random.integers(1, 5, 2))
     rank = int(random.integers(1, min(rows, columns) + 1))
     features = draw_low_rank_features(random, int(random.integers(20, 61)), rows, columns, rank)
-    # There is no adversary, because the signs that it chooses would increase the rank.
+    # Adversarial losses are left out, because the signs that an adversary chooses would increase the rank.
     game = draw_game(random, features, OBLIVIOUS)
 
     def statistics(gradients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -188,7 +188,7 @@ def _shampoo(random: Random) -> Iterator[Measure]:
     left, right = statistics(played.gradients)
     traces = float(np.trace(left) * np.trace(right))
     yield _under(played.regret, game.diameter * float(np.sqrt(2 * rank)) * traces)
-    # The bound of eq. 18 with the distance D of this run.
+    # A second bound is from eq. 18, with the distance D of this run in place of the largest distance.
     own = played.distance**2 / (2 * rate) + rate * rank
     yield _under(played.regret, own * traces, OWN)
 
@@ -227,7 +227,7 @@ def _random_environment(random: Random, optimizer: str) -> Iterator[Measure]:
     steps = int(random.integers(50, 201))
     hyper = {"learning_rate": float(10 ** random.uniform(-2, 0))}
     options = {"domain": "box"} if optimizer == "mirror_descent" else None
-    # Each column of signs is a separate game.
+    # Each column of the array of signs is a separate game.
     signs = random.choice([-1.0, 1.0], (steps, ENVIRONMENTS))
     weights, suffered = np.zeros(ENVIRONMENTS), np.zeros(ENVIRONMENTS)
     free = path(optimizer, weights, list(-signs), hyper, options)

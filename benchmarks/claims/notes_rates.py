@@ -186,7 +186,7 @@ def _bend(random: Random, size: int) -> Bend:
     """Draw a function with condition number M / m from about 1 to 1e4."""
     turn = np.linalg.qr(random.normal(size=(size, size)))[0]
     count = max(1, int(random.integers(-9, 11)))
-    # These shifts make the Hessian change fastest at the minimum.
+    # With these shifts b_i, the Hessian changes fastest at the minimum.
     hardest = np.full(count, np.arctanh(1 / np.sqrt(3)))
     features, sizes = random.normal(size=(count, size)), random.random(count)
     greatest = np.linalg.eigvalsh((features.T * sizes) @ features).max()
@@ -216,7 +216,7 @@ def _newton(random: Random) -> Iterator[Measure]:
     for number in range(1, burn_in + 8):
         before, distance = weights, float(np.linalg.norm(weights))
         weights = online.step({"w": function.gradient(before)}, hessian=function.hessian(before))["w"]
-        # The rounding error of a step is relative to the weights that it moves, times the condition number.
+        # The rounding error of a step is proportional to the size of the weights and to the condition number.
         rounding = 1e-14 * smoothness / convexity * distance
         reached = max(float(np.linalg.norm(weights)) - rounding, 0.0)
         gap = function.value(weights) if reached else 0.0

@@ -43,17 +43,17 @@ from curvebench.optimizers.matrix_functions import EXPONENTIALS, SpectralMaps
 from curvebench.property_checks.checks import CORRECTED, PRINTED, Check, Measure, PropertyClaim, Series
 from curvebench.results.verdicts import Variant
 
-# Times at which methods are compared, as numbers of steps times beta_2.
-# The remaining share of S_0 is exp(-time).
+# Times at which methods are compared; a time is a number of steps times beta_2.
+# At a given time, the remaining share of S_0 in S is exp(-time).
 TIMES = np.array([0.25, 0.5, 1.0, 2.0, 4.0])
-# A method counts as equally fast if at every time its error, divided by the error of a baseline, is at most
-# this number.
+# A method is as fast as a baseline if its errors are at most this multiple of the errors of the baseline.
+# The errors of the two methods are compared at every time.
 AS_FAST = 1.1
-# Maximum distance of S from the default update's S, divided by the distance of the Cholesky step's S from the
-# default update's S.
+# Maximum distance of S from the S of the default update, relative to another distance:
+# the distance of the S of the Cholesky step from the S of the default update.
 AS_NEAR = 1.5
-# Maximum distance of S from the default update's S, divided by the distance of the default update's S from
-# the covariance of the gradients.
+# Maximum distance of S from the S of the default update, relative to a second distance:
+# the distance of the S of the default update from the covariance of the gradients.
 CLOSE = 0.5
 # Two losses count as matching if the larger, divided by the smaller, is at most this number.
 MATCHES = 1.5
@@ -61,8 +61,8 @@ MATCHES = 1.5
 FALLS = 0.1
 FEW_STEPS = 10
 SMALL_RATES = 1e-6 / 2.0 ** np.arange(4)
-# Values of beta_2 n at which a check measures how far S is from the S of the default update after 1 / beta_2
-# steps.
+# Values of beta_2 n at which a check compares S with the S of the default update.
+# The two matrices S are compared after 1 / beta_2 steps.
 TIME_SHARES = np.array([0.4, 0.2, 0.1])
 CONDITIONS = (10.0, 1000.0)
 # Values of beta_2 n, the step size in relation to the dimension n.

@@ -33,8 +33,8 @@ DECADES = 1.0
 # Number of evenly spaced generations at which the loss at the mean is recorded.
 RECORDS = 20
 JUDGED = {"half-way": RECORDS // 2, "at the end": RECORDS}
-# Lower limit to which losses are clipped: a hundred times the rounding error of the terms of size 20 in
-# `ackley`.
+# Lower limit to which losses are clipped.
+# The limit is a hundred times the rounding error of the terms of size 20 in `ackley`.
 FLOOR = 1e-12
 # Number of measures of the claim: 10 subclaims have 6 measures each, of which 4 have the limit 0.
 MEASURES = 60

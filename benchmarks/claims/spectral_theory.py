@@ -400,7 +400,7 @@ METRIC = PropertyClaim(
 # --- constraints (003 Claims 3, 5 and 9, Sec. 3.3) ----------------------------------------------------------
 
 # Largest entry of B^T B - I, or difference of a determinant from 1, that counts as 0.
-# Both errors are measured after 20 steps, whose rotations have generators of norms up to 100.
+# The entry or the difference is measured after 20 steps with rotations by generators of norms up to 100.
 KEPT = 1e-11
 STEPS = 20
 # Relative tolerance of Cayley maps, and of generators that are computed back from them.

@@ -72,7 +72,10 @@ class Sizes:
     points: int | None = None
 
     def of(self, lesson: Lesson) -> Lesson:
-        """Return the lesson with `points` inputs, or unchanged if `points` is None."""
+        """Return the description of an ensemble and its training with `points` inputs.
+
+        If `points` is None, the description is returned unchanged.
+        """
         return lesson if self.points is None else replace(lesson, points=self.points)
 
 

@@ -36,7 +36,7 @@ from curvebench.property_checks.checks import Measure, PropertyClaim
 EXACT = 1e-11
 CONDITION = 1e3
 # Two runs count as equal if their relative distance is at most this number.
-# This tolerance is large because rounding errors change later gradients and grow along a run.
+# The tolerance of runs is large because rounding errors change later gradients and grow along a run.
 FOLLOWED = 1e-7
 # Two runs count as different if their relative distance is at least this number.
 APART = 1e-3

@@ -29,14 +29,17 @@ def pinned() -> Iterator[None]:
 
 
 def contestants() -> Iterator[tuple[str, str]]:
-    """Yield the label of each case with each contestant: "ours", and peers that compute the same step."""
+    """Yield the label of each case, together with the name of each program that computes the case.
+
+    The programs (contestants) are this project, named "ours", and the peers that compute the same step.
+    """
     for label, timed_case in timed().items():
         yield label, "ours"
         yield from ((label, name) for name in peers(timed_case.case.optimizer, timed_case.backend))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """List the contestants when tests are collected.
+    """List the cases and the programs that compute them when tests are collected.
 
     A list at import would be too early, because asv imports this module where no libraries are imported yet.
     """
@@ -44,7 +47,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def prepared(label: str, contestant: str) -> ReadyCase:
-    """Compile the case `label` for a contestant: "ours", or the name of a peer."""
+    """Compile a case for the program that computes it: this project ("ours"), or the peer of that name."""
     timed_case = timed()[label]
     if contestant == "ours":
         return timed_case.case.prepare(timed_case.backend, timed_case.dtype)
@@ -53,7 +56,7 @@ def prepared(label: str, contestant: str) -> ReadyCase:
 
 
 def test_kernel(benchmark: Any, label: str, contestant: str) -> None:
-    """Time one contestant on one case. pytest-benchmark groups its table by case."""
+    """Time one case, computed by this project or by a peer. pytest-benchmark groups its table by case."""
     ready = prepared(label, contestant)
     timed_case = timed()[label]
     benchmark.group = label

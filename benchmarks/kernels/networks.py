@@ -154,7 +154,7 @@ def curvlinops_steps(dtype: str) -> ReadyCase:
 
 
 def kfac_contest() -> Contest:
-    """Return the contest of K-FAC steps on torch, by this project and by curvlinops."""
+    """Return the pair of K-FAC steps on torch that are timed in turn: of this project, and of curvlinops."""
     name, dtype = f"step.kfac.{WORKLOAD}", "float32"
     ours, theirs = partial(kfac_steps, dtype), partial(curvlinops_steps, dtype)
     return Contest(name, "torch", dtype, "curvlinops", ours, theirs, steps=STEPS_A_CALL)

@@ -164,7 +164,7 @@ def _scalable_shampoo(leaves: Mapping[str, Any], rule: Rule) -> list[Any]:
     ]
     for optimizer in optimizers:
         for group in optimizer.param_groups:
-            # The optimizer supports sums, but its constructor rejects this value.
+            # With a decay of 1, ScalableShampoo sums its statistics. Only its constructor rejects this value.
             group["betas"] = (0.0, 1.0)
     return optimizers
 
@@ -178,7 +178,7 @@ TORCH_MATRIX_PEERS: Mapping[str, tuple[str, TorchPeer]] = {
     "muon": ("torch.optim.Muon in float32", TorchPeer(_muon, _as_matrix, context=without_bfloat16)),
     "soap": ("pytorch_optimizer SOAP", TorchPeer(_soap, set_count=lambda number, every: number - 1)),
     # ScalableShampoo computes roots when its step count is a multiple of its refresh period.
-    # The count is shifted so that this happens in our first step.
+    # The step count is shifted so that ScalableShampoo computes roots in our first step.
     "shampoo": (
         "ScalableShampoo, SVD",
         TorchPeer(_scalable_shampoo, _with_columns, lambda number, every: number - 2 + every),

@@ -40,7 +40,10 @@ OPTIONS: Mapping[str, Options] = {"shampoo": {"refresh_every": 10}}
 
 
 def contests(pattern: str) -> Iterator[Contest]:
-    """Yield a contest for each peer of each step whose label contains the pattern."""
+    """Yield a pair of steps for each peer of each step of this project whose label contains the pattern.
+
+    A pair consists of our step and the same step of the peer (another library).
+    """
     for timed_case in timed(pattern).values():
         optimizer, backend, dtype = timed_case.case.optimizer, timed_case.backend, timed_case.dtype
         options = OPTIONS.get(optimizer, {})
@@ -57,7 +60,9 @@ def contests(pattern: str) -> Iterator[Contest]:
 
 
 def compare(pattern: str, repetitions: int) -> Iterator[dict[str, Any]]:
-    """Time each contest whose label contains the pattern. Call it inside `one_thread`.
+    """Time our steps whose label contains the pattern, each in turn with the same step of a peer.
+
+    Call this function inside `one_thread`.
 
     Yields:
         Rows of the table that the report shows (`curvebench.reports.pages.kernels.read_ratios`).
@@ -109,7 +114,9 @@ def measured(ratios: Ratios, steps: int) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a line for each contest, and the mean and worst ratio of each backend.
+    """Time optimizer steps in turn with the steps of other libraries, and print the ratios of their times.
+
+    Each pair of steps has a line. Each backend has a line with the mean ratio and the worst ratio.
 
     Returns:
         The exit status.

@@ -85,7 +85,10 @@ def steps_in_a_loop(model: str, lanes: int) -> ReadyCase:
 
 
 def model_contests() -> Iterator[Contest]:
-    """Yield the contests of users' models. Step times are for one step of one run."""
+    """Yield pairs of steps that are timed in turn: of this project and of a plain loop, for each model.
+
+    Step times are for one step of one run.
+    """
     for model, numbers in LANES.items():
         for lanes in numbers:
             ours, theirs = (

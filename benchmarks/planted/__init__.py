@@ -5,7 +5,7 @@ project's verdicts are wrong. The folder has study files in the format of all st
 claim is the word `true` or `false`, a colon, and the reason, so that a new planted claim is an entry in a
 study file. `python -m benchmarks.planted --size small --block 0` plans, tunes and runs all studies, decides
 all claims, and stores the verdicts in `results/published/planted.json`, which the page of methods shows
-(`curvebench.reports.claims.planted`).
+(`curvebench.reports.pages.planted`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pathlib import Path
 from curvebench.planning.config import Config
 from curvebench.planning.plan import make_plan, write_specs
 from curvebench.planning.studies.seeds import BLOCKS
-from curvebench.reports.claims.planted import FILE, PlantedClaim, PlantedRun, PlantedRuns, read_planted
 from curvebench.reports.claims.verdict_list import read_verdicts
+from curvebench.reports.pages.planted import FILE, PlantedClaim, PlantedRun, PlantedRuns, read_planted
 from curvebench.results.merging import merge
 from curvebench.results.temporary import write_texts
 from curvebench.spec.sets import PLAN
@@ -35,8 +35,7 @@ BLOCK = FIRST_FINAL_SEED * (BLOCKS + 1)
 def planted_config(size: str, block: int, results: Path) -> Config:
     """Return the configuration of all planted studies with the seeds of a block.
 
-    The seeds of block 0 are those that a study has by itself. Other blocks have other tuning seeds and other
-    final seeds.
+    Block 0 has the usual seeds of each study. Every other block has tuning seeds and final seeds of its own.
 
     Args:
         size: scale of the studies.

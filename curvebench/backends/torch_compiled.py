@@ -57,8 +57,8 @@ def stepper(ops: Ops, part: Part, work: Work, compiler: str | None) -> Stepper:
 
     Args:
         ops: array functions of PyTorch.
-        part: the rule that updates the group, with a mapping from its hyperparameters to those of the
-            optimizer.
+        part: the rule that updates the group. It also maps each hyperparameter of the rule to its name in the
+            whole optimizer, such as `learning_rate` to `others_learning_rate`.
         work: expensive computations, such as an eigendecomposition, that the function does before the update.
             Only some steps do such work.
         compiler: backend of torch.compile, which compiles the function as one graph or fails; None for an
@@ -80,8 +80,8 @@ def stepper(ops: Ops, part: Part, work: Work, compiler: str | None) -> Stepper:
         new, new_state = updated(ops, part, grad, state, param, values, work)
         if stopped is not None:
             new, new_state = select_lanes(ops, stopped, (param, state), (new, new_state))
-        # Write the results into the old arrays, because allocating new tensors would take longer than the
-        # update.
+        # Write the results into the old arrays.
+        # Allocating new tensors would take longer than the update.
         if isinstance(param, Mapping):
             # The arrays are overwritten in the order of `param`.
             new = {name: new[name] for name in param}

@@ -31,7 +31,9 @@ from curvebench.workloads.workload import Problem, Workload, examples_in, placeh
 
 
 def check_accumulation(owner: str, needs: Iterable[Need], protocol: StepProtocol) -> None:
-    """Check, if gradients are accumulated, that the needs of a rule can be computed from microbatches.
+    """Check that the needs of a rule can be computed from microbatches, if gradients are accumulated.
+
+    The needs of a rule are values that it uses in addition to the gradient, such as a Hessian.
 
     Args:
         owner: name of the rule in the message.
@@ -183,8 +185,8 @@ class Bundle:
         """Draw the random numbers of the loss and of the needs for one step of one seed; return them by name.
 
         Each step has its own generator, so that a resumed run draws the same numbers as an uninterrupted run.
-        At a step that does not observe, the random numbers of amortized needs are replaced by 0, since the
-        step does not evaluate these needs.
+        Amortized needs are evaluated only at some steps. At all other steps, 0 replaces the random numbers of
+        these needs.
         """
         noise: dict[str, np.ndarray] = {}
         if self.workload.noise is not None:

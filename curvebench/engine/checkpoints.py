@@ -26,13 +26,13 @@ import numpy as np
 from curvebench.results.temporary import taking_place
 
 CHECKPOINT_SECONDS = 15 * 60.0  # seconds between two checkpoints of a run
-# Largest share of a run's time that is spent on writing checkpoints. On a slow disk, fewer checkpoints are
-# written, so that the share stays below this number.
+# Largest share of a run's time that is spent on writing checkpoints.
+# On a slow disk, fewer checkpoints are written, so that the share stays below this number.
 MAX_SAVING_SHARE = 0.01
 MIN_SAVED_SECONDS = 60.0  # after SIGTERM, write a checkpoint only if the last one is at least this old
 FILES_KEPT = 2  # checkpoints to keep: if the newest is damaged, the run resumes from the one before
-# Name of the array in a checkpoint file whose value is JSON text: the run's identity, and all fields of the
-# checkpoint that are not arrays.
+# Name of the array in a checkpoint file whose value is JSON text.
+# The text contains the identity of the run, and all fields of the checkpoint that are not arrays.
 HEADER = "header"
 
 Restored = TypeVar("Restored")
@@ -146,8 +146,8 @@ class Checkpoints:
         try:
             with taking_place(self.folder / f"{checkpoint.done:012d}.npz") as path, path.open("wb") as file:
                 np.savez(file, **arrays)
-            # The names of incomplete files, which killed processes have left, begin with a dot. In the order
-            # of names they come first, so that they are removed as well.
+            # The names of incomplete files, which killed processes have left, begin with a dot.
+            # These names are the first in the order of names, so that the files are removed as well.
             for older in sorted(self.folder.glob("*.npz"))[:-FILES_KEPT]:
                 older.unlink()
         except OSError as error:

@@ -25,7 +25,8 @@ from curvebench.steps.examples import gathered, placeholders, prefetched
 from curvebench.steps.program import Carry, Constants, Loaded, Program, StepLosses
 from curvebench.workloads.workload import GRADIENT_NORM, Split, Workload, examples_in
 
-Evaluate = Callable[..., dict[str, np.ndarray]]  # function `(carry, constants) -> metrics` by name
+# Function `(carry, constants) -> metrics` that returns the values of metrics, by full name of the metric.
+Evaluate = Callable[..., dict[str, np.ndarray]]
 
 
 @dataclass(frozen=True)

@@ -25,14 +25,15 @@ from curvebench.steps.layout import layout, roles_of
 from curvebench.steps.update import Update
 
 SHAPE = (2, 3)
-# Shape of the parameters if the rule depends on layers. The shape is square, so that the outputs of a layer
-# can be the inputs of the next layer.
+# Shape of the parameters if the rule depends on layers.
+# The shape is square, so that the outputs of a layer can be the inputs of the next layer.
 SQUARE = (3, 3)
 # Two parameters of the same shape, which a rule of scope `leaf` receives as a stack.
 PARAMETERS = ("first", "second")
 LANES = (2, 2)
 STEPS = 2
-TOLERANCE = 1e-9  # for rounding, which may differ between a stack of matrices and single matrices
+# Accepted difference, since rounding may differ between a stack of matrices and single matrices.
+TOLERANCE = 1e-9
 GUIDE = "docs/how-to/add-an-optimizer.md"
 
 
@@ -49,7 +50,7 @@ class Traced(np.ndarray):
 
 
 def check_lanes(rule: Rule) -> None:
-    """Check that steps of several lanes and parameters at once equal steps of each lane and parameter alone.
+    """Check that computing several lanes and parameters at once does not change the steps of any of them.
 
     Raises:
         InputError: if the rule mixes lanes, mixes parameters although its scope does not allow it, or
@@ -59,8 +60,8 @@ def check_lanes(rule: Rule) -> None:
     rng = np.random.default_rng(0)
     size = (*LANES, len(PARAMETERS), *(SHAPE if rule.for_model is None else SQUARE))
     start = rng.uniform(0.5, 1.5, size)
-    # The norms of gradients differ between lanes and parameters, so that a rule that mixes lanes or
-    # parameters does not pass the check.
+    # The norms of gradients differ between lanes and parameters.
+    # Therefore a rule that mixes lanes or parameters does not pass the check.
     lengths = 10.0 ** rng.uniform(-1, 1, (STEPS, *size[:3], 1, 1))
     grads = lengths * rng.standard_normal((STEPS, *size))
     batched = _stepped(rule, start, grads)
@@ -112,7 +113,10 @@ def _stepped(rule: Rule, start: np.ndarray, grads: np.ndarray) -> np.ndarray:
 
 
 def _values(rule: Rule, lanes: tuple[int, ...], model: Model) -> dict[str, Any]:
-    """Return arrays by name for the schedule and all hyperparameters and needs of a rule, without `step`.
+    """Return the arrays that a rule receives besides gradient and state, except the number of the step.
+
+    The arrays are the hyperparameters, the multiplier of the learning rate (`schedule`) and the needs of the
+    rule, such as a Hessian, by name.
 
     Args:
         rule: the rule.

@@ -18,15 +18,17 @@ from curvebench.optimizers.rule import Hyperparameter, ParameterRole, Part, Rule
 EXPONENTIAL = "exponential"
 RATE_DECAY = "rate_decay"
 
-# For each schedule, the function by which the multiplier decays from 1 towards 0. The arguments of the
-# function are two arrays with an entry per step. `since` is the number of steps since the decay began.
+# For each schedule, the function by which the multiplier decays from 1 towards 0.
+# The arguments of the function are two arrays with an entry per step.
+# `since` is the number of steps since the decay began.
 # `progress` is the share of the decay's steps that are over, from 0 to 1.
 SHAPES: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "constant": lambda since, progress: 1.0 - progress,
     "cosine": lambda since, progress: 0.5 * (1.0 + np.cos(math.pi * progress)),
     "linear": lambda since, progress: 1.0 - progress,
     "inverse_sqrt": lambda since, progress: 1.0 / np.sqrt(1.0 + since),  # 002 eq. 24
-    EXPONENTIAL: lambda since, progress: np.ones_like(since),  # the rule decays the rate (`scheduled`)
+    # The multiplier stays 1, because the rule itself multiplies the rate by a decay (`scheduled`).
+    EXPONENTIAL: lambda since, progress: np.ones_like(since),
 }
 
 
@@ -95,11 +97,12 @@ def scheduled(rule: Rule, schedule: str) -> Rule:
     if schedule != EXPONENTIAL:
         return rule
     for_model, part = rule.for_model, rule.part
-    # A part is a rule for some of the parameters, such as AdamW for biases. `Rule.part` must return the same
-    # object for all parameters with the same rule, since the object's identity decides which parameters are
-    # updated together. Therefore the wrapped part of each original part is stored here, by the identity of
-    # the original part, and is returned each time. The original part is stored as well, so that no other
-    # object can get the same identity.
+    # A part is a rule for some of the parameters, such as AdamW for biases.
+    # `Rule.part` must return the same object for all parameters with the same rule.
+    # The identity of the returned object decides which parameters are updated together.
+    # Therefore the wrapped part of each original part is stored here, and is returned each time.
+    # The keys of this mapping are the identities of the original parts.
+    # The original part is stored as well, so that no other object can get the same identity.
     parts: dict[int, tuple[Part, Part]] = {}
 
     def decaying_part(role: ParameterRole, shape: tuple[int, ...]) -> Part:

@@ -60,8 +60,8 @@ def with_neighbours(path: Path) -> list[Path]:
     folder, files = path.parent, [path]
     for file in files:  # the loop also visits the files that it appends
         for name in imported_names(file, ".".join(file.relative_to(folder).parent.parts)):
-            # In a checkout of this project, the package curvebench is in the folder of a file in the root
-            # folder. It does not count as a neighbour.
+            # In a checkout of this project, the package curvebench is next to a file in the root folder.
+            # The package does not count as a neighbour.
             parts = with_packages(name) if name.split(".")[0] != "curvebench" else []
             modules = (module_file(folder, part) for part in parts)
             files += [module for module in modules if module and module not in files]

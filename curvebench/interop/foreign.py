@@ -44,7 +44,8 @@ LOSS = Need(
     name="loss",
     description="the value",
     evaluate=lambda at: at.loss(at.point),
-    gradient_evaluations=lambda model: 0,  # the value is a by-product of the gradient
+    # The loss costs nothing in addition, because it is computed together with the gradient.
+    gradient_evaluations=lambda model: 0,
     entries=lambda model: 1,
     example=lambda model: np.zeros(()),
     change_basis=lambda ops, to_coordinates, values: values,

@@ -51,8 +51,8 @@ from curvebench.spec.errors import InputError
 GIVEN = ("key", "state", "training")  # arguments that a loss or a metric may have besides model and batch
 NOT_SETTINGS = ("key", "rngs", "parent", "name")  # arguments of constructors that are no settings
 
-# Kind of a parameter with two or more axes, by the operation that uses the parameter. If several of these
-# operations use the parameter, the operation that comes first in this mapping decides.
+# Kind of a parameter with two or more axes, by the operation that uses the parameter.
+# If several of these operations use the parameter, the first of them in this mapping decides.
 KINDS_BY_OPERATION = {
     "gather": "embedding",
     "dynamic_slice": "embedding",
@@ -130,7 +130,7 @@ def _constructed(model: UserModel, key: Any) -> Any:
 
 
 def _nested(library: Any, model: UserModel, takes_state: bool) -> PureModel:
-    """Return a model whose constructor returns nested parameters; if `takes_state`, parameters and state."""
+    """Return a model whose constructor returns nested parameters or, if `takes_state`, (params, state)."""
 
     def create(function: Any, batch: Any, key: Any) -> tuple[Any, Any]:
         made = _constructed(model, key)
@@ -297,9 +297,9 @@ class _Use(NamedTuple):
     Args:
         name: name of the parameter.
         operation: name of the operation.
-        axes: the axes of the parameter in an order that starts with the axes that number outputs; None if the
-            operation is neither a matrix product nor a convolution.
-        outputs: how many axes of the parameter number outputs.
+        axes: the axes of the parameter, first the axes along which the outputs are. None if the operation is
+            neither a matrix product nor a convolution.
+        outputs: number of axes of the parameter along which the outputs are.
     """
 
     name: str
@@ -308,9 +308,9 @@ class _Use(NamedTuple):
     outputs: int = 1
 
 
-# Name of the parameter that a variable contains, and for each axis of the variable, the corresponding axis of
-# the parameter. Instead of the axes it has None if the axes no longer correspond, for example after a
-# reshape.
+# Name of the parameter that a variable contains, and for each axis of the variable its origin.
+# The origin of an axis of the variable is the corresponding axis of the parameter.
+# None stands for the origins if the axes do not correspond, for example after a reshape.
 _Origin = tuple[str, tuple[int, ...] | None]
 
 
@@ -325,8 +325,8 @@ def _uses(jaxpr: Any, origins: dict[Any, _Origin]) -> Iterator[_Use]:
     for equation in jaxpr.eqns:
         bodies = [*jaxprs_in_params(equation.params)]
         for body in bodies:
-            # The body receives the last arguments of the operation. Arguments before these are not passed
-            # to the body, for example the index that selects a branch of `cond`.
+            # The body receives the last arguments of the operation.
+            # The body does not receive earlier arguments, such as the index that selects a branch of `cond`.
             given = equation.invars[len(equation.invars) - len(body.invars) :]
             own: dict[Any, _Origin] = {}
             for var, argument in zip(body.invars, given, strict=False):
@@ -356,7 +356,7 @@ def _in_form(equation: Any, origin: _Origin) -> _Origin:
 
 
 def _use(equation: Any, place: int, origin: _Origin) -> _Use:
-    """Return the use of a parameter by an operation, as the operation's argument with index `place`."""
+    """Return the use of a parameter by an operation whose argument with index `place` is the parameter."""
     (name, axes), operation = origin, equation.primitive.name
     numbers = equation.params.get("dimension_numbers")
     if axes is not None and operation == "conv_general_dilated" and place == 1:
@@ -375,7 +375,8 @@ def _form(name: str, shape: tuple[int, ...], uses: Sequence[_Use]) -> _Form:
     parameters keep their shape.
     """
     product = next((use for use in uses if use.axes), None)
-    if product is None and uses and name.endswith("kernel"):  # of Flax, used after concatenation
+    # Flax calls the weight of a layer `kernel`. The loss may use it after a concatenation.
+    if product is None and uses and name.endswith("kernel"):
         product = _Use(name, "dot_general", (len(shape) - 1, *range(len(shape) - 1)))
     if product is None or product.axes is None or not 0 < product.outputs < len(shape):
         return _Form(shape, tuple(range(len(shape))), shape)
@@ -442,7 +443,8 @@ class _Traced:
             in training, and all metrics by name in evaluation.
         forms: form of each parameter by name, in the order in which the loss uses the parameters.
         kinds: kinds of parameters by name, for parameters whose kind operations decide.
-        draws, mapped: as in `Functions`.
+        draws: whether the loss draws random numbers, such as dropout masks.
+        mapped: whether a batched program can compute several runs together.
     """
 
     create: Callable[[int], tuple[Any, Any]]
@@ -509,8 +511,8 @@ def _traced(model: UserModel) -> _Traced:
         with attributed("metrics" if metrics else "loss", path):
             require_metrics(model, jax.eval_shape(partial(call, training=False), *arguments)[0])
         mapped = not has_convolution(jaxpr) and _maps(step, arguments)
-    # The first variables are the parameters in the order of their names: JAX flattens the arguments one after
-    # another, and each mapping in the order of its keys.
+    # The first variables are the parameters in the order of their names.
+    # JAX flattens the arguments one after another, and each mapping in the order of its keys.
     origins: dict[Any, _Origin] = {
         var: (name, tuple(range(leaves[name].ndim)))
         for name, var in zip(sorted(names), jaxpr.invars, strict=False)

@@ -55,11 +55,12 @@ DIRECTIONS: tuple[Literal["maximize"], Literal["minimize"]] = ("maximize", "mini
 EVALUATED_AT_ONCE = 1_000  # default number of examples that one call evaluates
 # If a split has more than this number of bytes, examples are read when they are used, and not all at once.
 MAX_RESIDENT_BYTES = 1 << 30
-COMPARED_EXAMPLES = 4  # number of examples by which data sources are compared
+COMPARED_EXAMPLES = 4  # two data sources are compared by this number of first examples
 TRIAL_EXAMPLES = 4  # number of examples in the trial of a loss
-SEEDS = "seeds"  # name of the seeds in the noise of a step
-ONLY = "only"  # name of a single array in a file of arrays
-# Suffix of a file of arrays that a split may be instead of an object of the model's file.
+SEEDS = "seeds"  # name of the array of seeds among the random numbers of a step
+ONLY = "only"  # name in a file for an array that the user gives without a name
+# Suffix of files of arrays.
+# A split may be such a file, instead of an object in the model's file.
 STORED_DATA = ".npz"
 
 
@@ -352,8 +353,8 @@ class UserModel:
     def roles(self) -> dict[str, Role]:
         """Roles of the parameters by name.
 
-        The kind of a parameter follows from a pattern in the setting `roles`, if one matches its name, and
-        otherwise from its layer or shape.
+        If a pattern in the setting `roles` matches the name of a parameter, the pattern gives the kind of the
+        parameter. Otherwise the kind follows from the layer or the shape of the parameter.
         """
         initial = self.initial(0)
         kinds = dict(initial.kinds)
@@ -547,9 +548,9 @@ def examples_of(data: Any, library: Library) -> Examples:
 
 
 def _is_data_set(data: Any) -> bool:
-    """Return whether data are a data set, whose items an index returns, such as a list of pairs.
+    """Return whether data are a data set: examples that are read by their index, such as a list of pairs.
 
-    The alternative is arrays, or nested arrays.
+    Otherwise the data are arrays, or nested arrays.
     """
     if isinstance(data, list):
         return bool(data) and isinstance(data[0], tuple | list | Mapping)

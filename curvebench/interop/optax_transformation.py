@@ -31,8 +31,8 @@ Arrays = Sequence[Array]
 
 class RuleState(NamedTuple):
     count: Array  # number of updates so far, an int32 scalar
-    # State of the rule: a tree with the structure of the parameters, in which each parameter is replaced by
-    # its state. If the rule updates all parameters as one vector, the field is the state of the vector.
+    # State of the rule: a tree like the tree of the parameters, with a state in place of each parameter.
+    # If the rule updates all parameters as one vector, the field is the state of the vector.
     rule: Any
 
 
@@ -260,8 +260,9 @@ class _BoundRule:
             return [update for update, _ in pairs], [state for _, state in pairs]
 
         every = self.whole.rule.refresh_every or 1
-        # Amortized work of step 1, and of each step of the refresh period after step 1. The work of step 1
-        # may differ from the work of all later steps. Later refresh periods repeat the period after step 1.
+        # Amortized work of step 1, and of each step of the refresh period after step 1.
+        # The work of step 1 may differ from the work of all later steps.
+        # Later refresh periods repeat the period after step 1.
         works = [self.whole.work_of(step) for step in range(1, every + 2)]
         distinct = sorted(set(works))
         with jax.default_matmul_precision("highest"):

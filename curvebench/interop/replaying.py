@@ -4,7 +4,7 @@ Rules can be executed with JAX, PyTorch or NumPy. This module is used by tests w
 by property claims, and by the comparison of backends. The update is the code that runs execute
 (`Program.apply`). A basis is a change of coordinates in which a rule works, given by an orthogonal matrix V.
 The needs of a rule are values that it uses in addition to the gradient. A need is amortized if only some
-steps use it; these steps are said to observe. Source 000 is the EGOP paper (docs/sources.md).
+steps use it. Source 000 is the EGOP paper (docs/sources.md).
 """
 
 from __future__ import annotations
@@ -140,8 +140,10 @@ class Online:
         try:
             rule.check_dtype(dtype)
             update = Update(rule, layout(shapes, roles_of(shapes, kinds), tuple(blocks)))
-            assert update.groups  # the property raises an error if an option is wrong for a shape
-        except ValueError as error:  # an OptionError, or another error of the layout
+            # The property `groups` raises an OptionError if an option is wrong for a shape.
+            assert update.groups
+        # `layout` raises other kinds of ValueError.
+        except ValueError as error:
             raise InputError(str(error)) from error
         self._ops, self._context, self._compile = _tools(backend, dtype)
         self._dtype, self._start, self._steps = dtype, start, 0
@@ -214,7 +216,8 @@ class Online:
         Args:
             values: values by name. Entries of a value are in the order in which the parameters were given; in
                 the result, the entries are in the order of the layout.
-            work: amortized work of the step. Amortized needs are required only if the step observes.
+            work: amortized work of the step. Amortized needs are required only at steps whose work includes
+                OBSERVE.
 
         Raises:
             InputError: when a name is unknown, or a value is missing or has a wrong shape.
@@ -297,8 +300,8 @@ def replay(
             axes decides the kind, and layers are numbered in the order of `params`
             (curvebench.steps.layout.roles_of).
         needs: for each step, the values of the rule's needs by name: a `hessian` (d, d), with rows and
-            columns in the order of theta (see `basis`), or `layers` at the steps that observe; None for a
-            step that uses no such values.
+            columns in the order of theta (see `basis`), or, for rules such as K-FAC, statistics of the
+            `layers` at the steps that use them; None for a step that uses no such values.
 
     Returns:
         For each step, the parameters after the step by name, in the original coordinates.

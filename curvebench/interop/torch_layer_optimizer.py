@@ -57,8 +57,8 @@ class WeakHook:
     def __init__(self, method: Any = None) -> None:
         self.method: Any = weakref.WeakMethod(method) if method else lambda: None
 
-    # Exclude hooks from torch.compile, as PyTorch does for methods of torch.optim. The reason is that
-    # compiled hooks of gradients were called for the wrong layer.
+    # Exclude hooks from torch.compile, as PyTorch does for methods of torch.optim.
+    # With torch.compile, hooks of gradients were called for the wrong layer.
     @torch._disable_dynamo  # type: ignore[untyped-decorator]
     def __call__(self, *arguments: Any) -> Any:
         method = self.method()
@@ -79,10 +79,10 @@ class LayerRuleOptimizer(RuleOptimizer):
 
     **Statistics** are computed from the inputs of the layers and the gradients of their outputs, in the
     backward passes since the last step. The passes must go through a call of the model as a whole; passes by
-    `torch.autograd.grad` count as well. Statistics are computed only before a step that observes (option
-    `factors_every`). The loss must be a mean over examples. The number of examples is the length of the first
-    axis of the first tensor that enters the model. With several backward passes before a step, the sum of
-    their losses must be a mean over the examples of all passes.
+    `torch.autograd.grad` count as well. Only some steps use new statistics (option `factors_every`), and
+    statistics are computed only before these steps. The loss must be a mean over examples. The number of
+    examples is the length of the first axis of the first tensor that enters the model. With several backward
+    passes before a step, the sum of their losses must be a mean over the examples of all passes.
 
     With `fisher: empirical`, the statistics come from the passes that compute the gradients, and `zero_grad`
     clears gradients and statistics. With `fisher: sampled`, the statistics come from passes in the context
@@ -103,7 +103,7 @@ class LayerRuleOptimizer(RuleOptimizer):
         params: tensors, (name, tensor) pairs, or parameter groups.
         kinds: kinds of parameters by name.
         hyper: hyperparameters by full name.
-        model: the module whose layers are observed.
+        model: the module whose layers provide the statistics.
     """
 
     def __init__(
@@ -295,8 +295,8 @@ class LayerRuleOptimizer(RuleOptimizer):
                     f"examples, which {self.rule.name} counts; give the model a batch, or "
                     f"{_how_to_leave_out(layer)}"
                 )
-            # Register the hook on the tensor and not on the module, because the output may be changed in
-            # place later.
+            # Register the hook on the tensor and not on the module.
+            # The reason is that the output may be changed in place later.
             output.register_hook(partial(self._observe, call, number, x.detach()))
 
     def _after_model(self, module: Any, args: Any, output: Any) -> None:
@@ -354,7 +354,7 @@ def _is_weight(role: Role, shape: Sequence[int]) -> bool:
 
 
 def _how_to_leave_out(layer: ModuleLayer) -> str:
-    """Return a part of messages, which says how to leave a layer without statistics to another rule."""
+    """Return the part of a message that says how to leave a layer without statistics to another rule."""
     return (
         f"leave it to the rule's others by another kind, such as kinds={{{layer.weight!r}: 'embedding'}}, "
         "or freeze it"
@@ -393,8 +393,8 @@ def as_torch(
         kinds: a mapping from names of parameters to kinds in the model: `weight`, `bias`, `convolution`,
             `norm`, `embedding`, `head` or `vector`. An omitted parameter `NAME.bias` is a bias if there is a
             `NAME.weight`. For all other omitted parameters, the number of axes decides the kind.
-        model: the `torch.nn.Module` whose layers are observed, for rules that need statistics of layers.
-            Other rules ignore `model`.
+        model: the `torch.nn.Module` whose layers provide statistics, for rules that need statistics of
+            layers. Other rules ignore `model`.
         hyper: hyperparameters by full name. A hyperparameter may be omitted if it has a default, or a value
             in every group.
 

@@ -27,8 +27,8 @@ from curvebench.spec.study import in_letters, parsed_yaml
 
 HEAD = "# Optimizers on one model, written by curvebench compare.\n"
 SCALE = "quick"  # the default scale of commands, so that a comparison can be named without a scale
-# Methods of a comparison for which the user names no methods. If time is short, the last methods are left out
-# first.
+# Methods of a comparison for which the user names no methods.
+# If time is short, the last methods in this list are left out first.
 OPTIMIZERS = (
     "adamw",
     "muon",
@@ -43,7 +43,7 @@ OPTIMIZERS = (
 )
 # Possible numbers of settings for each tuned hyperparameter; a smaller number if time is short
 TRIALS = (8, 6, 4)
-EVALUATIONS = 10  # largest number of evaluations of a run after its first
+EVALUATIONS = 10  # largest number of evaluations of a run, without the first evaluation
 WARMUP = 0.05  # share of the steps in which the learning rate rises
 SPACE = {
     "learning_rate": {"low": 1e-5, "high": 10.0, "scale": "log"},

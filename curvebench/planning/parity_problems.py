@@ -19,16 +19,17 @@ from curvebench.spec.method import BasisSpec, WorkloadSpec
 from curvebench.workloads import workloads
 
 STEPS = 20
-# Largest accepted difference of a parameter array between two backends, divided by the largest absolute entry
-# of the array. The limit applies if `ParityProblem.judges` returns true. Other differences are reported
-# without a judgement.
+# Largest accepted difference of a parameter array between two backends.
+# The difference is divided by the largest absolute entry of the array.
+# The limit applies if `ParityProblem.judges` returns true.
+# Other differences are reported without a judgement.
 TOLERANCE = 1e-10
 LEARNING_RATE = 0.01
-# Damping of rules for layers, such as K-FAC. Such rules divide by numbers as small as the damping. Therefore
-# a smaller damping would enlarge rounding errors.
+# Damping of rules for layers, such as K-FAC. Such rules divide by numbers as small as the damping.
+# Therefore a smaller damping would enlarge rounding errors.
 DAMPING = 0.1
-# Epsilon of rules whose default epsilon is 0. A positive epsilon keeps the pseudo-inverse of a sum of few
-# gradient outer products well-conditioned.
+# Epsilon of rules whose default epsilon is 0.
+# A positive epsilon keeps the pseudo-inverse of a sum of few gradient outer products well-conditioned.
 EPSILON = 1e-4
 
 
@@ -151,8 +152,8 @@ PROBLEMS = (
         "square linear network",
         "two weights of 3 by 3, batches of 20 examples",
         "linear_network",
-        # The relative error of an inverse root of GGᵀ is about the rounding unit times the condition number
-        # of GGᵀ. The condition number is 3e3 with these settings, and 4e5 at 5 by 5 with alpha 0.5.
+        # The relative error of an inverse root of M = GGᵀ is about the rounding unit times cond(M).
+        # The condition number cond(M) is 3e3 with these settings, and 4e5 at 5 by 5 with alpha 0.5.
         _linear_network(3, 3, 3, alpha=0.0),
     ),
     ParityProblem(
@@ -176,6 +177,6 @@ PROBLEMS = (
         reason="no weight is square, and some pixels are blank in every image: their columns of G are 0",
     ),
 )
-# The problems on which every optimizer is compared. An optimizer in a study of the report is compared on all
-# `PROBLEMS`.
+# The problems on which every optimizer is compared.
+# An optimizer in a study of the report is compared on all `PROBLEMS`.
 CORE = tuple(problem for problem in PROBLEMS if problem.label in ("least squares", "square linear network"))

@@ -81,6 +81,7 @@ RESULTS_CODE = ("curvebench/spec/*.py", "results/*.py")
 REPORTS_CODE = (
     "curvebench/spec/*.py",
     "benchmarks/papers/*.yaml",
+    "results/published/*.json",
     "reports/**/*.py",
     "reports/templates/**/*",
     "reports/static/**/*",
@@ -301,8 +302,7 @@ class Planner:
         tuned = tuple(basis for basis in self.study.bases if self.study.tuning.tries(basis.label))
         bases = self._bases(self.tuning_seeds, tuned)
         final_bases = self._bases(final_seeds, self.study.bases)
-        # Runs jobs that have been planned so far. The key is the backend of the jobs and the optimizer's
-        # label.
+        # Runs jobs that have been planned so far, by backend of the jobs and label of the optimizer.
         planned: dict[tuple[str, str], tuple[PlannedJob, ...]] = {}
         finals: dict[str, list[PlannedJob]] = {backend: [] for backend in self.study.backends}
         for backend in self.study.backends:
@@ -318,8 +318,8 @@ class Planner:
                     jobs = self._of_method(backend, optimizer, upstream, False, self.final_seeds(backend))
                     planned[backend, optimizer.label] = jobs
                 finals[backend] += (job for job in jobs if job.spec.seeds)
-        # A submission has no timing jobs. The submission runs on another machine than the study that it
-        # joins, so that step times cannot be compared.
+        # A submission has no timing jobs.
+        # It runs on another machine than the study that it joins, so that step times cannot be compared.
         timed = self.size.timing and not self.study.joins
         timings = [self._timing(backend, (*jobs, *final_bases)) for backend, jobs in finals.items() if timed]
         return (*bases, *final_bases, *(job for jobs in planned.values() for job in jobs), *timings)
@@ -365,7 +365,7 @@ class Planner:
         return [RunSelection(*share) for share in product(groups, cut_bases, cut_seeds)]
 
     def _batches(self, seeds: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """Divide final seeds into the batches of the scale, each of which is run by a job of its own.
+        """Divide final seeds into the batches that the scale defines. Each batch is run by a job of its own.
 
         All seeds are one batch if the scale has no batches, or if the sizes of the batches do not add up to
         the number of `seeds`, as for tuning seeds.
@@ -854,11 +854,13 @@ def _census(
 ) -> tuple[plans.UnrunClaim, ...]:
     """Return all claims that neither this plan nor a published set decides.
 
-    A returned claim is a claim of a study or a property claim. The papers of the project do not
-    change the result, but are checked: each claim that decides a sentence of a paper must exist.
+    A returned claim is a claim of a study or a property claim. This function also checks the files of the
+    papers (benchmarks/papers). A file lists sentences of a paper, each with a claim that decides it. Each of
+    these claims must exist.
 
     Args:
-        config: the configuration. Papers are checked only if it has the project's own studies.
+        config: the configuration. Papers are checked only if the configuration uses the project's own
+            studies.
         studies: all studies.
         checked: for each property claim, by id: the module of the claim, and the claim.
         broken: names of studies and of files of property claims that cannot be used. If there are any, the
@@ -1050,8 +1052,8 @@ def write_specs(plan: Plan) -> None:
     specs = plan.report_path.parent
     for folder, (figure_plan, _) in plan.figures.items():
         files[specs / f"{folder.stem}.figures.{_hash_of(folder)}.json"] = figure_plan.to_json()
-    # The list of the folders whose tables are merged is a file, because the length of a command line is
-    # limited.
+    # The list of the folders whose tables are merged is a file.
+    # The length of a command line is limited.
     for study in plan.studies:
         folders = "".join(f"{job.folder}\n" for job in study.jobs)
         files[specs / f"{study.plan.tables.stem}.tables.{_hash_of(study.plan.tables)}.txt"] = folders
@@ -1066,8 +1068,9 @@ def write_specs(plan: Plan) -> None:
         write_texts(described | {path: text for path, text in files.items() if not path.exists()})
         rendered = plan.config.site / PLAN
         if not rendered.exists() or rendered.read_text() != files[plan.report_path]:
-            # The site is missing or shows another plan. Snakemake renders the site if one of the site's
-            # inputs is newer, so the file of the plan gets the current time.
+            # The site is missing or shows another plan.
+            # Snakemake renders the site if one of its inputs is newer.
+            # Therefore the file of the plan gets the current time.
             os.utime(plan.report_path)
         _touch_failed(plan)
     except OSError as error:
@@ -1080,8 +1083,9 @@ def write_specs(plan: Plan) -> None:
 def _touch_failed(plan: Plan) -> None:
     """Make Snakemake run failed jobs again, or not run them if the configuration sets `keep_failed`.
 
-    Snakemake runs a job again if the file of the job's specification is newer than the job's outputs. The
-    modification time of the file therefore becomes the current time, or a very early one.
+    Snakemake runs a job again if the file of the job's specification is newer than the job's outputs. To run
+    the job again, the modification time of the file becomes the current time. If the job must not run again,
+    the modification time becomes the year 1970.
     """
     for job in plan.jobs:
         if (job.folder / FAILED).exists():

@@ -35,9 +35,10 @@ MERGED = ("runs", "curves", "timings", "memory", "jobs")
 JOB = "{optimizer}.{backend}.{hash}"  # name of a job (JobSpec.name) with Snakemake's wildcards
 STUDY = "{study}.{scale}.{hash}"
 # Path patterns in the results folder, by output. `tables` is the folder of a study's merged tables.
-# `gathered` is the empty file that is written after many jobs with a single run each. `tables jobs` is the
-# list of the folders whose tables are merged. `figures` is a folder of figures. `figures plan` is the report
-# plan from which the figures in such a folder are drawn.
+# `gathered` is the empty file that is written after many jobs with a single run each.
+# `tables jobs` is the list of the folders whose tables are merged.
+# `figures` is a folder of figures.
+# `figures plan` is the report plan from which the figures in such a folder are drawn.
 PATTERNS: Mapping[str, str] = {
     "tables": f"tables/{STUDY}",
     "gathered": "runs/{study}/{scale}/gathered/{hash}",

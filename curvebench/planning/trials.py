@@ -43,12 +43,13 @@ from curvebench.workloads.workload import Metric, Problem, Role, Workload, examp
 
 STEPS = 3
 EXAMPLES = 8  # largest number of examples in a minibatch of a trial
-# A workload with more parameters is not evaluated in a trial, because the evaluation would take minutes.
+# A workload with more parameters than this number is not evaluated in a trial, which would take minutes.
 MAX_EVALUATED_PARAMETERS = 10_000_000
-# In a trial on a squared distance, the loss of each step is the squared distance of the parameters from one
-# of these numbers. The numbers are larger than usual parameters, so that no gradient is 0. Their signs
-# alternate, so that the signs of gradients change from step to step, and moving averages change the signs of
-# updates.
+# In a trial on a squared distance, each step uses one of these numbers.
+# The loss of the step is the squared distance of the parameters from the number.
+# The numbers are larger than usual parameters, so that no gradient is 0.
+# The signs of the numbers alternate, so that the signs of gradients change from step to step.
+# Moving averages of gradients then change the signs of updates.
 CENTRES = ((30.0,), (-6.0,), (1.2,))
 MAX_CHARACTERS = 400  # length from which the message of another library is truncated
 # Explanations of errors of other libraries, by a part of the error's type or message
@@ -313,13 +314,13 @@ class Trial:
 
     @property
     def replacements(self) -> set[str]:
-        """Names of the updaters, if other rules than the method itself update all parameters.
+        """Names of the rules that update parameters, if the method itself updates no parameter.
 
         That happens for a method that updates only matrices, on a problem without a matrix. Otherwise the
         result is empty.
         """
-        # If the study assigns parameters to groups by name, no group contains the single matrix, and the
-        # trial on the matrix raises an InputError. Nothing is reported then.
+        # If the study assigns parameters to groups by name, no group contains the single matrix.
+        # The trial on the matrix then raises an InputError, and nothing is reported.
         with suppress(InputError):
             if self.rule.part is not None or isinstance(self.rule, TorchRule):
                 return self.updaters if self.updaters.isdisjoint(self.of_matrix().updaters) else set()
@@ -336,8 +337,8 @@ class Trials:
 
     def __init__(self) -> None:
         self.problems: dict[str, Problem] = {}
-        # Names of problems on which a workload failed. In later trials on such problems, the lanes are
-        # computed one after another.
+        # Names of problems on which a workload failed.
+        # In later trials on such problems, the lanes are computed one after another.
         self.unmapped: set[str] = set()
 
     def findings(self, study: Study, optimizer: OptimizerSpec) -> Findings:
@@ -544,7 +545,9 @@ def _restored_generators(backend: str) -> Iterator[None]:
 def workload_of(
     objective: Callable[[Any, Arrays, Arrays], Any], roles: Mapping[str, Role], precision: Precision
 ) -> Workload:
-    """Return a workload whose loss is an objective, without problems, which the caller must provide.
+    """Return a workload whose loss is the given objective.
+
+    The workload draws no parameters and no data. The caller must provide them.
 
     Args:
         objective: function `objective(ops, params, batch) -> scalar`. The objective is the loss of the

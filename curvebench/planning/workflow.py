@@ -16,8 +16,8 @@ from curvebench.paths import WORKERS
 from curvebench.planning.snakemake_inputs import SnakemakeInputs
 from curvebench.spec.errors import InputError
 
-# Environment variable that contains the path of the file that the main process writes for job processes. Job
-# processes inherit the variable.
+# Environment variable that contains the path of the file that the main process writes for job processes.
+# Job processes inherit the variable.
 VARIABLE = "CURVEBENCH_SNAKEMAKE_INPUTS"
 
 

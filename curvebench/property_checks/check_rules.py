@@ -21,8 +21,9 @@ from curvebench.property_checks.checks import PACKAGE, Check, PropertyClaim
 from curvebench.sources import code_of
 
 PLAIN = (str, int, float, bool, type(None))
-# Former names of packages and modules, which are hashed instead of the current names. The random instances of
-# a claim depend on the hash of its rule, so that moving a file must not change the hash.
+# Former names of packages and modules, which are hashed instead of the current names.
+# The random instances of a claim depend on the hash of its rule.
+# Therefore moving a file must not change the hash.
 NAMES = {
     "curvebench.arrays": "harness.backends",
     "curvebench.steps.engine": "harness.backends.engine",

@@ -204,9 +204,10 @@ class PropertyClaim:
             missing, the claim is not checked.
         at_most_partly: reason why the claim cannot be fully reproduced, such as reduced data; empty if there
             is no such reason.
-        cause: cause of a verdict other than reproduced, where it is a matter of judgment: `unstated_setting`,
-            `resolution` or `other_data`. The docstring of a measuring function then gives the reason. None if
-            the cause follows from the measures. The hash of the decision rule does not depend on it.
+        cause: cause of a verdict other than reproduced, if the cause is a matter of judgment:
+            `unstated_setting`, `resolution` or `other_data`. The docstring of a measuring function then gives
+            the reason. None if the cause follows from the measures. The hash of the decision rule does not
+            depend on the cause.
 
     Raises:
         ValueError: if there are no checks, or two checks have the same subclaim and variant.
@@ -268,7 +269,8 @@ class Row(OfInstance):
     """A measure of an instance, and the seconds in which the whole instance was drawn and measured."""
 
     measure: Measure
-    seconds: float = field(default=0.0, compare=False)  # differs in each measurement
+    # Rows are compared without the seconds, which differ in each measurement.
+    seconds: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True)
@@ -369,13 +371,13 @@ def part_results(
     Raises:
         ValueError: for an instance without measures, which could never violate the claim.
     """
-    # The variant is not part of the key, so that both variants of a statement, as printed and as corrected,
-    # are tested on the same instances.
+    # The variant, as printed or as corrected, is not part of the key.
+    # Both variants of a statement are therefore tested on the same instances.
     key = zlib.crc32(f"{claim} {check.part} {rule}".rstrip().encode())
     draw, count = check.at(scale), check.count(scale)
-    # For each quantity with an upper limit: the largest share so far (value divided by limit + tolerance),
-    # and minus the number of the instance with this share. The minus makes the first of several instances
-    # with equal shares the maximum.
+    # For each quantity with an upper limit: the largest share, and minus the number of its instance.
+    # The share is the value divided by (limit + tolerance).
+    # The minus makes the first of several instances with equal shares the maximum.
     nearest_by: dict[str, tuple[float, int]] = {}
     for instance in range(count) if only is None else only:
         began = time.perf_counter()

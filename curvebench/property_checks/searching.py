@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 Share = Callable[[np.random.Generator], float]
-# Factors by which the step size of the search is multiplied: RAISED after a better instance, LOWERED after a
-# worse instance. The step size stays constant on average if one instance in five is better.
+# Factors by which the step size of the search is multiplied.
+# RAISED is used after a better instance, LOWERED after a worse instance.
+# The step size stays constant on average if one instance in five is better.
 RAISED, LOWERED = 1.5, 1.5**-0.25
 
 

@@ -28,16 +28,17 @@ OfQuantity = Annotated[
 ]
 NAMES = [get_args(model.model_fields["quantity"].annotation) for model in models_of(OfQuantity)]
 QUANTITIES = tuple(dict.fromkeys(name for names in NAMES for name in names))
-# Causes of a verdict: why a claim is not reproduced, or only in some domains, searches or on other hardware
+# Causes of a verdict. A cause says why runs do not support a claim, or support it only under conditions.
+# The conditions may be a domain, a search, or other hardware.
 Cause = Literal[
     "contradicts",  # the measured effect is opposite to the claim, or far from it
-    "other_hardware",  # the source timed another kind of machine
+    "other_hardware",  # the times in the source are of another kind of machine
     "other_data",  # the data, scale or problem is a stand-in for the source's
     "saturated",  # the target is met at once by most runs, or by none
     "resolution",  # evaluations, tuning or sampling are too coarse
     "threshold",  # the effect is as claimed, but smaller than the margin, target or limit requires
-    "unstated_setting",  # it depends on a setting that the source leaves open
-    "rival",  # it depends on how well the compared methods were tuned
+    "unstated_setting",  # the effect depends on a setting that the source leaves open
+    "rival",  # the effect depends on how well the compared methods were tuned
 ]
 
 
@@ -70,7 +71,7 @@ class Claim(Document):
             for a basis to the label of that basis in this study; None if the labels are the same.
         hardware: kind of machine that the source timed, for a claim about seconds. Runs on another kind of
             machine are shown, but do not decide the claim. Empty if any machine decides the claim. The hash
-            of the decision rule does not depend on it.
+            of the decision rule does not depend on this key.
     """
 
     id: str
@@ -114,8 +115,9 @@ class Claim(Document):
         """
         dumped = self.model_dump(mode="json", exclude_defaults=True, include={"id", "conditions"})
         for written, condition in zip(dumped["supported_if"], self.conditions, strict=True):
-            # The hash always includes the key `pairs`, even with its default value, and the name of the
-            # statistical test. Both were in the hash when the first sets were published, and the decision
-            # rules of published claims must keep their hashes.
+            # The hash always includes the key `pairs`, even with its default value.
+            # The hash also includes the name of the statistical test.
+            # Both values were in the hash when the first sets were published.
+            # The decision rules of published claims must keep their hashes.
             written |= {"pairs": condition.pairs, "test": "sign"}
         return dumped

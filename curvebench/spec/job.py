@@ -23,8 +23,10 @@ from curvebench.spec.training import TrainingProtocol
 from curvebench.spec.tuning import Tuning
 from curvebench.spec.values import Precision
 
-# This number is part of every job's hash. Increase it when a change of the project changes the results of
-# runs; then all runs are repeated. A test that compares with stored trajectories finds such changes.
+# This number is part of every job's hash.
+# Increase the number when a change of the project changes the results of runs.
+# After an increase, all runs are repeated.
+# A test that compares with stored trajectories finds changes of results.
 TRAJECTORY_VERSION = 2
 NOT_HASHED = {"hash", "claim_rules"}
 # Backend name of jobs that estimate bases once for all backends, with JAX in float64 and NumPy
@@ -180,7 +182,7 @@ class RunsSpec(TrainingSpec):
     def in_round(self, number: int) -> Self:
         """Return the job restricted to one round, with the seeds, bases and training protocol of that round.
 
-        The hash remains that of the whole job, since the rows of all rounds go into the same tables.
+        The result has the same hash as the whole job, since the rows of all rounds go into the same tables.
         """
         changes: dict[str, Any] = {"rounds": (number,)}
         if number < self.final_round:

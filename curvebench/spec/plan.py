@@ -449,7 +449,7 @@ class ReportPlan(Document):
     path: Annotated[Path, Field(exclude=True)] = Path()
 
     def study(self, name: str) -> StudyPlan:
-        """Return the study of a name.
+        """Return the study that has the given name.
 
         Raises:
             InputError: when there is no such study; the message lists the studies.
@@ -461,7 +461,7 @@ class ReportPlan(Document):
         raise InputError(f"the plan has no study {name!r} (it has: {names})")
 
     def at(self, move: Callable[[Path], Path]) -> ReportPlan:
-        """Return the plan with each path in it replaced by `move(path)`; `path` itself stays."""
+        """Return the plan with each path replaced by `move(path)`, except its attribute `path`."""
         moved = {name: _moved(value, move) for name, value in self if name != "path"}
         return self.model_copy(update=moved)
 

@@ -91,7 +91,7 @@ class Paper(Document):
 
 @dataclass(frozen=True)
 class Source:
-    """A paper or notes that make claims; all versions together.
+    """A paper, or notes, whose claims are tested. All versions of a paper count as one source.
 
     Args:
         numbers: numbers by which the source is cited: one for each version of the source, the newest first;

@@ -5,7 +5,7 @@ workloads. A study has one or several scales, which are sizes in which the study
 the seeds of runs that tune a method. Final seeds are the seeds of runs that judge a method. A submission is a
 study that joins another study: it adds a method to the other study.
 
-Another file is read here: a tour lists the studies that run by default.
+This module also reads the file with the tour, the list of studies that run by default.
 
 YAML is read as YAML 1.2, in which `1e-3` is a number and a duplicate key is an error.
 """
@@ -36,12 +36,12 @@ from curvebench.spec.tuning import Axis, Setting, Tuning
 # Tuning seeds lie below the final seeds, so that no method is judged on a seed on which the method was tuned.
 FIRST_FINAL_SEED = 1000
 NULL = "null"
-# If the number of evaluations in a study file is invalid, the message suggests at most this many valid
-# numbers.
+# If the number of evaluations in a study file is invalid, the message suggests valid numbers.
+# The message has at most this many suggestions.
 MAX_OFFERED = 4
 
-# Keys whose values `converted` leaves unchanged: the inner keys are names of options or metrics, which may
-# equal the earlier name of a key.
+# Keys whose values `converted` leaves unchanged.
+# The inner keys are names of options or metrics, which may equal the earlier name of a key.
 DEFINITIONS = ("optimizers", "workloads", "workload", "bases", "settings", "space", "targets")
 LETTERS = re.compile(r"[a-z0-9_-]+")
 LONGEST_VALUE = 12  # Maximum number of letters of a swept value in a label, since files are named after it
@@ -404,8 +404,8 @@ class StudyFile(StudyQuestion, StudyTraining):
 
 DocumentT = TypeVar("DocumentT", bound=documents.Document)
 
-# The only keys that the file of a submission may have. All other keys are taken from the study that the
-# submission joins.
+# The only keys that the file of a submission may have.
+# All other keys are taken from the study that the submission joins.
 SUBMISSION_KEYS = {"joins", "contributed", "optimizers", "workloads", "question"}
 
 
@@ -422,7 +422,7 @@ def read_study_file(path: Path) -> StudyFile:
 
 
 def _validated(path: Path, raw: dict[str, Any], kind: str, document: type[DocumentT]) -> DocumentT:
-    """Validate the keys and values of a file; the arguments are those of `read_document`."""
+    """Validate the keys and values of a file. The function `read_document` has the same arguments."""
     try:
         return document.model_validate(raw)
     except ValidationError as errors:
@@ -572,8 +572,8 @@ def parsed_yaml(where: str, text: str) -> Any:
         raise InputError(f"{where}: not valid YAML ({error})") from error
 
 
-# Parsing is cached because a study file is read again for each study that names it under `like`, and for each
-# plan.
+# Parsing is cached because a study file is read again for each plan.
+# A file is also read again for each study that names it under `like`.
 @lru_cache(maxsize=256)
 def _parsed(text: str) -> Any:
     return YAML(typ="safe", pure=True).load(text)

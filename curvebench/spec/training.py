@@ -1,10 +1,10 @@
 """The training protocol: everything that decides the result of a run, except the method.
 
-In a study file, the keys of the protocol are not grouped. Keys that are the same at every scale (size of the
-study) are keys of the study. All other keys are keys of each scale. The plan of a study at a scale, and the
-jobs of the study, contain the protocol as one object. To add a key, add a field to `StudyTraining` or
-`ScaleTraining`, and read the field in the code that executes the protocol. If the steps of a run use the key,
-add the field to `curvebench.steps.program.StepProtocol` too.
+In a study file, the keys of the protocol do not stand together under one key. Keys that are the same at every
+scale (size of the study) are keys of the study. All other keys are keys of each scale. The plan of a study at
+a scale, and the jobs of the study, contain the protocol as one object. To add a key, add a field to
+`StudyTraining` or `ScaleTraining`, and read the field in the code that executes the protocol. If the steps of
+a run use the key, add the field to `curvebench.steps.program.StepProtocol` too.
 """
 
 from __future__ import annotations

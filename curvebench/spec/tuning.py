@@ -9,6 +9,7 @@ steps. In the identity basis the parameters keep their coordinates.
 from __future__ import annotations
 
 import math
+import operator
 import typing
 from collections.abc import Mapping
 from fractions import Fraction
@@ -63,17 +64,13 @@ def _share(value: Any) -> Any:
     return share
 
 
-def _is_empty(value: Any) -> bool:
-    return value in (None, ())
-
-
 def _not_written(value: Any, info: ValidationInfo) -> Any:
-    if is_written(info) and not _is_empty(value):
+    if value and is_written(info):
         raise ValueError(f"is no key of study files; {ELSEWHERE[str(info.field_name)]}")
     return value
 
 
-OF_PLANS = Field(exclude_if=_is_empty, json_schema_extra=NOT_WRITTEN)
+OF_PLANS = Field(exclude_if=operator.not_, json_schema_extra=NOT_WRITTEN)
 
 
 class Criterion(Document):
@@ -197,7 +194,10 @@ class Protocol(Document):
         return (*self.search(number, random, outcome), *(self.also_try if last else ()))
 
     def search(self, number: int, random: Generator, outcome: Outcome | None) -> tuple[Setting, ...]:
-        """Return the settings that the search tries in a round; the arguments are those of `settings`."""
+        """Return the settings that the search tries in a round.
+
+        The arguments are explained at the method `settings`.
+        """
         raise NotImplementedError
 
     @property
@@ -363,7 +363,7 @@ class SpaceSearch(Protocol):
             `budget_per_dimension` replaced this key; study files do not have it.
     """
 
-    budget_per_dimension: Annotated[int | None, Field(ge=1, le=10_000, exclude_if=_is_empty)] = None
+    budget_per_dimension: Annotated[int | None, Field(ge=1, le=10_000, exclude_if=operator.not_)] = None
     space: Annotated[dict[str, Axis], Field(min_length=1)]
     budget: Annotated[int | None, OF_PLANS, BeforeValidator(_not_written)] = None
 
@@ -396,12 +396,18 @@ class SpaceSearch(Protocol):
 
     @property
     def per_dimension(self) -> int:
-        """Number of settings for each tuned hyperparameter; in old plans, for all of them together."""
+        """Number of settings for each tuned hyperparameter.
+
+        In plans that have the key `budget`, this is the number of settings for all hyperparameters together.
+        """
         return self.budget_per_dimension or self.budget or 0
 
     @property
     def candidates(self) -> int:
-        """Number of settings that the search tries; an axis with equal ends is not tuned."""
+        """Number of settings that the search tries.
+
+        Hyperparameters whose interval has equal ends are not tuned, and do not count.
+        """
         tuned = sum(axis.low < axis.high for axis in self.space.values()) if self.budget is None else 1
         return self.per_dimension * max(1, tuned)
 
@@ -489,9 +495,10 @@ class SuccessiveHalving(SpaceSearch):
         return self.candidates + len(self.also_try)
 
     def search(self, number: int, random: Generator, outcome: Outcome | None) -> tuple[Setting, ...]:
-        """Return settings that fill the space in round 0, and the better half of the round before afterwards.
+        """Return the settings of a round: points that fill the space, or the better half of the last round.
 
-        If the round before had too few distinct settings, the best settings of that round are returned
+        Round 0 has settings that fill the space. Each later round has the better half of the settings of the
+        round before. If the round before had too few distinct settings, its best settings are returned
         several times, so that every method gets the same number of runs.
 
         Args:
@@ -541,7 +548,9 @@ class ParzenSearch(SpaceSearch):
         return (self.candidates // count,) * count
 
     def search(self, number: int, random: Generator, outcome: Outcome | None) -> tuple[Setting, ...]:
-        """Return settings that fill the space in round 0, and settings that the estimator samples afterwards.
+        """Return the settings of a round: points that fill the space, or samples of the estimator.
+
+        Round 0 has points that fill the space. The estimator samples the settings of each later round.
 
         Args:
             number: number of the round, from 0.
@@ -569,8 +578,9 @@ class ParzenSearch(SpaceSearch):
         return tuple({name: params[name] for name in self.names} for params in sampled)
 
 
-# Keys of a protocol that decide how the best setting is chosen. These keys have the same values at all scales
-# of a study. All other keys of a protocol may differ between scales.
+# Keys of a protocol that decide how the best setting is chosen.
+# These keys have the same values at all scales of a study.
+# All other keys of a protocol may differ between scales.
 CRITERION = tuple(name for name in Protocol.model_fields if name != "length")
 PROTOCOLS = (TwoStageSweep, Search, SuccessiveHalving, ParzenSearch)
 Tuning = Annotated[TwoStageSweep | Search | SuccessiveHalving | ParzenSearch, Field(discriminator="protocol")]

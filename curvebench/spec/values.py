@@ -39,7 +39,7 @@ class Option:
 
 
 class Readable(Protocol):
-    """Anything that has a default and a function that reads a value: an option or a hyperparameter."""
+    """Interface of options and hyperparameters: a default, and a function that checks a value."""
 
     @property
     def default(self) -> Any:

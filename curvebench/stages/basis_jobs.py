@@ -56,7 +56,7 @@ def _engine_of(job: job_parts.Job, workload: Workload) -> tuple[Engine, Decompos
 
     If the backend of the job is `HOST`, the engine is JAX on the CPU, or the only backend that the workload
     supports, and the function uses NumPy, both in float64. Otherwise the engine and the function use the
-    backend and the device of the job, which are those of the runs.
+    backend and the device of the job, on which the runs are computed as well.
     """
     if job.spec.backend == HOST:
         return job.engine("float64", backend=workload.backend or "jax", device="cpu"), by_numpy

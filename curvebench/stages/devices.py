@@ -17,8 +17,9 @@ from curvebench.results.provenance import output_of
 
 # Environment variable that lists the GPUs that CUDA, and therefore PyTorch and JAX, can use
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-# Environment variable for the order in which CUDA numbers GPUs, and the value for the order that the driver
-# uses, which is by bus. By default CUDA numbers GPUs by speed.
+# Environment variable for the order in which CUDA numbers GPUs, and a value of this variable.
+# With the value BY_BUS, CUDA numbers GPUs by bus, as the driver does.
+# By default CUDA numbers GPUs by speed.
 ORDER, BY_BUS = "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
 POLL_SECONDS = 1.0  # time between two attempts to reserve a GPU
 
@@ -68,7 +69,8 @@ def restrict_devices(device: str) -> None:
         os.environ["JAX_PLATFORMS"] = "cpu"
 
 
-@cache  # so that all jobs of a process share one reservation
+# The result is cached, so that all jobs of a process share one reservation.
+@cache
 def reserve_gpu() -> ReservedGpu | None:
     """Reserve the first GPU that no other job has reserved, and hide the other GPUs from this process.
 

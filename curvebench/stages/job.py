@@ -94,8 +94,8 @@ class Job:
         """
         if type(error).__name__ not in self.traced:
             print_exception(error)
-        # Store only the name of the error's type: the error would keep the arrays of its stack frames in
-        # memory.
+        # Store only the name of the error's type.
+        # The error itself would keep the arrays of its stack frames in memory.
         self.traced.add(type(error).__name__)
 
     def fail(self, name: str, failure: Failure | BaseException) -> None:
@@ -258,7 +258,7 @@ class LoadedBasis:
         gradient_evaluations: number of gradients that were sampled for each seed.
         seconds: time of sampling gradients and computing eigenvectors, for each seed.
         changes: kind of the change of coordinates that is made from the matrix V, for each block. The keys
-            are those of `matrices`.
+            are the same as in `matrices`.
     """
 
     matrices: Mapping[tuple[str, ...], np.ndarray]
@@ -466,7 +466,7 @@ def workload_of(spec: WorkloadSpec, splits: Collection[str] | None = None) -> Wo
 
 
 def precision_of(spec: JobSpec, workload: Workload) -> Precision:
-    """Return the precision of a workload's runs: the workload's default, unless the study gives another."""
+    """Return the precision that the study gives, or else the default precision of the workload."""
     assert isinstance(spec, BasesSpec | TrainingSpec)
     return spec.precision or workload.dtype
 
@@ -520,8 +520,8 @@ def orders_of(instances: Sequence[Instance], steps: int) -> np.ndarray | None:
         return None
     batch_size = instances[0].batch_size
     orders = np.empty((steps, len(instances), batch_size), np.int32)
-    # Copy the order of each seed before the order of the next seed is made. Then only the order of one seed
-    # is in memory twice.
+    # Copy the order of each seed before the order of the next seed is made.
+    # Then only the order of one seed is in memory twice.
     for seed, instance in enumerate(instances):
         orders[:, seed] = batch_order(instance.random, instance.examples, batch_size, steps)
     return orders

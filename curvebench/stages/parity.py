@@ -165,8 +165,8 @@ def compare(rule: Rule, prepared: Prepared, engines: Engines, clock: Clock) -> I
     paths = {backend: trajectory(bundle, engines[backend, "float64"], clock) for backend in BACKENDS}
     torch_path, gradients, needs = paths["torch"]
     jax_path = paths["jax"].params
-    # A rule may diverge on a problem that does not suit the rule. Then the rule must diverge on both
-    # backends. If it does, there is no difference to judge.
+    # A rule may diverge on a problem that does not suit the rule.
+    # Then the rule must diverge on both backends. If it does, there is no difference to judge.
     judged = problem.judges(rule) and any(_is_finite(path[-1]) for path in (torch_path, jax_path))
     yield parity("torch against jax", _by_step(relative, torch_path, jax_path), judged)
     with clock.phase("step"):

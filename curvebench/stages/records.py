@@ -21,8 +21,8 @@ from curvebench.stages.job import Cell, Job, LoadedBasis, precision_of
 from curvebench.stages.supervision import Failure, Lanes
 from curvebench.workloads.workload import Workload
 
-# Metrics by which a divergence in the last step of a run is found. The first metric in this list that the
-# workload evaluates is used.
+# Metrics by which a divergence in the last step of a run is found.
+# The first metric in this list that the workload evaluates is used.
 LOSSES = ("train_loss", "validation_loss", "test_loss")
 
 
@@ -152,7 +152,7 @@ def rows(
         bundle: the bundle, which has been run.
         trajectories: results of the bundle.
         basis: basis of the bundle. The cost of the basis is recorded in the rows.
-        lanes: range of seeds and settings of the cell that are in the bundle.
+        lanes: the seeds and settings of the cell that the bundle contains, as two ranges.
     """
     runs: list[dict[str, Any]] = []
     by_run: list[Lane] = []

@@ -136,7 +136,7 @@ def _programs(
 def _settings_of(
     job: job_parts.Job, workload: Workload, tuned: pl.DataFrame
 ) -> Callable[[str], Sequence[Mapping[str, float]]]:
-    """Return a function that maps the label of a basis to the settings of the runs in the basis in a round.
+    """Return a function that returns the settings of a round for a basis, given by its label.
 
     In the final round, the first setting is the setting that tuning has chosen. If each run is a job of its
     own, the job of a tuning round has one setting. If tuning runs of the basis were interrupted, there are no
@@ -210,8 +210,8 @@ class _CellRun:
         """Read or compute all lanes of the cell, and return the rows of the lanes."""
         supervision, building = self.job.supervision, Lanes(self.number)
         if not self.cell.settings:
-            # Record why there are no settings if the tuning runs belong to another job. If the tuning runs
-            # belong to this job, the job has already recorded their failures.
+            # If the tuning runs belong to another job, record why there are no settings.
+            # If the tuning runs belong to this job, the job has already recorded their failures.
             if self.job.upstream("runs"):
                 reason = "no runs that tune it: they were interrupted, and come first, or failed"
                 self.job.fail(self._name, Failure("interrupted", reason))
@@ -279,12 +279,12 @@ class _CellRun:
                 except FAULTS as error:
                     self.job.trace(error)
                     failure = failure_of(error, supervision.journal.read()[1])
-                    # If SIGTERM has arrived, the end of the `with` block ends the process: store the rows
-                    # before.
+                    # If SIGTERM has arrived, the end of the `with` block ends the process.
+                    # Therefore the rows are stored before.
                     if checkpoints.termination.came:
                         self._store_failed(lanes, failure)
-                # Store rows only for the lanes that have begun. `_tables_at_end` makes rows for all other
-                # lanes.
+                # Store rows only for the lanes that have begun.
+                # The method `_tables_at_end` makes rows for all other lanes.
                 except Interrupted as error:
                     self._store_failed(lanes, failure_of(error, supervision.journal.read()[1]))
                     raise
@@ -358,8 +358,8 @@ class _CellRun:
         # If lanes have a checkpoint but no rows, their process was killed before it could store rows.
         for lanes in with_checkpoints:
             if set(lanes.pairs) <= set(self._unfinished(self.lanes, *self._stored("failed"))):
-                # Build the bundle, from which the cost of its steps is computed. If that fails, the cost in
-                # the rows is 0.
+                # Build the bundle, from which the cost of its steps is computed.
+                # If the bundle cannot be built, the cost in the rows is 0.
                 with suppress(*FAULTS):
                     self._build()
                 self._store_failed(lanes, ended)

@@ -24,8 +24,8 @@ from curvebench.timing.clocks import pinned
 from curvebench.timing.step_times import NULL, Measured, measure_methods
 
 MIN_STEPS = 50  # smallest number of steps in a measurement
-# Number of measurements of each method. The 95 % interval of the median of 9 values excludes the smallest
-# value and the largest value.
+# Number of measurements of each method.
+# The 95 % interval of the median of 9 values excludes the smallest value and the largest value.
 REPETITIONS = 9
 NOT_PINNED = "this system cannot pin threads to processors: seconds may vary more"
 

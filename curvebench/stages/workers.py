@@ -1,10 +1,10 @@
 """Worker processes, which compute several jobs one after another, so that libraries are imported only once.
 
 A job is started by a supervisor process (`curvebench.stages.supervision`). Importing libraries and reading
-sources takes about two seconds of processor time, as long as all steps of many jobs. A worker that has
-finished a job therefore waits some seconds for another supervisor, and then ends. Not every job is given to a
-worker (`is_for_workers`): a run of hours gains nothing, a GPU can be used by one process only, and a user's
-code may change the state of libraries. Timing jobs have workers of their own.
+sources takes about two seconds of processor time. In many jobs, all steps together take no longer. A worker
+that has finished a job therefore waits some seconds for another supervisor, and then ends. Not every job is
+given to a worker (`is_for_workers`): a run of hours gains nothing, a GPU can be used by one process only, and
+a user's code may change the state of libraries. Timing jobs have workers of their own.
 
 A worker outlives its first supervisor and is no child process of a supervisor, so that no supervisor gets the
 exit status of a worker. If a worker dies during a job, the supervisor runs the job again in a child process,
@@ -45,9 +45,9 @@ def folder_of_workers(spec: Path, threads: str) -> Path | None:
     folder = Path(os.environ.get(WORKERS) or os.devnull)
     if not folder.is_dir():
         return None
-    # Machines and Slurm jobs cannot share workers, but may share a folder for temporary files. Therefore the
-    # name of the folder of workers contains a hash of machine and Slurm job. The hash is short, since the
-    # path of a socket has at most 103 bytes on some systems.
+    # Machines and Slurm jobs cannot share workers, but may share a folder for temporary files.
+    # Therefore the name of the folder of workers contains a hash of machine and Slurm job.
+    # The hash is short, since the path of a socket has at most 103 bytes on some systems.
     place = f"{socket.gethostname()} {os.environ.get('SLURM_JOB_ID')}"
     try:
         content = json.loads(spec.read_text())

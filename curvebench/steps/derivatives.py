@@ -2,8 +2,8 @@
 
 Lanes are the runs that one program computes together: S seeds x K settings of the hyperparameters. Arrays
 with a value for each lane have the leading axes (S, K). The needs of an update rule are the values that it
-uses in addition to the gradient, such as a Hessian. A need is amortized if only some steps evaluate it; these
-steps are said to observe.
+uses in addition to the gradient, such as a Hessian. A need is amortized if only some steps evaluate it. A
+step that does so is said to observe.
 """
 
 from __future__ import annotations
@@ -25,17 +25,19 @@ Function = Callable[..., Any]
 
 
 class StepInfo(NamedTuple):
-    """Loss, gradient and needs of a step for all lanes, S seeds x K settings."""
+    """Results of the evaluation of a step, for all lanes (runs): S seeds x K settings."""
 
     loss: Array  # loss of each lane, (S, K) for S seeds and K settings
     gradient: dict[str, Array]  # gradient by parameter name in the original coordinates, (S, K, *shape)
     model: dict[str, Array]  # arrays of the model's state after the loss was evaluated, (S, K, ...)
-    # Values of the rule's needs by name: arrays (S, K, ...), or nested mappings of such arrays.
-    # The values are in the original coordinates. Amortized needs are missing at steps that do not observe.
+    # Values that the rule needs besides the gradient, by name, in the original coordinates.
+    # Each value is an array (S, K, ...), or a nested mapping of such arrays.
+    # Values that only some steps evaluate (amortized needs) are missing at all other steps.
     needs: dict[str, Any]
 
 
-# Function `(params, model, batch, noise, observes) -> StepInfo`; if `observes`, it evaluates amortized needs.
+# Function `(params, model, batch, noise, observes) -> StepInfo` that evaluates a step.
+# If `observes` is true, the function also evaluates the amortized needs of the rule.
 Evaluation = Callable[[Any, Any, Any, Any, bool], StepInfo]
 
 
@@ -48,11 +50,12 @@ class Derivatives(Protocol):
 
     ops: Ops  # array functions for rules and needs
     model_ops: Ops  # array functions for losses and metrics; products may have a lower precision
-    # Array functions for losses and metrics of single runs. The functions may use kernels that cannot be
-    # mapped over lanes or differentiated twice. Therefore losses whose second derivatives are computed do not
-    # use these functions.
+    # Array functions for losses and metrics of single runs.
+    # The functions may use kernels that cannot be mapped over lanes or differentiated twice.
+    # Therefore losses whose second derivatives are computed do not use these functions.
     single_run_ops: Ops
-    many_examples: float  # number of examples from which lanes are computed one by one
+    # If a batch has at least this number of examples, lanes are computed one by one.
+    many_examples: float
 
     def products(self) -> AbstractContextManager[Any]:
         """Return a context in which the library computes matrix products in the precision of the model."""
@@ -138,8 +141,9 @@ class OverLanes:
             result = self.single(_at(params, (0, 0)), _at(model, (0, 0)), batch, *lane_noises)
             return map_arrays(lambda array: array[None, None], result)
         shapes = [array.shape[self.per_seed :] for array in batch.values() if array.ndim > self.per_seed]
-        # Arrays without more examples than numbers per example are ignored here. Such an array may be one
-        # large square matrix, and it is faster to multiply this matrix with all lanes at once.
+        # Ignore an array if an example has at least as many numbers as the array has examples.
+        # Such an array may be one large square matrix.
+        # One product of the matrix with all lanes at once is faster than a product for each lane.
         examples = max((shape[0] for shape in shapes if shape[0] > math.prod(shape[1:])), default=0)
         is_sequential = examples >= self.derivatives.many_examples
         mapping = self.derivatives.sequential_map if is_sequential else self.derivatives.vmap
@@ -156,8 +160,8 @@ def _at(arrays: Any, index: Any) -> Any:
     return map_arrays(lambda array: array[index], arrays)
 
 
-# Key of the noise of a step under which the random numbers are stored by which a need, such as a sampled
-# Fisher matrix, draws targets.
+# Key in the random numbers of a step, for the numbers with which a need of the rule draws targets.
+# A sampled Fisher matrix is an example of a need that draws targets.
 DRAWS = "drawn targets"
 
 
@@ -207,8 +211,9 @@ class StepEvaluation:
         return self._differentiated(single=False)
 
     def _differentiated(self, single: bool) -> Function:
-        # Needs are computed with `ops`. If there are needs, the gradient must come from the same functions,
-        # apart from the precision of products, and not from the fused functions of `single_run_ops`.
+        # Needs are computed with `ops`, and not with the fused functions of `single_run_ops`.
+        # If there are needs, the gradient must come from the same functions as the needs.
+        # Only the precision of products may differ.
         table = self.derivatives.single_run_ops if single and not self.needs else self.derivatives.model_ops
 
         def value(params: Any, model: Any, batch: Any, noise: Any) -> Any:

@@ -82,8 +82,8 @@ def generators_of(randoms: Sequence[Random], purpose: str, first: int = 0) -> Ge
             appended.
         first: the number of row 0. Row r has the number `first` + r.
     """
-    # Philox is counter-based. To start one of the 2^64 streams that share a key is faster than to seed a new
-    # generator for each example.
+    # Philox is counter-based.
+    # To start one of the 2^64 streams that share a key is faster than to seed a new generator.
 
     @cache
     def key(row: int, seed: int) -> np.ndarray:

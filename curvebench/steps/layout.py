@@ -220,7 +220,10 @@ def _size(shapes: Shapes) -> int:
 
 
 def leading_name(group: Sequence[str]) -> str:
-    """Return the name of a block's leading coordinates, those along the columns of the basis matrix V.
+    """Return the name of a block's leading vector, which is an array of coordinates.
+
+    A block consists of parameters that a basis transforms together. The leading vector has a coordinate for
+    each column of the matrix V of the basis.
 
     Args:
         group: names of the block's parameters.

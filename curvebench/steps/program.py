@@ -45,7 +45,7 @@ class StepProtocol:
 
     @classmethod
     def of(cls, training: object) -> StepProtocol:
-        """Return the step protocol with the values of the keys of the same names in a training protocol."""
+        """Return the step protocol whose keys have the values that a training protocol gives them."""
         return cls(**{key.name: getattr(training, key.name) for key in fields(cls)})
 
     @property
@@ -92,11 +92,12 @@ class Carry(NamedTuple):
 class Constants(NamedTuple):
     """Arrays that every step of a bundle reads and no step changes."""
 
-    # Training data by field: (examples, ...) if all seeds share the data, otherwise (S, examples, ...). The
-    # mapping is empty for a streamed workload, whose minibatches are part of the inputs of steps.
+    # Training data by field: (examples, ...) if all seeds share the data, otherwise (S, examples, ...).
+    # The mapping is empty for a streamed workload, whose minibatches are part of the inputs of steps.
     data: dict[str, Array]
     rows: Array | None  # index of each seed in `data`, (S, 1); None if all seeds share the data
-    matrices: tuple[Array, ...]  # for each block of parameters in a basis, V of all seeds, (S, n, r)
+    # For each block of parameters that the basis transforms: the matrices V of all seeds, (S, n, r).
+    matrices: tuple[Array, ...]
     # Hyperparameters by name, (1, K, 1). If the lanes are padded (`engine.tiles`), the shape is (S, K, 1).
     hyper: dict[str, Array]
 
@@ -231,11 +232,15 @@ class Program:
         return Carry(coordinates, state, model, self.ops.zeros(lanes), self.ops.zeros(lanes), losses)
 
     def no_losses(self, lanes: tuple[int, ...]) -> StepLosses:
-        """Return `StepLosses` of zeros, the sums before the first step after an evaluation."""
+        """Return the sums of losses after an evaluation, when no step has been taken since: all are 0."""
         return StepLosses(*(self.ops.zeros(lanes) for _ in StepLosses._fields))
 
     def values(self, constants: Constants, inputs: Inputs) -> dict[str, Array]:
-        """Return by name the hyperparameters, and `step` and `schedule` as arrays of shape (1, 1, 1)."""
+        """Return the values that a step uses, by name.
+
+        They are the hyperparameters, the number of the step (`step`), and the multiplier of the learning rate
+        (`schedule`). The last two are arrays of shape (1, 1, 1).
+        """
         zero = self.ops.zeros((1, 1, 1))
         return {**constants.hyper, "schedule": zero + inputs.schedule, "step": zero + inputs.step}
 
@@ -317,7 +322,8 @@ class Program:
             point: parameters by name, as `Program.point` returns them.
             model: state of the model before the step.
             constants, inputs: arrays of the bundle and of the step.
-            work: the amortized work of the step. Amortized needs are evaluated only if it includes OBSERVE.
+            work: the amortized work of the step. Amortized needs are evaluated only if the work includes
+                OBSERVE.
         """
 
         def evaluate_batch(model: Mapping[str, Array], batch_inputs: Inputs) -> StepInfo:

@@ -23,10 +23,10 @@ from curvebench.optimizers.rule import Part, Rule
 from curvebench.spec.errors import InputError
 from curvebench.steps.layout import Layout, Stack, side_by_side
 
-# One call of a rule updates at most ENTRIES_AT_ONCE entries of parameters, or a single parameter (leaf) of
-# any size. The reason is that the intermediate arrays of the call take several times the memory of its
-# arguments. For the same reason, a model with at least MANY_ENTRIES entries is updated by at least MIN_CALLS
-# calls, unless single leaves are larger than a MIN_CALLS-th of the model.
+# One call of a rule updates at most ENTRIES_AT_ONCE entries of parameters, or a single parameter (leaf).
+# The reason is that intermediate arrays take several times the memory of the arguments of the call.
+# For the same reason, at least MIN_CALLS calls update a model with at least MANY_ENTRIES entries.
+# The exception is a model with a leaf that has more than a MIN_CALLS-th of all entries.
 ENTRIES_AT_ONCE = 1 << 22
 MIN_CALLS = 8
 MANY_ENTRIES = 1 << 19
@@ -50,8 +50,8 @@ class UpdateGroup:
     """Parameters that one call of a rule updates: a stack of leaves of equal shape, or the whole flat buffer.
 
     Args:
-        part: the rule that updates the group, and the names that its hyperparameters have in the whole
-            optimizer.
+        part: the rule that updates the group. It also maps each hyperparameter of the rule to its name in the
+            whole optimizer, such as `learning_rate` to `others_learning_rate`.
         stack: the leaves; None if the rule updates the whole buffer.
         named: for a rule that receives all parameters by name, the layout by which the buffer is divided into
             arrays by name; None for a rule that receives one array.
@@ -92,10 +92,11 @@ def hyper_of(ops: Ops, part: Part, values: Mapping[str, Array], axes: int) -> di
 
     Args:
         ops: array functions.
-        part: the rule, and the names that its hyperparameters have in the whole optimizer.
+        part: the rule. It also maps each hyperparameter of the rule to its name in the whole optimizer, such
+            as `learning_rate` to `others_learning_rate`.
         values: arrays by name: all hyperparameters of the optimizer, `step` and `schedule`, each of shape
             (*lanes, 1), and the values of the rule's needs, (*lanes, ...). Amortized needs are missing at
-            steps that do not observe.
+            steps that do not evaluate them.
         axes: number of axes of the arrays that the rule updates. Axes of length 1 are appended to each
             hyperparameter until it has this number of axes, so that the hyperparameter broadcasts with the
             arrays.
@@ -120,7 +121,8 @@ def updated(
 
     Args:
         ops: array functions.
-        part: the rule, and the names that its hyperparameters have in the whole optimizer.
+        part: the rule. It also maps each hyperparameter of the rule to its name in the whole optimizer, such
+            as `learning_rate` to `others_learning_rate`.
         grad, param: gradient and parameters of a group, as `UpdateGroup.take` returns them.
         state: the rule's state for the group.
         values: hyperparameters of the whole optimizer, `step`, `schedule` and needs, arrays by name.
@@ -299,7 +301,7 @@ class Update:
         return work
 
     def observations(self, steps: Any) -> Any:
-        """Return at how many of the first `steps` steps the rule observes statistics.
+        """Return how many of the first `steps` steps evaluate the amortized needs of the rule.
 
         Args:
             steps: number of steps, or an integer array of such numbers.
@@ -334,7 +336,7 @@ class Update:
     def evaluation_point(self, ops: Ops, state: Sequence[Any], flat: Array) -> Array:
         """Return the point (*lanes, total) at which metrics are evaluated, for the coordinates `flat`.
 
-        The two points differ for rules whose result is, for example, an average of all iterates.
+        The point differs from `flat` for rules whose result is, for example, an average of all iterates.
         """
         if all(group.rule.evaluated_at is None for group in self.groups):
             return flat

@@ -14,8 +14,8 @@ import numpy as np
 from curvebench.results.intervals import MedianInterval, median_interval
 from curvebench.timing.clocks import calls_for, seconds_of
 
-# Duration of a sample. A sample measures the mean time of several calls in a row, so that the resolution of
-# the clock and interrupts matter little.
+# Duration of a sample. A sample measures the mean time of several calls in a row.
+# The resolution of the clock and interrupts then matter little.
 SAMPLE_SECONDS = 0.002
 
 

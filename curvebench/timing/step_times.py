@@ -91,8 +91,8 @@ MAX_CALLS = 50
 def _no_update(
     ops: Ops, grad: Array, state: tuple[()], param: Array, hyper: Mapping[str, Array]
 ) -> tuple[Array, tuple[()]]:
-    # `step < 0` is never true, so that parameters do not change. A compiler does not know this, so that it
-    # can neither remove the computation of the gradient nor move it out of a loop.
+    # `step < 0` is never true, so that parameters do not change. A compiler does not know this.
+    # Therefore a compiler can neither remove the computation of the gradient nor move it out of a loop.
     return ops.where(hyper["step"] < 0, grad, param), state
 
 
@@ -173,9 +173,8 @@ class _Compiled:
     def memory(self) -> Memory:
         """Measure the memory of the process, before the method's arrays are loaded and during a segment."""
         baseline = resident_bytes()
-        # Depending on the address of a host array, a backend either shares the array's memory or copies the
-        # array. Load from copies that are made after the baseline, so that an array is counted once in both
-        # cases.
+        # Depending on the address of a host array, a backend either shares its memory or copies the array.
+        # Load from copies that are made after the baseline, so that each array is counted once in both cases.
         loaded = self.load(_copied(self.bundle))
         inputs = segment_inputs(self.bundle, self.engine, 0, self.steps)
         resident_bytes()  # free the copies whose memory the backend does not share
@@ -317,9 +316,10 @@ def measure_methods(
                 contestants[method] = _Compiled(method, phase, bundle, engine, steps)
             progress(method)
         gc.collect()
-        with uncollected():  # so that all objects of a measurement stay in the youngest generation
-            # Discard the first measurement, which includes memory that threads and libraries allocate at
-            # first use.
+        # Without collections, all objects of a measurement stay in the youngest generation.
+        with uncollected():
+            # Discard the first measurement.
+            # It includes memory that threads and libraries allocate at first use.
             contestants["null"].memory()
             for method, contestant in contestants.items():
                 with _left_out(method, fail):

@@ -42,7 +42,7 @@ class Change:
     to_coordinates: Applied
 
     def coordinates(self, entries: int, columns: int) -> int:
-        """Return the length of c for a theta of `entries` entries and a V of `columns` columns."""
+        """Return the number of coordinates c for given numbers of parameter entries and columns of V."""
         return columns * self.leading + entries * self.entries
 
 

@@ -1,6 +1,7 @@
 """EGOP: the eigenbasis of the expected gradient outer product, of all parameters or block by block.
 
-V has these eigenvectors in columns. The change of coordinates is made from V (`change.py`).
+V is the matrix with the eigenvectors of the expected gradient outer product in columns. The change of
+coordinates is made from V (`change.py`).
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ ESTIMATORS: Mapping[str, Callable[[int, int, np.random.Generator, Decomposition]
     "randomized": lambda size, rank, random, decompose: Randomized(size, rank, random),
     "streaming": lambda size, rank, random, decompose: Streaming(size, rank, random),
 }
-# By the kind of a parameter, the option that decides whether its filters or rows share one V.
+# By the kind of a parameter: the option that says whether the parameter's filters or rows share one V.
 SHARING = {"convolution": "filters", "weight": "rows", "head": "rows"}
 COMPLEMENTS: Mapping[str, Change] = {"random": ROTATION, "auxiliary": AUXILIARY, "none": REDUCED}
 

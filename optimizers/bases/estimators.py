@@ -154,7 +154,7 @@ def with_random_null_space(
     null = values <= len(matrix) * np.finfo(np.float64).eps * values.max(initial=0.0)
     rotation, upper = np.linalg.qr(random.standard_normal((null.sum(), null.sum())))
     changed = matrix.copy()
-    # The signs make the random rotation uniform (Mezzadri 2007).
+    # The signs of the diagonal of R make the random rotation Q uniform (Mezzadri 2007).
     changed[:, null] = matrix[:, null] @ (rotation * np.sign(np.diag(upper)))
     return changed, eigenvalues
 
@@ -237,8 +237,8 @@ class Streaming:
         if not self.count:
             checked(np.zeros((0, self.size)))
         sketch = self.sketch / self.count
-        # If P does not have full rank, a Cholesky factor exists only with this shift, which is subtracted
-        # from the eigenvalues below.
+        # Without this shift, there is no Cholesky factor if P does not have full rank.
+        # The shift is subtracted from the eigenvalues below.
         shift = np.sqrt(self.size) * np.finfo(np.float64).eps * max(np.linalg.norm(sketch), 1e-280)
         shifted = sketch + shift * self.test
         inner = self.test.T @ shifted

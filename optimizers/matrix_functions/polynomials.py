@@ -14,13 +14,15 @@ QUINTIC: OddPolynomial = (15 / 8, -5 / 4, 3 / 8)
 JORDAN: OddPolynomial = (3.4445, -4.7750, 2.0315)
 
 # Coefficients by Amsel, Persson, Musco, Gower 2025, "The Polar Express".
-# Each is the minimax polynomial on the interval to which the polynomials before it map [1e-3, 1].
-# The interval has a margin of 0.024 at its lower end. The paper's coefficients agree with these to 9 digits.
-# No composition of equally many odd quintic polynomials comes closer to 1.
+# Each polynomial is the best on the interval to which the polynomials before it map [1e-3, 1].
+# Here "best" means the smallest maximum distance from 1 (minimax).
+# The interval has a margin of 0.024 at its lower end.
+# The coefficients in the paper agree with these coefficients to 9 digits.
+# No composition of equally many odd quintic polynomials comes closer to 1 on the whole interval [1e-3, 1].
 #
 # The composition of the first steps has slopes of up to 70,000 at 1, which amplify rounding errors.
 # In float32 a singular value of 1 is off by 1 % after 5 steps; after 8 steps only rounding errors are left.
-# In bfloat16 a singular value could leave the interval.
+# In bfloat16, rounding could move a singular value out of a polynomial's interval.
 POLAR_EXPRESS: tuple[OddPolynomial, ...] = (
     (8.287212018145635, -23.59588651909885, 17.30038731253094),
     (4.107059111542204, -2.947849916737911, 0.5448431082926602),

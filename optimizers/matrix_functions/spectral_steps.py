@@ -31,8 +31,8 @@ class KroneckerSpectrum(NamedTuple):
     factors: tuple[Spectrum, ...]  # Spectral factorization of the factor of each axis of a parameter.
 
 
-# Functions that return the factor e^x, or its first order 1 + x, and functions that return its logarithm.
-# x is gained - lost. Both are arguments, because for lost = 1 a small gain would be rounded away in x.
+# Functions of (ops, gained, lost) with x = gained - lost. They return the factor e^x, or 1 + x (first order).
+# The functions take two numbers instead of x, because a small gain would be rounded away in x for lost = 1.
 EXPONENTIALS: Mapping[str, Callable[[Any, Any, Any], Any]] = {
     "exact": lambda ops, gained, lost: ops.exp(gained - lost),
     "first_order": lambda ops, gained, lost: (1 - lost) + gained,
@@ -181,7 +181,8 @@ def kronecker_spectral_step(
             added = added * inverse
         parts = spectral_growth(factor.values, ops.diagonal(curvature) + added, rate, gamma)
         growth = LOGARITHMS_OF_EXPONENTIALS[maps.exponential](ops, *parts)
-        # Before the step the mean of log d is 0 up to rounding errors, which this subtraction removes, too.
+        # Before the step, the mean of log d is 0 up to rounding errors.
+        # Subtracting the mean after the step removes these errors, too.
         mean = ops.mean(ops.log(factor.values) + growth, axis=-1, keepdims=True)
         basis = rotated_basis(ops, factor, curvature, rate, maps, rotation_rate)
         moved.append(Spectrum(basis, factor.values * ops.exp(growth - mean)))

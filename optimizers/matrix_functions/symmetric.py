@@ -5,11 +5,11 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-# Number of panels, which are blocks of columns. Each panel is computed from the diagonal down, in total 5/8
-# of the matrix.
+# Number of panels, which are blocks of columns.
+# Each panel is computed from the diagonal down. Together, the panels have 5/8 of the entries.
 PANELS = 4
-# Minimum number of rows for panels. For fewer rows, joining the panels takes longer than computing
-# the whole product.
+# Minimum number of rows for panels.
+# For fewer rows, joining the panels takes longer than computing the whole product.
 WORTH_HALVING = 512
 
 

@@ -50,8 +50,8 @@ def run_cause(
     # A refuted comparison that depends on the search for settings does not refute the claim.
     depends = (pl.col("at_edge").list.len() > 0).fill_null(value=False)
     refuted = findings.filter(~depends, finding="refuted")
-    # The median effect is a tie if it is exactly 1 (a ratio) or 0 (a difference).
-    # The two runs of most pairs have then both reached the floor.
+    # If the median effect is exactly 1 (a ratio) or 0 (a difference), the effect of most pairs is a tie.
+    # The two runs of such a pair have both reached the floor.
     tie = pl.col("estimate") == (pl.col("effect") == "ratio").cast(pl.Float64)
     at_floor = refuted.select((tie & pl.col("stop").is_not_null() & (pl.col("quantity") == "value")).all())
     if at_floor.item():

@@ -150,7 +150,7 @@ def property_rows(plan: ChecksPlan, checks: pl.DataFrame, scale: str) -> list[di
             share = share_interval(holding_count, count)
             first = measures.row(0, named=True)
             # A misprinted statement that is false is false at any scale of the checks.
-            # Therefore a limited scale is no reason for the verdict on the statement as printed.
+            # A limited scale is therefore no reason for the verdict on the statement as printed.
             misprint = variant == "as printed" and verdict == "not reproduced"
             reasons = [reason("held", holding_count, count)]
             if undecided:

@@ -38,7 +38,7 @@ from curvebench.spec.errors import InputError
 from curvebench.spec.plan import StudyPlan
 
 # Columns of a quantity: the value (clipped at the stop or the floor), its lower bound and its upper bound.
-# The two bounds of a run's value differ only if the run is censored.
+# The lower and the upper bound of a run's value differ only if the run is censored.
 COLUMNS = ("value", "least", "most")
 # Polars expression of the cost of a whole run, by the name of the quantity in study files.
 COSTS = {"steps_to_stop": measures.RUN_STEPS, "gradients_to_stop": measures.CHARGED_GRADIENTS}

@@ -29,7 +29,6 @@ from curvebench.results.schema import CLAIMS, FINDINGS
 from curvebench.results.tuning import MethodSearch, different_draws, limits_of, searches
 from curvebench.results.verdicts import Verdict, by_domain, over_domains, reason
 from curvebench.spec.claim import Claim
-from curvebench.spec.method import Method
 from curvebench.spec.plan import ReportPlan, StudyPlan
 
 # Minimum number of tuning seeds for the criterion that a finding is the same for 95 % of their resamples.
@@ -281,15 +280,10 @@ def _search_limits(
     if not comparison.tuning_outcomes:
         return
     study, share = plan.study(comparison.study), comparison.condition.smallest_effect or NEGLIGIBLE
+    own = {search.key: search for search in found if search.study is study}
     for arm, (workload, method) in zip(ARMS, comparison.key.arms, strict=False):
         tuning = tables[study.name].runs.filter(stage="tuning", workload=workload)
         tuner, where = tuning_source(study, method, comparison.backend, tuning)
-        for search in found:
-            of_arm = (
-                search.workload.name,
-                Method(search.optimizer.label, search.basis.label),
-                search.backend,
-            )
-            if search.study is study and of_arm == (workload, Method.of(tuner), where):
-                for limit in limits_of(search, iter(found), share):
-                    yield {"arm": arm, **limit}
+        if search := own.get((workload, tuner, where)):
+            for limit in limits_of(search, found, share):
+                yield {"arm": arm, **limit}

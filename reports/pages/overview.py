@@ -191,7 +191,7 @@ def best_methods_of(values: pl.DataFrame, direction: Direction, order: Sequence[
     """
     chosen = best_set(values, direction, ALPHA, NEGLIGIBLE)
     # If methods beat each other in a circle, `best_set` excludes every method.
-    # In this case, all methods may be the best.
+    # If `best_set` excludes every method, all methods may be the best.
     candidates = set(chosen.filter("kept")["method"]) or set(chosen["method"])
     # A method without a finite value is never the best.
     finished = set(values.filter(pl.col("value").is_finite())["method"])

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from curvebench.paths import HOME, SITE
 from curvebench.reports import formatting
 from curvebench.reports.claims.page import paper_page
-from curvebench.reports.claims.planted import read_planted
 from curvebench.reports.claims.rerun import SNAKEMAKE, study_commands, where
 from curvebench.reports.figures.all_figures import MOST_DRAWN
 from curvebench.reports.figures.anytime import anytime_of
@@ -22,6 +21,7 @@ from curvebench.reports.pages import study_pages
 from curvebench.reports.pages.comparing import comparison_page
 from curvebench.reports.pages.contents import ShownStudy, SiteContents, read_version
 from curvebench.reports.pages.kernels import kernels_page
+from curvebench.reports.pages.planted import read_planted
 from curvebench.reports.pages.study_pages import Rows
 from curvebench.reports.plan import BOARD_FIGURES, figure_folder
 from curvebench.reports.rendering import templates, text_of

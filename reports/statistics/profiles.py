@@ -415,7 +415,9 @@ def _scores(times: np.ndarray, contest: _Contest) -> np.ndarray:
 
 def _ranks(scores: np.ndarray) -> np.ndarray:
     """Return the ranks of scores along the last axis: 1 for the highest score, ties averaged."""
-    near = 1e-12  # smaller than the difference of any two unequal areas, larger than rounding errors of sums
+    # Scores that differ by at most this number are equal. The number is larger than rounding errors of sums.
+    # Any two unequal areas differ by more than this number.
+    near = 1e-12
     gaps = scores[..., None, :] - scores[..., :, None]
     above, same = gaps > near, np.abs(gaps) <= near
     ranks: np.ndarray = 1 + above.sum(axis=-1) + (same.sum(axis=-1) - 1) / 2

@@ -207,7 +207,8 @@ def _half_width(variances: np.ndarray, sizes: np.ndarray, level: float) -> float
         sizes: number of ranks in each stratum, shape (strata,).
         level: nominal coverage of the interval.
     """
-    from scipy.special import stdtrit  # equals scipy.stats.t.ppf, which is slow because it checks arguments
+    # The function stdtrit equals scipy.stats.t.ppf, which is slow because it checks its arguments.
+    from scipy.special import stdtrit
 
     parts = variances / sizes
     if not parts.any():  # All variances are 0 only for a single method, which always has rank 1.

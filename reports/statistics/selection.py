@@ -61,7 +61,8 @@ def best_set(frame: pl.DataFrame, direction: Direction, alpha: float, negligible
     present = present_values(frame)
     methods = present["method"].unique(maintain_order=True).to_list()
     wide = present.pivot(on="method", index="seed", values="value")
-    values = {name: wide[name].to_numpy() for name in methods}  # NaN if a method has no value on a seed
+    # The value is NaN on a seed on which the method has none.
+    values = {name: wide[name].to_numpy() for name in methods}
     sign = 1.0 if direction == "minimize" else -1.0
     rows = []
     for name in methods:

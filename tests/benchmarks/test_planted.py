@@ -8,7 +8,7 @@ import pytest
 
 from curvebench.benchmarks.planted import BLOCK, SIZES, decide, planted_config, with_run
 from curvebench.planning.plan import make_plan
-from curvebench.reports.claims.planted import PlantedClaim, PlantedRun, PlantedRuns, read_planted
+from curvebench.reports.pages.planted import PlantedClaim, PlantedRun, PlantedRuns, read_planted
 from curvebench.results.schema import VERDICTS
 from tests.reports.conftest import SHAPES, bare_site
 from tests.reports.pages.reading import Page
@@ -63,7 +63,7 @@ def test_a_run_replaces_the_run_of_its_size_and_block_and_drops_runs_of_other_cl
 
 def test_the_page_of_methods_shows_the_rates(tmp_path: Path):
     page = Page(bare_site(tmp_path, SHAPES[0]) / "methods.html")
-    rates, verdicts = page.tables[-2:]
+    rates, verdicts = ([[cell.strip() for cell in row] for row in table] for table in page.tables[-2:])
     *_, total = read_planted().rates
     assert [row[0] for row in rates[1:]] == [*SIZES, "all"]
     assert rates[-1][1].startswith(f"0 of {total.false_reproduced.count}")

@@ -37,7 +37,7 @@ def levels(given: list[Any], noun: str) -> str:
 
 
 WORDS_OF_VERDICTS = (
-    *("agreement", "cause", "choices", "exploratory"),
+    *("agreement", "cause", "choices", "domains", "exploratory"),
     *("seeds_for_claim", "seeds_for_comparison"),
 )
 SAYS: dict[str, Callable[..., object]] = {

@@ -29,7 +29,7 @@ SUFFIXES = (".jpeg", ".jpg", ".png")
 KAGGLE = "LOC_val_solution.csv"
 # File with the labels of the validation images in ImageNet's development kit: one class number per image.
 TRUTH = "ILSVRC2012_validation_ground_truth.txt"
-META = "meta.mat"  # file next to TRUTH, with the class that each number means
+META = "meta.mat"  # File in the same folder as TRUTH, which has the class that belongs to each class number.
 
 
 class IndexedImage(NamedTuple):

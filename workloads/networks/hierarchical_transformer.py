@@ -134,7 +134,9 @@ def by_mask_units(ops: Ops, tokens: Array, mask_unit: int, halvings: int) -> Arr
     """
     count, total, width = tokens.shape
     sizes = (math.isqrt(total) // mask_unit, mask_unit >> halvings, *(2,) * halvings)
-    axes = len(sizes)  # number of axes of the rows, which precede as many axes of the columns
+    # Number of axes into which the rows of tokens are divided.
+    # The columns of tokens are divided into the same number of axes, which follow after the axes of the rows.
+    axes = len(sizes)
     order = [axis for row in range(axes, 0, -1) for axis in (row, row + axes)]
     cut = ops.permute_dims(ops.reshape(tokens, (count, *sizes, *sizes, width)), (0, *order, 2 * axes + 1))
     return ops.reshape(cut, tuple(tokens.shape))

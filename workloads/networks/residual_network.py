@@ -144,7 +144,8 @@ def residual_logits(
             return ops.batch_norm(x, *statistics, scale, shift, EPSILON)
         normal, mean, variance = ops.batch_norm_in_training(x, scale, shift, EPSILON)
         count = x.shape[0] * math.prod(x.shape[2:])
-        unbiased = variance * (count / max(count - 1, 1))  # with count 1, the variance is 0 in any case
+        # If a channel has a single value, its variance is 0, and the divisor does not matter.
+        unbiased = variance * (count / max(count - 1, 1))
         for part, value in {"mean": mean, "variance": unbiased}.items():
             running[f"{name}_{part}"] = (1 - MOMENTUM) * state[f"{name}_{part}"] + MOMENTUM * value
         return normal
@@ -156,7 +157,7 @@ def residual_logits(
     block = 1
     while f"block{block}_first_weight" in params:
         name, stride, shortcut = f"block{block}", 1, x
-        if f"{name}_projection_weight" in params:  # the first block of a stage
+        if f"{name}_projection_weight" in params:  # Only the first block of a stage has a projection.
             stride, shortcut = 2, convolved(x, f"{name}_projection", stride=2)
         x = ops.relu(convolved(x, f"{name}_first", stride=stride))
         x = ops.relu(convolved(x, f"{name}_second") + shortcut)

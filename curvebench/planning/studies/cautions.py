@@ -21,15 +21,16 @@ from curvebench.spec.conditions.condition import Condition
 from curvebench.spec.method import Method, OptimizerSpec
 from curvebench.spec.plan import ReportPlan, StudyPlan
 
-# Smallest number of pairs of runs with which a claim can be decided. If all pairs favour the same method, the
-# one-sided p-value is 2^-pairs, which must be at most ALPHA.
+# Smallest number of pairs of runs with which a claim can be decided.
+# If all pairs favour the same method, the one-sided p-value is 2^-pairs, which must be at most ALPHA.
 MIN_PAIRS = ceil(-log2(ALPHA))
-# Largest decay rate with which an exponential moving average works in half precision. An update moves the
-# average by (1 - decay rate) times the distance between the new value and the average. Half precision rounds
-# away changes of less than 1/256 of the average. With a larger decay rate, the average therefore stops far
-# from its limit.
+# Largest decay rate with which an exponential moving average works in half precision.
+# An update moves the average by (1 - decay rate) times the distance between new value and average.
+# Half precision rounds away changes of less than 1/256 of the average.
+# With a larger decay rate, the average therefore stops far from its limit.
 MAX_DECAY = 0.99
-# A known setting is reported if it is better than known settings inside of a search by this share of cost.
+# A published setting outside of a search is reported if its cost is lower by at least this share.
+# The cost is compared with the costs of the published settings that the search contains.
 MIN_GAIN = 0.05
 
 
@@ -68,11 +69,11 @@ def cautions(studies: Iterable[Study], scale: str) -> Iterator[str]:
 
 
 def better_known(study: Study, published: Sequence[ReportPlan]) -> Iterator[str]:
-    """Yield a sentence for each method of a study whose best known setting its search does not contain.
+    """Yield a sentence for each method whose search does not contain the best published setting.
 
     Args:
         study: the study.
-        published: plans of the published sets, in which the settings are known.
+        published: plans of the published sets. Their tuning runs show which setting of a method is best.
     """
     for scale in study.scales:
         plan = study.at(scale)

@@ -49,7 +49,7 @@ class Study(Document):
 
     @property
     def claims(self) -> tuple[Claim, ...]:
-        """All claims of the file: claims that this study decides, and claims that it repeats from another."""
+        """Claims that this study decides, and claims of other studies that it repeats."""
         return self.file.claims
 
     @property

@@ -203,7 +203,8 @@ class _Reader:
     def bases(self) -> tuple[BasisSpec, ...]:
         """Bases of the study, with the values of all their options.
 
-        Random bases without a number of their rotation are numbered in their order, from 0.
+        If the study file gives no number for the rotation of a random basis, the number is the position of
+        the basis among the random bases, counted from 0.
         """
         specs: list[BasisSpec] = []
         problems, tuning = self.problems, self.file.tuning
@@ -298,7 +299,7 @@ class _Reader:
             self.problems.add(f"tuning.tie_break: {message}")
 
     def _check_condition(self, key: str, condition: Condition) -> None:
-        """Check that runs of the study have the quantity that a condition compares, and can satisfy it.
+        """Check that runs of the study can satisfy a condition, and have the quantity that it compares.
 
         Args:
             key: key of the condition in the study file, for messages.
@@ -323,8 +324,8 @@ class _Reader:
         file = self.file
         check_known = partial(self.problems.known, owner="the study", kind="workload", valid=self.workloads)
         for metric, values in file.targets.items():
-            # Targets of a submission are not checked. The submission takes them from the study that it joins,
-            # and may leave out workloads of that study.
+            # Targets of a submission are not checked.
+            # The submission takes them from the joined study, and may leave out workloads of that study.
             if isinstance(values, dict) and not file.joins:
                 check_known(f"targets.{metric}", names=sorted(values))
         for key, condition in _conditions(claim for claim in file.claims if not claim.repeats):
@@ -364,8 +365,8 @@ class _Reader:
         problems.known(f"{key}.backends", "curvebench", "backend", scale.backends, BACKENDS)
         for name, use in scale.backends.items():
             entry = f"{key}.backends.{name}"
-            # A misspelt backend is missing in `tuners` too, but one message about the misspelt name is
-            # enough.
+            # A misspelt backend is missing in `tuners`, too.
+            # One message about the misspelt name is enough.
             if use.tuned_on is not None and not misspelt:
                 kind = "backend with its own tuning"
                 problems.known(f"{entry}.tuned_on", "this scale", kind, [use.tuned_on], tuners)
@@ -493,8 +494,8 @@ class _Reader:
                 problems.add(f"{key}: {message}; {remedy}")
             else:
                 cut = f"{key}: {microbatches} cuts the batch_size of {spec.name}, {batch_size}, into parts: "
-                # The workload computes each microbatch as if it were a batch, so that the requirements of the
-                # workload on batch sizes apply to microbatches.
+                # The workload computes each microbatch as if it were a batch.
+                # Therefore the requirements of the workload on batch sizes apply to microbatches.
                 with problems.caught(cut):
                     part = {**spec.settings, "batch_size": batch_size // microbatches}
                     find_workload(spec.locator).check(part)

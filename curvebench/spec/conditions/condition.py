@@ -94,7 +94,8 @@ class Condition(Document):
 
     Each quantity is a subclass, which adds its own keys and restricts the types of keys. A new subclass joins
     `curvebench.spec.claim.OfQuantity`; `curvebench.reports.claims.quantities.QUANTITIES` computes the
-    quantity from runs, and the macro `reading` of reports/templates/verdicts.jinja has its words.
+    quantity from runs, and the macro `reading` of reports/templates/verdicts.jinja expresses the condition in
+    words.
 
     Args:
         quantity: name of the quantity in study files and tables.

@@ -35,9 +35,10 @@ class Value(Condition):
         return self
 
     def misfits(self, stop: float | None, has_target: bool, direction: Direction | None) -> Iterator[str]:
-        """Yield the reason why the study cannot decide the condition if a ratio to its number is undefined.
+        """Yield a reason if the condition requires a ratio to a number that is not above 0.
 
-        That is the case if values are compared with the number by ratio and the number is not above 0.
+        The study cannot decide such a condition, because the ratio is undefined. The number is the value of
+        `compared_to`.
         """
         ratio = direction is not None and self.effect_on(direction) == "ratio"
         if ratio and self.number is not None and self.number <= 0:
