@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 # Folder of the published sets. The path is absolute because notebooks change their working folder.
 SETS = Path(__file__).parent / "results" / "published"
 FIGURE_INCHES = (6.0, 4.0)  # width and height of a figure in inches
-# Columns of the table `runs` except the list of hyperparameters, which is replaced by a column for each
-# hyperparameter.
+# Columns of the table `runs`, without the list of hyperparameters.
+# A column for each hyperparameter replaces this list.
 UNNESTED = {name: dtype for name, dtype in SCHEMAS["runs"].items() if name != "hyperparameters"}
 MARKER_DISTANCE = 0.1  # distance between two markers on a line divided by the length of the line
 

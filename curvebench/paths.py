@@ -9,9 +9,9 @@ from pathlib import Path
 
 # Files by which a checkout of this project is recognized.
 # The working directory counts as a checkout only if it has both files.
-# Another project may have one of them.
+# One file is not enough, because another project may have a file of the same name.
 # HOME is the folder of the project's files.
-# In a checkout, HOME is the working directory.
+# If the working directory is a checkout, HOME is the working directory.
 # Otherwise HOME is the folder of the installed package.
 CHECKOUT = (Path("Snakefile"), Path("curvebench/paths.py"))
 HOME = Path() if all(path.is_file() for path in CHECKOUT) else Path(__file__).parent

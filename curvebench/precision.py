@@ -65,7 +65,7 @@ PRODUCTS = ("linear", "linear_layers", "matmul", "conv2d", "attention")
 # Names of the array functions that take and return the format `Policy.computed`.
 WIDE = ("softmax", "log_softmax", "logsumexp", "log_sigmoid")
 # Names of array functions that compute in the format `Policy.computed`.
-# They convert the result to the format of the first argument.
+# These functions convert the result to the format of the first argument.
 # (XLA would sum half-precision numbers in half precision.)
 # `batch_norm_in_training` also returns batch statistics, which are not converted.
 NORMS = ("layer_norm", "batch_norm", "batch_norm_in_training")

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 
 # The remaining time is printed only when at least this share of the work is done.
-# Earlier, start-up has taken most of the elapsed time, so that an estimate would be wrong.
+# Earlier, an estimate would be wrong, because start-up has taken most of the elapsed time.
 MIN_SHARE = 0.1
 
 
@@ -43,7 +43,7 @@ class Progress:
         self.done += work
         now = time.monotonic()
         # The call at which the work reaches `total` prints a line even if the last line is recent.
-        # Later calls, for more work than was planned, do not.
+        # Later calls, for more work than was planned, do not print such a line.
         ends = self.done - work < self.total <= self.done
         if now - self.printed < self.every and not ends:
             return

@@ -28,7 +28,7 @@ RULES_AND_WORKLOADS = ("curvebench.optimizers", "curvebench.workloads")
 # Packages whose modules are hashed for the jobs of studies, and whose imports are followed.
 # The engine, which executes steps, is not hashed.
 # If a change of the engine alters results, a test that compares with stored trajectories fails.
-# TRAJECTORY_VERSION must then be increased.
+# TRAJECTORY_VERSION must be increased after such a change.
 FOLLOWED = ("curvebench.spec", *RULES_AND_WORKLOADS)
 # Nodes of syntax trees that may have a docstring.
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)

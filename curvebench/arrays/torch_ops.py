@@ -33,7 +33,7 @@ class _Tap(torch.autograd.Function):  # type: ignore[misc]  # torch has no types
     @staticmethod
     def vmap(info: Any, in_dims: Any, observe: Any, y: torch.Tensor, slot: torch.Tensor) -> Any:
         # A vmap rule that PyTorch generates would be wrong if y is not mapped.
-        # It would call `observe` only once, on the sum of the gradients of all mapped elements.
+        # Such a rule would call `observe` once, on the sum of the gradients of all mapped elements.
         first = [
             value.expand(info.batch_size, *value.shape) if dim is None else value.movedim(dim, 0)
             for value, dim in zip((y, slot), in_dims[1:], strict=True)

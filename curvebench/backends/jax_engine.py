@@ -28,17 +28,17 @@ from curvebench.steps.program import Carry, Constants, Inputs, Loaded, step_of
 from curvebench.steps.update import Work
 
 Options = dict[str, bool | int]  # options of the XLA compiler
-# Without this option, XLA on a CPU copies the parameters at each step, because both the loss and the update
-# read the parameters.
+# Without this option, XLA on a CPU copies the parameters at each step.
+# The reason is that both the loss and the update read the parameters.
 IN_PLACE = {"xla_cpu_copy_insertion_use_region_analysis": True}
 # On a CPU, a program with fewer multiplications than this number is compiled with less effort (QUICK).
-# This halves the compilation time.
-# In a larger program, the slower steps would cost more time than the faster compilation saves
-# (docs/performance.md).
+# The smaller effort halves the compilation time (docs/performance.md).
+# In a larger program, the slower steps would cost more time than the faster compilation saves.
 MULTIPLICATIONS_WORTH_OPTIMIZING = 5e9
 QUICK: Options = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
 # A program with fewer multiplications than this number is not optimized at all.
-# This halves the compilation time again. Programs of steps are always optimized.
+# Without optimization, the compilation time is halved again.
+# Programs of steps are always optimized.
 # Otherwise the steps would round differently, which changes chaotic runs.
 MULTIPLICATIONS_WORTH_MORE = 3e8
 UNOPTIMIZED: Options = QUICK | {"xla_backend_optimization_level": 0}
@@ -68,8 +68,8 @@ class JaxEngine(Engine):
     def products(self) -> AbstractContextManager[Any]:
         if self.policy.products != "tf32":
             return nullcontext()
-        # The context changes the precision of operations that are traced in it, and of the gradients of these
-        # operations.
+        # The context changes the precision of the operations that are traced in it.
+        # It also changes the precision of the gradients of these operations.
         return jax.default_matmul_precision("tensorfloat32")
 
     def vmap(self, function: Function, axes: tuple[int | None, ...]) -> Function:

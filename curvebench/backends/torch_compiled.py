@@ -80,8 +80,8 @@ def stepper(ops: Ops, part: Part, work: Work, compiler: str | None) -> Stepper:
         new, new_state = updated(ops, part, grad, state, param, values, work)
         if stopped is not None:
             new, new_state = select_lanes(ops, stopped, (param, state), (new, new_state))
-        # Write the results into the old arrays, because allocating new tensors would take longer than the
-        # update.
+        # Write the results into the old arrays.
+        # Allocating new tensors would take longer than the update.
         if isinstance(param, Mapping):
             # The arrays are overwritten in the order of `param`.
             new = {name: new[name] for name in param}

@@ -39,8 +39,8 @@ MULTIPLICATIONS_WORTH_COMPILING = 1e13
 # Compilation takes about 15 s, and an eager update takes about 14 ns per entry longer than a compiled update.
 ENTRIES_WORTH_COMPILING = 1 << 30
 # On a CPU, fused kernels update several runs if a run has at least this number of entries.
-# The kernel is called once for each run. For fewer entries, these calls take longer than one eager update
-# of all runs.
+# The kernel is called once for each run.
+# For fewer entries, these calls would take longer than one eager update of all runs.
 MIN_FUSED_ENTRIES = 1 << 10
 # Size in bytes of a block of memory that each engine allocates and frees at once.
 # From such a block, the allocator of glibc learns to keep up to twice this size of freed memory.
@@ -159,8 +159,8 @@ class TorchEngine(Engine):
     def segment(self, loaded: Loaded, inputs: Inputs, steps: int | None = None) -> Segment:
         inputs, program, carry = torch_segment.on_device(self.ops, inputs), loaded.program, loaded.carry
         compiled_loss = self._compiled_loss(loaded, inputs, steps)
-        # With TF32, do not replay the evaluation, because a replay ignores the context `products`, which
-        # allows TF32.
+        # With TF32, do not replay the evaluation.
+        # A replay ignores the context `products`, which allows TF32.
         if not compiled_loss and self.policy.products != "tf32":
             program = replace(program, evaluation=replayed(program.evaluation))
         compiled = compiled_loss

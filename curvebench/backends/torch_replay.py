@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from curvebench.steps.derivatives import Evaluation, StepInfo
 
 # An evaluation is recorded only if the results of its operations together have at most this size.
-# The reason is that recording keeps all results in memory.
+# The size is limited because recording keeps all results in memory.
 # Larger evaluations also gain less from a replay, since each of their operations takes long.
 MAX_BYTES = 1 << 29
 # Tags of operations that cannot be replayed, because they draw random numbers or return numbers to the host.

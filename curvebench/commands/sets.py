@@ -145,8 +145,8 @@ def renew(args: Namespace) -> None:
     from curvebench.results.provenance import PROJECT, commit
     from curvebench.spec.sets import set_folders
 
-    # Read the commit before any set is written, because afterwards the files of the checkout differ from the
-    # commit.
+    # Read the commit before any set is written.
+    # Afterwards the files of the checkout differ from the commit.
     code = commit(PROJECT)
     studies = read_studies(STUDY_FOLDER, broken={})
     hardware = {claim.id: claim.hardware for study in studies for claim in study.claims}

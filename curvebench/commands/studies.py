@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from curvebench.planning.studies.study import Study
 
 # Arguments of the commands in this module that have the same meaning as keys of Snakemake's configuration.
-# Messages about a key then name the argument instead.
+# A message about such a key then names the argument instead of the key.
 ARGUMENTS = {"--config studies": "STUDY", "--config scale": "--scale", "--config backends": "--backend"}
 
 

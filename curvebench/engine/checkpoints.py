@@ -147,7 +147,7 @@ class Checkpoints:
             with taking_place(self.folder / f"{checkpoint.done:012d}.npz") as path, path.open("wb") as file:
                 np.savez(file, **arrays)
             # The names of incomplete files, which killed processes have left, begin with a dot.
-            # In the order of names they come first, so that they are removed as well.
+            # These names are the first in the order of names, so that the files are removed as well.
             for older in sorted(self.folder.glob("*.npz"))[:-FILES_KEPT]:
                 older.unlink()
         except OSError as error:

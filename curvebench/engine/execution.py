@@ -237,8 +237,8 @@ class _Run:
             rows.append(self.evaluate(self.carry, self.constants))
             if self.carry.losses is not None:
                 rows[-1][MINIBATCH_LOSS], first = mean_losses(self.engine.ops, self.carry.losses)
-                # No losses precede the evaluation before the first step, so it gets the loss of the first
-                # minibatch.
+                # No losses precede the evaluation before the first step.
+                # This evaluation gets the loss of the first minibatch.
                 if len(rows) == 2:
                     rows[0][MINIBATCH_LOSS] = first
                 self.carry = self.carry._replace(losses=self.program.no_losses(self.bundle.shape))

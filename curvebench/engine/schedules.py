@@ -99,9 +99,9 @@ def scheduled(rule: Rule, schedule: str) -> Rule:
     for_model, part = rule.for_model, rule.part
     # A part is a rule for some of the parameters, such as AdamW for biases.
     # `Rule.part` must return the same object for all parameters with the same rule.
-    # The identity of this object decides which parameters are updated together.
+    # The identity of the returned object decides which parameters are updated together.
     # Therefore the wrapped part of each original part is stored here, and is returned each time.
-    # The key is the identity of the original part.
+    # The keys of this mapping are the identities of the original parts.
     # The original part is stored as well, so that no other object can get the same identity.
     parts: dict[int, tuple[Part, Part]] = {}
 

@@ -308,9 +308,9 @@ class _Use(NamedTuple):
     outputs: int = 1
 
 
-# Name of the parameter that a variable contains, and the origins of the variable's axes.
-# The origin of an axis is the corresponding axis of the parameter.
-# Instead of the origins it has None if the axes do not correspond, for example after a reshape.
+# Name of the parameter that a variable contains, and for each axis of the variable its origin.
+# The origin of an axis of the variable is the corresponding axis of the parameter.
+# None stands for the origins if the axes do not correspond, for example after a reshape.
 _Origin = tuple[str, tuple[int, ...] | None]
 
 
@@ -326,7 +326,7 @@ def _uses(jaxpr: Any, origins: dict[Any, _Origin]) -> Iterator[_Use]:
         bodies = [*jaxprs_in_params(equation.params)]
         for body in bodies:
             # The body receives the last arguments of the operation.
-            # It does not receive earlier arguments, such as the index that selects a branch of `cond`.
+            # The body does not receive earlier arguments, such as the index that selects a branch of `cond`.
             given = equation.invars[len(equation.invars) - len(body.invars) :]
             own: dict[Any, _Origin] = {}
             for var, argument in zip(body.invars, given, strict=False):

@@ -59,8 +59,8 @@ COMPARED_EXAMPLES = 4  # two data sources are compared by this number of first e
 TRIAL_EXAMPLES = 4  # number of examples in the trial of a loss
 SEEDS = "seeds"  # name of the array of seeds among the random numbers of a step
 ONLY = "only"  # name in a file for an array that the user gives without a name
-# Suffix of a file of arrays.
-# Such a file may define a split, instead of an object in the model's file.
+# Suffix of files of arrays.
+# A split may be such a file, instead of an object in the model's file.
 STORED_DATA = ".npz"
 
 
@@ -353,8 +353,8 @@ class UserModel:
     def roles(self) -> dict[str, Role]:
         """Roles of the parameters by name.
 
-        The kind of a parameter follows from a pattern in the setting `roles`, if one matches its name, and
-        otherwise from its layer or shape.
+        If a pattern in the setting `roles` matches the name of a parameter, the pattern gives the kind of the
+        parameter. Otherwise the kind follows from the layer or the shape of the parameter.
         """
         initial = self.initial(0)
         kinds = dict(initial.kinds)

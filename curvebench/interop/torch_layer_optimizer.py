@@ -58,7 +58,7 @@ class WeakHook:
         self.method: Any = weakref.WeakMethod(method) if method else lambda: None
 
     # Exclude hooks from torch.compile, as PyTorch does for methods of torch.optim.
-    # The reason is that compiled hooks of gradients were called for the wrong layer.
+    # With torch.compile, hooks of gradients were called for the wrong layer.
     @torch._disable_dynamo  # type: ignore[untyped-decorator]
     def __call__(self, *arguments: Any) -> Any:
         method = self.method()
@@ -295,8 +295,8 @@ class LayerRuleOptimizer(RuleOptimizer):
                     f"examples, which {self.rule.name} counts; give the model a batch, or "
                     f"{_how_to_leave_out(layer)}"
                 )
-            # Register the hook on the tensor and not on the module, because the output may be changed in
-            # place later.
+            # Register the hook on the tensor and not on the module.
+            # The reason is that the output may be changed in place later.
             output.register_hook(partial(self._observe, call, number, x.detach()))
 
     def _after_model(self, module: Any, args: Any, output: Any) -> None:

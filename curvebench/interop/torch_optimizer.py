@@ -131,7 +131,7 @@ class Batch:
 
     @property
     def columns(self) -> Iterator[tuple[str, Tensors]]:
-        """For each parameter of the form: its name in the layout, and its tensors in all units."""
+        """Name in the layout, and one tensor per unit, for each parameter of the units."""
         return ((str(number), column) for number, column in enumerate(zip(*self.units, strict=True)))
 
     def flat(self, read: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
@@ -486,7 +486,7 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
         rate, base = group["lr"], group["base_learning_rate"]
         hyper = {name: group[name] for name in self.rule.hyperparameters if name != "learning_rate"}
         # A user may not set the learning rate 0, but a scheduler may decrease the rate to 0.
-        # In the latter case, check the initial learning rate instead.
+        # If the rate is 0, check the initial learning rate instead.
         values = completed(self.rule, {**hyper, "learning_rate": base if rate == 0 else rate})
         return {**values, "learning_rate": base, "schedule": rate / base}
 
@@ -545,8 +545,8 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
             batch.values,
             update.work_of(batch.step),
         )
-        # Copy a new state that is a view of the parameters or the gradients.
-        # Both are overwritten later. Also copy a state that is a view of a larger array.
+        # Copy a new state that is a view of the parameters or the gradients, which are overwritten later.
+        # Also copy a state that is a view of a larger array.
         # The view would keep the larger array in memory and in checkpoints.
         overwritten = {tensor.untyped_storage().data_ptr() for tensor in (flat, grad)}
         leaves = pytree.tree_leaves(state)

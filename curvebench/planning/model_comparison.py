@@ -27,8 +27,8 @@ from curvebench.spec.study import in_letters, parsed_yaml
 
 HEAD = "# Optimizers on one model, written by curvebench compare.\n"
 SCALE = "quick"  # the default scale of commands, so that a comparison can be named without a scale
-# Methods of a comparison for which the user names no methods. If time is short, the last methods are left out
-# first.
+# Methods of a comparison for which the user names no methods.
+# If time is short, the last methods in this list are left out first.
 OPTIMIZERS = (
     "adamw",
     "muon",

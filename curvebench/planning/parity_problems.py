@@ -177,6 +177,6 @@ PROBLEMS = (
         reason="no weight is square, and some pixels are blank in every image: their columns of G are 0",
     ),
 )
-# The problems on which every optimizer is compared. An optimizer in a study of the report is compared on all
-# `PROBLEMS`.
+# The problems on which every optimizer is compared.
+# An optimizer in a study of the report is compared on all `PROBLEMS`.
 CORE = tuple(problem for problem in PROBLEMS if problem.label in ("least squares", "square linear network"))

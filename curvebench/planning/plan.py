@@ -302,8 +302,7 @@ class Planner:
         tuned = tuple(basis for basis in self.study.bases if self.study.tuning.tries(basis.label))
         bases = self._bases(self.tuning_seeds, tuned)
         final_bases = self._bases(final_seeds, self.study.bases)
-        # Runs jobs that have been planned so far. The key is the backend of the jobs and the optimizer's
-        # label.
+        # Runs jobs that have been planned so far, by backend of the jobs and label of the optimizer.
         planned: dict[tuple[str, str], tuple[PlannedJob, ...]] = {}
         finals: dict[str, list[PlannedJob]] = {backend: [] for backend in self.study.backends}
         for backend in self.study.backends:
@@ -1053,8 +1052,8 @@ def write_specs(plan: Plan) -> None:
     specs = plan.report_path.parent
     for folder, (figure_plan, _) in plan.figures.items():
         files[specs / f"{folder.stem}.figures.{_hash_of(folder)}.json"] = figure_plan.to_json()
-    # The list of the folders whose tables are merged is a file, because the length of a command line is
-    # limited.
+    # The list of the folders whose tables are merged is a file.
+    # The length of a command line is limited.
     for study in plan.studies:
         folders = "".join(f"{job.folder}\n" for job in study.jobs)
         files[specs / f"{study.plan.tables.stem}.tables.{_hash_of(study.plan.tables)}.txt"] = folders

@@ -46,10 +46,10 @@ EXAMPLES = 8  # largest number of examples in a minibatch of a trial
 # A workload with more parameters than this number is not evaluated in a trial, which would take minutes.
 MAX_EVALUATED_PARAMETERS = 10_000_000
 # In a trial on a squared distance, each step uses one of these numbers.
-# The loss is the squared distance of the parameters from the number.
+# The loss of the step is the squared distance of the parameters from the number.
 # The numbers are larger than usual parameters, so that no gradient is 0.
-# Their signs alternate, so that the signs of gradients change from step to step.
-# Moving averages then change the signs of updates.
+# The signs of the numbers alternate, so that the signs of gradients change from step to step.
+# Moving averages of gradients then change the signs of updates.
 CENTRES = ((30.0,), (-6.0,), (1.2,))
 MAX_CHARACTERS = 400  # length from which the message of another library is truncated
 # Explanations of errors of other libraries, by a part of the error's type or message

@@ -29,7 +29,7 @@ OfQuantity = Annotated[
 NAMES = [get_args(model.model_fields["quantity"].annotation) for model in models_of(OfQuantity)]
 QUANTITIES = tuple(dict.fromkeys(name for names in NAMES for name in names))
 # Causes of a verdict. A cause says why runs do not support a claim, or support it only under conditions.
-# Such conditions are a domain, a search, or other hardware.
+# The conditions may be a domain, a search, or other hardware.
 Cause = Literal[
     "contradicts",  # the measured effect is opposite to the claim, or far from it
     "other_hardware",  # the times in the source are of another kind of machine
@@ -116,8 +116,8 @@ class Claim(Document):
         dumped = self.model_dump(mode="json", exclude_defaults=True, include={"id", "conditions"})
         for written, condition in zip(dumped["supported_if"], self.conditions, strict=True):
             # The hash always includes the key `pairs`, even with its default value.
-            # It also includes the name of the statistical test.
-            # Both were in the hash when the first sets were published.
+            # The hash also includes the name of the statistical test.
+            # Both values were in the hash when the first sets were published.
             # The decision rules of published claims must keep their hashes.
             written |= {"pairs": condition.pairs, "test": "sign"}
         return dumped

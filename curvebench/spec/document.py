@@ -26,8 +26,8 @@ Names = Annotated[tuple[str, ...], Field(strict=False, min_length=1)]
 # The value of one of these keys decides which Python class such a mapping becomes.
 TAGS = ("protocol", "quantity", "at_equal")
 
-# Current name of each renamed key, by its earlier name. An earlier name in a file is an error, which
-# `curvebench convert` repairs.
+# Current name of each renamed key, by its earlier name.
+# An earlier name in a file is an error, which `curvebench convert` repairs.
 NEW_NAMES = {
     "holds_if": "supported_if",
     "than": "compared_to",
@@ -42,8 +42,8 @@ NEW_NAMES = {
 # Mark of fields that only plans have, so that messages do not offer them as keys of study files
 NOT_WRITTEN: JsonDict = {"written": False}
 # Earlier name of each key by which hashes are computed, by its current name.
-# `budget` was the number of all settings of a method.
-# For a method with one tuned hyperparameter, this equals `budget_per_dimension`.
+# The key `budget` was the number of all settings of a method.
+# For a method with one tuned hyperparameter, `budget` equals `budget_per_dimension`.
 FIRST_NAMES = {new: old for old, new in NEW_NAMES.items()} | {"budget_per_dimension": "budget"}
 
 
@@ -164,7 +164,7 @@ def explained(
     details = errors.errors()
     # Locations of errors that only follow from another error, by the type of the error.
     # Pydantic also calls a list too short if some items of the list are invalid.
-    # It also calls a key missing if the file has the earlier name of the key.
+    # Pydantic also calls a key missing if the file has the earlier name of the key.
     implied: dict[str, set[tuple[Any, ...]]] = {
         "too_short": {error["loc"][:length] for error in details for length in range(len(error["loc"]))},
         "missing": {(*error["loc"][:-1], NEW_NAMES.get(str(*error["loc"][-1:]))) for error in details},
@@ -257,8 +257,8 @@ def _fields(model: type[BaseModel], location: tuple[str | int, ...]) -> list[tup
     for step in location:
         items = [item for model in models for item in model.model_fields.items()]
         fields = [field for name, field in items if step in (name, field.alias)]
-        # A list index or a mapping's key, such as the name of a scale, is no field and leaves `models` as it
-        # is.
+        # A list index, or a key of a mapping such as the name of a scale, is no field.
+        # The variable `models` then stays as it is.
         if fields:
             models = [inner for field in fields for inner in models_of(field.annotation)]
         models = [model for model in models if _has_tag(model, step)] or models

@@ -30,8 +30,8 @@ class Problems:
 
     def __init__(self, where: str = "") -> None:
         self.where = where
-        # The dictionary's keys are the lines. They keep their order, and a problem found twice is reported
-        # once.
+        # The keys of the dictionary are the lines of the message, in the order in which they were added.
+        # A problem that is found twice is reported once.
         self.lines: dict[str, None] = {}
 
     def __bool__(self) -> bool:
@@ -58,7 +58,7 @@ class Problems:
 
         Args:
             key: key of the file under which the names are listed.
-            owner, kind, valid: as in `unknown`.
+            owner, kind, valid: the arguments of the function `unknown` with these names.
         """
         for name in names:
             if name not in valid:

@@ -25,8 +25,8 @@ from curvebench.spec.values import Precision
 
 # This number is part of every job's hash.
 # Increase the number when a change of the project changes the results of runs.
-# All runs are then repeated.
-# A test that compares with stored trajectories finds such changes.
+# After an increase, all runs are repeated.
+# A test that compares with stored trajectories finds changes of results.
 TRAJECTORY_VERSION = 2
 NOT_HASHED = {"hash", "claim_rules"}
 # Backend name of jobs that estimate bases once for all backends, with JAX in float64 and NumPy

@@ -36,8 +36,8 @@ from curvebench.spec.tuning import Axis, Setting, Tuning
 # Tuning seeds lie below the final seeds, so that no method is judged on a seed on which the method was tuned.
 FIRST_FINAL_SEED = 1000
 NULL = "null"
-# If the number of evaluations in a study file is invalid, the message suggests at most this many valid
-# numbers.
+# If the number of evaluations in a study file is invalid, the message suggests valid numbers.
+# The message has at most this many suggestions.
 MAX_OFFERED = 4
 
 # Keys whose values `converted` leaves unchanged.
@@ -404,8 +404,8 @@ class StudyFile(StudyQuestion, StudyTraining):
 
 DocumentT = TypeVar("DocumentT", bound=documents.Document)
 
-# The only keys that the file of a submission may have. All other keys are taken from the study that the
-# submission joins.
+# The only keys that the file of a submission may have.
+# All other keys are taken from the study that the submission joins.
 SUBMISSION_KEYS = {"joins", "contributed", "optimizers", "workloads", "question"}
 
 
@@ -572,8 +572,8 @@ def parsed_yaml(where: str, text: str) -> Any:
         raise InputError(f"{where}: not valid YAML ({error})") from error
 
 
-# Parsing is cached because a study file is read again for each study that names it under `like`, and for each
-# plan.
+# Parsing is cached because a study file is read again for each plan.
+# A file is also read again for each study that names it under `like`.
 @lru_cache(maxsize=256)
 def _parsed(text: str) -> Any:
     return YAML(typ="safe", pure=True).load(text)

@@ -194,7 +194,10 @@ class Protocol(Document):
         return (*self.search(number, random, outcome), *(self.also_try if last else ()))
 
     def search(self, number: int, random: Generator, outcome: Outcome | None) -> tuple[Setting, ...]:
-        """Return the settings that the search tries in a round; the arguments are those of `settings`."""
+        """Return the settings that the search tries in a round.
+
+        The arguments are explained at the method `settings`.
+        """
         raise NotImplementedError
 
     @property

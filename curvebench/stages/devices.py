@@ -18,7 +18,7 @@ from curvebench.results.provenance import output_of
 # Environment variable that lists the GPUs that CUDA, and therefore PyTorch and JAX, can use
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 # Environment variable for the order in which CUDA numbers GPUs, and a value of this variable.
-# With this value, CUDA numbers GPUs by bus, as the driver does.
+# With the value BY_BUS, CUDA numbers GPUs by bus, as the driver does.
 # By default CUDA numbers GPUs by speed.
 ORDER, BY_BUS = "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
 POLL_SECONDS = 1.0  # time between two attempts to reserve a GPU

@@ -33,8 +33,8 @@ from curvebench.stages.job import Instance, Job, instance, steps_of, workload_of
 from curvebench.stages.run_jobs import run_lanes
 
 STEPS = 20  # largest number of steps that are measured in a run
-# Largest number of runs that are measured together. The time of more runs is assumed to be proportional to
-# their number.
+# Largest number of runs that are measured together.
+# The time of more runs is assumed to be proportional to their number.
 MAX_LANES = 32
 SEED = 0  # seed of all measurements; all seeds are assumed to cost the same
 START_SECONDS = 3.0  # time for a process to start and import its backend

@@ -94,8 +94,8 @@ class Job:
         """
         if type(error).__name__ not in self.traced:
             print_exception(error)
-        # Store only the name of the error's type: the error would keep the arrays of its stack frames in
-        # memory.
+        # Store only the name of the error's type.
+        # The error itself would keep the arrays of its stack frames in memory.
         self.traced.add(type(error).__name__)
 
     def fail(self, name: str, failure: Failure | BaseException) -> None:

@@ -40,8 +40,8 @@ STAGES: Mapping[str, tuple[str, str]] = {
 }
 # Stages whose jobs fail as a whole if a signal ends their process, because no partial results are stored.
 INDIVISIBLE = ("timing", "parity", "checks")
-# Folder for compiled programs. The path is relative to the working directory of jobs, the folder of the
-# project.
+# Folder for compiled programs.
+# The path is relative to the working directory of jobs, the folder of the project.
 CACHE = Path(".cache")
 
 
@@ -109,8 +109,7 @@ def run_job(
             job.supervision.ended = failure_of(error)
             job.failures.clear()
             _compute(job)  # because `ended` is set, this call only writes the tables of finished runs
-        # If a source file was edited during the job, it is unknown which version of the file has computed the
-        # results.
+        # If a source file was edited during the job, the results may be of either version of the file.
         check_unchanged(spec)
         _mark(job)
         facts["gpu_joules"] = _joules_since(joules_before, device, job)

@@ -211,7 +211,7 @@ class _CellRun:
         supervision, building = self.job.supervision, Lanes(self.number)
         if not self.cell.settings:
             # If the tuning runs belong to another job, record why there are no settings.
-            # If they belong to this job, the job has already recorded their failures.
+            # If the tuning runs belong to this job, the job has already recorded their failures.
             if self.job.upstream("runs"):
                 reason = "no runs that tune it: they were interrupted, and come first, or failed"
                 self.job.fail(self._name, Failure("interrupted", reason))
@@ -279,12 +279,12 @@ class _CellRun:
                 except FAULTS as error:
                     self.job.trace(error)
                     failure = failure_of(error, supervision.journal.read()[1])
-                    # If SIGTERM has arrived, the end of the `with` block ends the process: store the rows
-                    # before.
+                    # If SIGTERM has arrived, the end of the `with` block ends the process.
+                    # Therefore the rows are stored before.
                     if checkpoints.termination.came:
                         self._store_failed(lanes, failure)
-                # Store rows only for the lanes that have begun. `_tables_at_end` makes rows for all other
-                # lanes.
+                # Store rows only for the lanes that have begun.
+                # The method `_tables_at_end` makes rows for all other lanes.
                 except Interrupted as error:
                     self._store_failed(lanes, failure_of(error, supervision.journal.read()[1]))
                     raise
@@ -359,7 +359,7 @@ class _CellRun:
         for lanes in with_checkpoints:
             if set(lanes.pairs) <= set(self._unfinished(self.lanes, *self._stored("failed"))):
                 # Build the bundle, from which the cost of its steps is computed.
-                # If that fails, the cost in the rows is 0.
+                # If the bundle cannot be built, the cost in the rows is 0.
                 with suppress(*FAULTS):
                     self._build()
                 self._store_failed(lanes, ended)

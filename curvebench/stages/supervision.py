@@ -28,8 +28,8 @@ from curvebench.stages.workers import Worker, folder_of_workers
 
 # Signals that end a process because of an error in the process, and not because another process sent a signal
 CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL")
-# Texts by which messages of Python, NumPy, PyTorch, XLA, CUDA libraries and C++ about missing memory are
-# recognized
+# Texts that occur in messages about missing memory.
+# The messages are from Python, NumPy, PyTorch, XLA, CUDA libraries and C++.
 MEMORY_ERRORS = (
     "memoryerror",
     "out of memory",
@@ -39,8 +39,8 @@ MEMORY_ERRORS = (
     "bad_alloc",
 )
 GRACE_SECONDS = 20.0  # time for a job to end after SIGTERM; clusters often allow 30 s
-# The option PR_SET_PDEATHSIG of prctl(2): the system sends this process a signal when the parent process
-# dies.
+# The option PR_SET_PDEATHSIG of prctl(2).
+# With this option, the system sends this process a signal when the parent process dies.
 PARENT_DEATH = 1
 
 
@@ -248,8 +248,8 @@ class _Supervisor:
         self.lost: dict[Lanes, Failure] = {}
         self.ended: Failure | None = None
         self.ends_at = float("inf")
-        # The cell that exceeded its time limit, and the last step before the limit. All lanes of the cell
-        # have failed.
+        # The cell that exceeded its time limit, and the last step before the limit.
+        # All lanes of this cell have failed.
         self.late: tuple[Lanes, int | None] | None = None
 
     def run(self) -> int:

@@ -143,7 +143,7 @@ class OverLanes:
         shapes = [array.shape[self.per_seed :] for array in batch.values() if array.ndim > self.per_seed]
         # Ignore an array if an example has at least as many numbers as the array has examples.
         # Such an array may be one large square matrix.
-        # It is faster to multiply this matrix with all lanes at once.
+        # One product of the matrix with all lanes at once is faster than a product for each lane.
         examples = max((shape[0] for shape in shapes if shape[0] > math.prod(shape[1:])), default=0)
         is_sequential = examples >= self.derivatives.many_examples
         mapping = self.derivatives.sequential_map if is_sequential else self.derivatives.vmap
@@ -161,7 +161,7 @@ def _at(arrays: Any, index: Any) -> Any:
 
 
 # Key in the random numbers of a step, for the numbers with which a need of the rule draws targets.
-# An example of such a need is a sampled Fisher matrix.
+# A sampled Fisher matrix is an example of a need that draws targets.
 DRAWS = "drawn targets"
 
 

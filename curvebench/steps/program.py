@@ -96,7 +96,8 @@ class Constants(NamedTuple):
     # The mapping is empty for a streamed workload, whose minibatches are part of the inputs of steps.
     data: dict[str, Array]
     rows: Array | None  # index of each seed in `data`, (S, 1); None if all seeds share the data
-    matrices: tuple[Array, ...]  # for each block of parameters in a basis, V of all seeds, (S, n, r)
+    # For each block of parameters that the basis transforms: the matrices V of all seeds, (S, n, r).
+    matrices: tuple[Array, ...]
     # Hyperparameters by name, (1, K, 1). If the lanes are padded (`engine.tiles`), the shape is (S, K, 1).
     hyper: dict[str, Array]
 
@@ -231,7 +232,7 @@ class Program:
         return Carry(coordinates, state, model, self.ops.zeros(lanes), self.ops.zeros(lanes), losses)
 
     def no_losses(self, lanes: tuple[int, ...]) -> StepLosses:
-        """Return `StepLosses` of zeros, the sums before the first step after an evaluation."""
+        """Return the sums of losses after an evaluation, when no step has been taken since: all are 0."""
         return StepLosses(*(self.ops.zeros(lanes) for _ in StepLosses._fields))
 
     def values(self, constants: Constants, inputs: Inputs) -> dict[str, Array]:

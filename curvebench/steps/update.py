@@ -24,7 +24,7 @@ from curvebench.spec.errors import InputError
 from curvebench.steps.layout import Layout, Stack, side_by_side
 
 # One call of a rule updates at most ENTRIES_AT_ONCE entries of parameters, or a single parameter (leaf).
-# The reason is that the intermediate arrays of a call take several times the memory of its arguments.
+# The reason is that intermediate arrays take several times the memory of the arguments of the call.
 # For the same reason, at least MIN_CALLS calls update a model with at least MANY_ENTRIES entries.
 # The exception is a model with a leaf that has more than a MIN_CALLS-th of all entries.
 ENTRIES_AT_ONCE = 1 << 22

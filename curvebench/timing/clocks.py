@@ -43,8 +43,8 @@ def process_seconds() -> float:
     """Return the seconds since this process started."""
     stat = Path("/proc/self/stat")
     if hasattr(time, "CLOCK_BOOTTIME") and stat.exists():
-        # Subtract times since the start of the machine, because dates of starts are rounded to seconds
-        # (proc(5)).
+        # Subtract times since the start of the machine.
+        # Dates of starts are rounded to seconds (proc(5)).
         ticks = int(stat.read_text().rpartition(")")[2].split()[19])
         return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
     import psutil

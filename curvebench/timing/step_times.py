@@ -91,9 +91,8 @@ MAX_CALLS = 50
 def _no_update(
     ops: Ops, grad: Array, state: tuple[()], param: Array, hyper: Mapping[str, Array]
 ) -> tuple[Array, tuple[()]]:
-    # `step < 0` is never true, so that parameters do not change.
-    # A compiler does not know this.
-    # Therefore it can neither remove the computation of the gradient nor move it out of a loop.
+    # `step < 0` is never true, so that parameters do not change. A compiler does not know this.
+    # Therefore a compiler can neither remove the computation of the gradient nor move it out of a loop.
     return ops.where(hyper["step"] < 0, grad, param), state
 
 
@@ -175,8 +174,7 @@ class _Compiled:
         """Measure the memory of the process, before the method's arrays are loaded and during a segment."""
         baseline = resident_bytes()
         # Depending on the address of a host array, a backend either shares its memory or copies the array.
-        # Load from copies that are made after the baseline.
-        # An array is then counted once in both cases.
+        # Load from copies that are made after the baseline, so that each array is counted once in both cases.
         loaded = self.load(_copied(self.bundle))
         inputs = segment_inputs(self.bundle, self.engine, 0, self.steps)
         resident_bytes()  # free the copies whose memory the backend does not share
@@ -320,8 +318,8 @@ def measure_methods(
         gc.collect()
         # Without collections, all objects of a measurement stay in the youngest generation.
         with uncollected():
-            # Discard the first measurement, which includes memory that threads and libraries allocate at
-            # first use.
+            # Discard the first measurement.
+            # It includes memory that threads and libraries allocate at first use.
             contestants["null"].memory()
             for method, contestant in contestants.items():
                 with _left_out(method, fail):

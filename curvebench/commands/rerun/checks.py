@@ -27,7 +27,7 @@ from curvebench.spec.plan import ReportPlan
 # Cheap subclaims do not count in the argument `count` of `draw`.
 COUNTED_SECONDS = 5.0
 # Two measures agree if their difference is at most the tolerance of the limit plus a rounding term.
-# The rounding term is this share of the value or of the limit, whichever is larger.
+# The rounding term is this share of the measured value or of the limit, whichever is larger.
 VALUE_SHARE = 1e-6
 # Number of twins of an instance. A twin is an instance that `Moved` draws at the angle TWIN_STEP from it.
 TWINS, TWIN_STEP = 4, 1e-13
@@ -36,7 +36,7 @@ Subclaim = tuple[str, str, str]  # claim, subclaim and variant
 
 
 def read_subclaims(plan: ReportPlan, claim: str | None) -> dict[Subclaim, pl.DataFrame]:
-    """Return the measures of each subclaim of a set's property checks, as `check_rows` reads them.
+    """Read the measures of the property checks of a published set, by subclaim.
 
     Args:
         plan: plan of the set.

@@ -51,10 +51,10 @@ VALUE_SHARE = {"float64": 1e-7, "float32": 1e-4, "tf32": 1e-3, "mixed": 1e-2, "b
 # The share depends on the precision of the run.
 CURVE_SHARE = {"float64": 1e-12, "float32": 1e-6, "tf32": 1e-4, "mixed": 1e-3, "bfloat16": 1e-3}
 # The rounding errors of a curve are at most this number times its smallest absolute value above 0.
-# This limits the third term for a curve that falls to very small values.
+# This number limits the third term for a curve that falls to very small values.
 NOISE = 1e3
 # Share of the points of a curve at which the published absolute value may be too large.
-# The reason is that chaotic runs have spikes at other steps in each repetition.
+# Such points are accepted because chaotic runs have spikes at other steps in each repetition.
 MAX_SPIKES = 0.02
 MAX_BUNDLE_BYTES = 2**31  # Memory limit of the bundle of a run and its twins
 SUMMARIES = ("final", "best")
@@ -371,7 +371,7 @@ def differences(published: RunRecord, recomputed: Sequence[RunRecord]) -> tuple[
 
 
 def _within(value: Any, values: Sequence[Any]) -> bool:
-    """Return whether `value` equals one of `values` or, for numbers, is near enough to the first of them.
+    """Return whether `value` equals one of `values` or, for numbers, is near the first number in `values`.
 
     The largest accepted distance is `ALLOWED_SPREADS` times the largest distance of the first number from
     another number in `values`.

@@ -155,7 +155,7 @@ def draw(comparisons: Sequence[Deciding], runs: Sequence[Place], count: int | No
 
 
 def places(tables: Sequence[pl.DataFrame]) -> list[Place]:
-    """Return the places of all runs in the tables of the studies."""
+    """Return the place of each run: the index of its study, and the index of its row in the table `runs`."""
     return [(study, at) for study, runs in enumerate(tables) for at in range(len(runs))]
 
 

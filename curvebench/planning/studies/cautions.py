@@ -30,7 +30,7 @@ MIN_PAIRS = ceil(-log2(ALPHA))
 # With a larger decay rate, the average therefore stops far from its limit.
 MAX_DECAY = 0.99
 # A published setting outside of a search is reported if its cost is lower by at least this share.
-# It is compared with the published settings that the search contains.
+# The cost is compared with the costs of the published settings that the search contains.
 MIN_GAIN = 0.05
 
 

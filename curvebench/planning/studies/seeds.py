@@ -22,8 +22,8 @@ from curvebench.spec.plan import StudyPlan
 from curvebench.spec.study import FIRST_FINAL_SEED, FinalSeeds
 from curvebench.spec.values import Readable
 
-# The first final seed of a study with claims is a multiple of FIRST_FINAL_SEED. The hash chooses one of
-# BLOCKS multiples.
+# The first final seed of a study with claims is a multiple of FIRST_FINAL_SEED.
+# The hash of the study chooses one of BLOCKS multiples.
 BLOCKS = 1_000_000
 
 
@@ -53,7 +53,7 @@ def first_seeds(
     if published_seeds is not None:
         tuning, final = published_seeds
         # There may be more tuning seeds now than when the set was published.
-        # Start them earlier if they would otherwise reach the final seeds.
+        # The tuning seeds then start earlier if they would otherwise reach the final seeds.
         return FirstSeeds(min(tuning, final - count), final)
     final = _first_final_seed(study, of_backends)
     compares_tuning = any(claim.of_tuning for claim in study.claims)
@@ -105,7 +105,7 @@ def _first_final_seed(study: StudyPlan, of_backends: Mapping[str, FinalSeeds | N
         ],
         "tuning": study.tuning,
         # The next three keys are in the hash even if a study does not give them.
-        # The reason is that they were in the hash when the first sets were published.
+        # These keys were in the hash when the first sets were published.
         "schedule": {},
         "stop": {},
         "precision": None,

@@ -365,8 +365,8 @@ class _Reader:
         problems.known(f"{key}.backends", "curvebench", "backend", scale.backends, BACKENDS)
         for name, use in scale.backends.items():
             entry = f"{key}.backends.{name}"
-            # A misspelt backend is missing in `tuners` too, but one message about the misspelt name is
-            # enough.
+            # A misspelt backend is missing in `tuners`, too.
+            # One message about the misspelt name is enough.
             if use.tuned_on is not None and not misspelt:
                 kind = "backend with its own tuning"
                 problems.known(f"{entry}.tuned_on", "this scale", kind, [use.tuned_on], tuners)
@@ -495,7 +495,7 @@ class _Reader:
             else:
                 cut = f"{key}: {microbatches} cuts the batch_size of {spec.name}, {batch_size}, into parts: "
                 # The workload computes each microbatch as if it were a batch.
-                # Therefore its requirements on batch sizes apply to microbatches.
+                # Therefore the requirements of the workload on batch sizes apply to microbatches.
                 with problems.caught(cut):
                     part = {**spec.settings, "batch_size": batch_size // microbatches}
                     find_workload(spec.locator).check(part)

@@ -12,7 +12,7 @@ from curvebench.spec.conditions.condition import Condition, Methods
 from curvebench.spec.document import Direction
 
 # A run is near its best value once the metric is within this factor of the best value.
-# This means at least 0.995 times a maximum, or at most 1 / 0.995 times a minimum.
+# The metric is then at least 0.995 times a maximum, or at most 1 / 0.995 times a minimum.
 # Source: EGOP paper, 000 App. B and Fig. 16.
 NEARLY_BEST = 0.995
 
