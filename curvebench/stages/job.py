@@ -300,7 +300,7 @@ def estimate(
         decompose: function that computes eigenvectors from gradients.
 
     Returns:
-        Arrays by name.
+        A mapping from names to arrays.
 
         - `matrix0`, `matrix1`, ...: the matrix V of each block of parameters.
         - `eigenvalues0`, `eigenvalues1`, ...: the eigenvalues of each block.
@@ -441,7 +441,7 @@ class Cell:
         workload_spec: name and settings of the workload.
         optimizer: the optimizer.
         basis: the basis.
-        settings: values of the tuned hyperparameters, by name, for each setting of the runs.
+        settings: the settings of the runs. Each is a mapping from tuned hyperparameters to values.
     """
 
     workload: Workload

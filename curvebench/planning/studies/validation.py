@@ -159,7 +159,7 @@ class _Reader:
 
     @cached_property
     def metrics(self) -> dict[str, Metric]:
-        """Metrics that all workloads of the study have, by name."""
+        """Mapping from names to the metrics that all workloads of the study have."""
         first, *others = [entry.workload.metrics for entry in self.workloads.values()]
         return {name: metric for name, metric in first.items() if all(name in other for other in others)}
 
