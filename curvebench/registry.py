@@ -37,9 +37,9 @@ class Origin:
 
     Args:
         modules: dotted names of modules of this project.
-        files: paths of other files by key. The key of a user's file, or of a neighbour that it imports, is
-            `file:` followed by the path. The key of a file in an installed package is `package:` followed by
-            the path inside the package, which is the same on every machine.
+        files: a mapping from keys to the paths of other files. The key of a user's file, or of a neighbour
+            that it imports, is `file:` followed by the path. The key of a file in an installed package is
+            `package:` followed by the path inside the package, which is the same on every machine.
         packages: names of distributions of other libraries whose versions decide the results, too.
     """
 
@@ -157,7 +157,7 @@ def at_defaults(names: Iterable[str]) -> tuple[WorkloadSpec, ...]:
 
 
 def known(kind: Kind, broken: dict[str, str]) -> dict[str, Any]:
-    """Return the optimizers, bases or workloads of this project and of installed packages, by name.
+    """Return a mapping from names to optimizers, bases or workloads of this project and installed packages.
 
     Args:
         kind: optimizers, bases or workloads.
@@ -242,8 +242,8 @@ def _installed(kind: Kind) -> tuple[dict[str, tuple[Any, EntryPoint]], dict[str,
     """Return the optimizers, bases or workloads that installed packages define by entry points.
 
     Returns:
-        The optimizers, bases or workloads by name, each with its entry point; and for each entry point that
-        is left out, the reason.
+        Two mappings: from the names of optimizers, bases or workloads to the objects with their entry points;
+        and from the entry points that are left out to reasons.
     """
     items: dict[str, tuple[Any, EntryPoint]] = {}
     broken: dict[str, str] = {}

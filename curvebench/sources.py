@@ -66,7 +66,8 @@ class SourceTree:
             followed: packages whose imports are followed.
 
         Returns:
-            Hexadecimal SHA-256 (`content_hash`) by path relative to the root, sorted by path.
+            A mapping from paths relative to the root, in alphabetical order, to hexadecimal SHA-256
+            (`content_hash`).
 
         Raises:
             InputError: if a module has no file, or a file is not valid Python.
@@ -125,8 +126,8 @@ class SourceTree:
         Only imported modules in `followed` are included.
 
         Args:
-            files: paths of the files by keys. The hashes of the files have the same keys; the hashes of
-                imported modules have paths as keys.
+            files: a mapping from keys to the paths of the files. The hashes of the files have the same keys;
+                the hashes of imported modules have paths as keys.
             followed: packages whose imports are followed.
 
         Raises:
@@ -137,7 +138,7 @@ class SourceTree:
         return {**hashes, **self.sources(imported, followed)}
 
     def _all_sources(self, modules: tuple[str, ...], followed: tuple[str, ...]) -> Mapping[str, str]:
-        """Return the SHA-256 of modules, and of all modules that they import, by path.
+        """Return a mapping from paths to the SHA-256 of modules, and of all modules that they import.
 
         Imports by imported modules are followed as well.
         """

@@ -20,7 +20,7 @@ from curvebench.optimizers.rule import Part
 from curvebench.steps.program import select_lanes
 from curvebench.steps.update import Work, updated
 
-# Arrays of a group, the parameters that one call of a rule updates: a tensor, or tensors by name.
+# Parameters that one call of a rule updates: a tensor, or a mapping from parameter names to tensors.
 GroupArrays: TypeAlias = Any
 Stepper = Callable[[GroupArrays, Any, GroupArrays, Mapping[str, torch.Tensor], torch.Tensor | None], None]
 

@@ -307,7 +307,7 @@ class TorchEngine(Engine):
 
 
 def _numbers(loaded: Loaded) -> list[dict[str, float]]:
-    """Return the hyperparameters of each lane by name, as Python numbers."""
+    """Return, for each lane, a mapping from the names of hyperparameters to Python numbers."""
     lanes, hyper = loaded.carry.coordinates.shape[:2], loaded.constants.hyper
     columns = [values.expand(*lanes, 1).flatten().tolist() for values in hyper.values()]
     return [dict(zip(hyper, row, strict=True)) for row in zip(*columns, strict=True)]

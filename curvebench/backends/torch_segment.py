@@ -71,7 +71,7 @@ class StepContext:
 
     @cached_property
     def values(self) -> Mapping[str, torch.Tensor]:
-        """The values that the rule uses besides gradient and state, as tensors by name.
+        """Mapping from names to the values that the rule uses besides gradient and state, as tensors.
 
         They are the hyperparameters, the number of the step, the multiplier of the learning rate, and the
         needs of the rule, such as a Hessian.
@@ -144,7 +144,7 @@ class TorchOptimUpdate:
 
     Args:
         rule: the rule that constructs the optimizers of a lane.
-        values: hyperparameters by name, for each lane.
+        values: for each lane, a mapping from the names of hyperparameters to their values.
     """
 
     rule: TorchRule

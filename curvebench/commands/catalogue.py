@@ -47,7 +47,7 @@ def _selected(content: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
     """Return the sections and entries of the catalogue that the user selects.
 
     Args:
-        content: the catalogue: sections by name.
+        content: the catalogue, a mapping from the names of sections to sections.
         names: beginnings of names of entries, or numbers of source documents such as 004. If `names` is
             empty, the whole catalogue is returned.
 
@@ -95,8 +95,9 @@ def catalogue(study_folder: Path, broken: dict[str, str]) -> dict[str, Any]:
             that cannot be used: its name, and the reason. Such items are left out of the result.
 
     Returns:
-        The sections of the catalogue, such as `workloads`, `optimizers` and `bases`, by name. A section is a
-        list of names, or a mapping from the name of an entry to a description with settings and options.
+        A mapping from names of sections, such as `workloads`, `optimizers` and `bases`, to sections. A
+        section is a list of names, or a mapping from the name of an entry to a description with settings and
+        options.
     """
     from curvebench.backends import BACKENDS
     from curvebench.optimizers.bases import bases

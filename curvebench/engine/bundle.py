@@ -61,7 +61,8 @@ class Bundle:
         problems: one problem per seed; their number is S.
         orders: indices of the examples in each minibatch, of shape (steps, S, batch_size); None for the full
             batch.
-        hyperparameters: values of every hyperparameter of the rule by name, of shape (K,).
+        hyperparameters: a mapping from the name of each hyperparameter of the rule to its values, of shape
+            (K,).
         schedule: multipliers of the learning rate at each step, of shape (steps,). The number of steps of a
             run is the length of this array.
         evaluations: number of evaluation intervals. The steps are divided into intervals of nearly equal
@@ -182,11 +183,11 @@ class Bundle:
         return (self.batch_size, *outputs.shape[1:])
 
     def draws(self, seed: int, step: int) -> dict[str, np.ndarray]:
-        """Draw the random numbers of the loss and of the needs for one step of one seed; return them by name.
+        """Draw the random numbers that the loss and the needs of the rule use at one step of one seed.
 
-        Each step has its own generator, so that a resumed run draws the same numbers as an uninterrupted run.
-        Amortized needs are evaluated only at some steps. At all other steps, 0 replaces the random numbers of
-        these needs.
+        The result is a mapping from names to arrays of random numbers. Each step has its own generator, so
+        that a resumed run draws the same numbers as an uninterrupted run. Amortized needs are evaluated only
+        at some steps. At all other steps, 0 replaces the random numbers of these needs.
         """
         noise: dict[str, np.ndarray] = {}
         if self.workload.noise is not None:

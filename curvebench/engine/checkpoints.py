@@ -44,7 +44,7 @@ class Checkpoint:
 
     Args:
         done: number of steps taken.
-        arrays: all arrays from which the run resumes, by name.
+        arrays: a mapping from names to all arrays from which the run resumes.
         seconds: time by phase, in all processes that have worked on the run.
         notes: notes for the provenance of the results.
     """

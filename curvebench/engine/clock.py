@@ -31,11 +31,14 @@ class Clock:
 
     @property
     def named(self) -> dict[str, float]:
-        """Seconds of all phases and of their subdivisions by name."""
+        """Mapping from the names of all phases and of their subdivisions to seconds."""
         return self.seconds | self.parts
 
     def take_over(self, seconds: Mapping[str, float]) -> None:
-        """Add the seconds by name of an earlier process, from whose checkpoint this process resumes a run."""
+        """Add the seconds of an earlier process, from whose checkpoint this process resumes a run.
+
+        The argument is a mapping from the names of phases and subdivisions to seconds.
+        """
         for totals in (self.seconds, self.parts):
             totals |= {name: totals[name] + seconds.get(name, 0.0) for name in totals}
         self.earlier += sum(seconds.get(name, 0.0) for name in self.seconds)

@@ -54,11 +54,11 @@ class RunHistory:
 
     @property
     def columns(self) -> dict[str, np.ndarray]:
-        """Metrics of all evaluations by name. The first axis of each array counts the evaluations."""
+        """Mapping from metric names to values, arrays whose first axis counts the evaluations."""
         return {name: np.stack([row[name] for row in self.rows]) for name in self.rows[0]}
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the fields `seconds` and `rows` as arrays by name, for a checkpoint."""
+        """Return the fields `seconds` and `rows` for a checkpoint, as a mapping from names to arrays."""
         metrics = {f"{METRIC}{name}": values for name, values in self.columns.items()}
         return metrics | {"seconds": self.seconds}
 

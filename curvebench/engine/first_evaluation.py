@@ -72,11 +72,11 @@ def check_evaluation(workload: workloads.Workload, settings: Settings) -> None:
 
 
 def _first(split: workloads.Split, examples: int | None, random: Random | None = None) -> dict[str, Any]:
-    """Load the first examples of a split by field; all examples if `examples` is None.
+    """Load the first examples of a split, as a mapping from fields to arrays.
 
     Args:
-        split: arrays by field, or a data source.
-        examples: number of examples, or None.
+        split: a mapping from fields to arrays, or a data source.
+        examples: number of examples; None for all examples.
         random: random streams of a seed, to load examples with the augmentation of training; None to load
             examples without augmentation, as for evaluations.
     """

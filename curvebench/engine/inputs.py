@@ -122,7 +122,10 @@ def filled(inputs: Inputs, length: int) -> Inputs:
 
 
 def _minibatches(bundle: Bundle, order: np.ndarray, start: int, threads: int) -> dict[str, np.ndarray]:
-    """Load the minibatches of the steps after `start`, as arrays (steps, S, batch_size, ...) by field."""
+    """Load the minibatches of some steps: for each field, an array (steps, S, batch_size, ...).
+
+    The first of the steps is `start` + 1.
+    """
 
     def load(seeds: slice, split: Split) -> dict[str, np.ndarray]:
         generators = generators_of(bundle.randoms[seeds], "examples of step", start + 1)
@@ -144,7 +147,10 @@ def source_notes(bundle: Bundle) -> list[str]:
 
 
 def _noise(bundle: Bundle, start: int, length: int) -> dict[str, np.ndarray] | None:
-    """Draw the random numbers of a segment, (steps, S, ...) by name; None if steps draw no random numbers."""
+    """Draw the random numbers of a segment, a mapping from names to arrays (steps, S, ...), or None.
+
+    The result is None if steps draw no random numbers.
+    """
     if not bundle.is_random:
         return None
     seeds = range(len(bundle.problems))

@@ -113,10 +113,10 @@ def _stepped(rule: Rule, start: np.ndarray, grads: np.ndarray) -> np.ndarray:
 
 
 def _values(rule: Rule, lanes: tuple[int, ...], model: Model) -> dict[str, Any]:
-    """Return the arrays that a rule receives besides gradient and state, except the number of the step.
+    """Return, by name, the arrays that a rule receives besides gradient, state and number of the step.
 
     The arrays are the hyperparameters, the multiplier of the learning rate (`schedule`) and the needs of the
-    rule, such as a Hessian, by name.
+    rule, such as a Hessian.
 
     Args:
         rule: the rule.

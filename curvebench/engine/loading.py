@@ -31,7 +31,9 @@ from curvebench.workloads.workload import MINIBATCH_LOSS, Split
 def stacked(
     bundle: Bundle, split: str, examples: Callable[[Split], dict[str, np.ndarray]]
 ) -> dict[str, np.ndarray]:
-    """Return arrays of examples by field, with a leading axis of slots unless all seeds share the data.
+    """Return the examples of a split: for each field of the data, an array with the examples of all seeds.
+
+    The arrays have a leading axis of slots, unless all seeds share the data.
 
     Args:
         bundle: the bundle, whose tile decides the number of slots.

@@ -166,6 +166,6 @@ def is_resident(workload: Workload, split: str) -> bool:
 
 
 def arrays_of(split: Split) -> dict[str, np.ndarray]:
-    """Return the arrays of a split by field. The split must not be a data source, which has no arrays."""
+    """Return a split as a mapping from fields to arrays. A data source, which has no arrays, is refused."""
     assert isinstance(split, Mapping), "data sources are streamed"
     return dict(split)

@@ -77,7 +77,7 @@ class Programs:
         return list(itertools.product(seeds, settings))
 
     def extend(self, steps: int, room: int) -> None:
-        """Increase the attributes `steps` and `room` to the arguments, unless the attributes are larger."""
+        """Increase the attributes `steps` and `room` to the values of the arguments, if these are larger."""
         self.steps, self.room = max(self.steps, steps), max(self.room, room)
 
     def get(self, key: Hashable, make: Callable[[], Result]) -> Result:

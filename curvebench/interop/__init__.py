@@ -42,7 +42,7 @@ def chosen(rule: str | Rule, options: Options | None) -> Rule:
     Args:
         rule: the name of a registered rule, or a rule. All options that are not in `options` stay as they are
             in this rule.
-        options: new values of options by name; None to change no option.
+        options: a mapping from names of options to new values; None to change no option.
 
     Raises:
         InputError: when a name or option is unknown, or a value is wrong.

@@ -317,7 +317,7 @@ def _set(locator: str, arguments: dict[str, Any], name: str, value: float) -> No
 
 
 def defaults_of(locator: str) -> dict[str, Any]:
-    """Return the default of each argument of an optimizer's constructor, by name."""
+    """Return a mapping from each argument of an optimizer's constructor to its default."""
     parameters = signature(_load(locator)).parameters.items()
     return {name: parameter.default for name, parameter in parameters}
 
@@ -338,8 +338,8 @@ def _grouped(
         locator: the optimizer of all groups without the option `optimizer`.
         arguments: arguments of the constructor of the optimizer `locator`, with the learning rate `lr`.
         groups: options of each group; the keys are names of parameters, kinds, or `others`.
-        leaves: the parameters by name.
-        roles: the roles of the parameters by name.
+        leaves: a mapping from the names of parameters to the parameters.
+        roles: a mapping from the names of parameters to their roles.
 
     Raises:
         InputError: when a key of `groups` is unknown, or a parameter belongs to no group.

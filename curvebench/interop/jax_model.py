@@ -401,13 +401,13 @@ def _kind(name: str, shape: Sequence[int], operations: Sequence[str]) -> str | N
 def _kinds(
     shapes: Mapping[str, Sequence[int]], uses: Mapping[str, Sequence[_Use]], last: str
 ) -> dict[str, str]:
-    """Return the kinds of parameters by name, for parameters whose kind operations decide.
+    """Return a mapping from names of parameters to kinds, for parameters whose kind operations decide.
 
     The bias of a norm has the kind `norm`, too. The weight of the last product is the head, unless it is the
     only parameter with several axes.
 
     Args:
-        shapes: shapes of the parameters by name.
+        shapes: a mapping from the names of parameters to shapes.
         uses: uses of each parameter, by name of the parameter.
         last: name of the parameter that the last product uses.
     """
@@ -439,10 +439,12 @@ class _Traced:
     Args:
         create: `create(seed) -> (params, state)`, nested arrays.
         call: `call(params, state, batch, key, training) -> (result, new state)`, where parameters and states
-            are arrays by name, and parameters have the form in which rules see them. The result is the loss
-            in training, and all metrics by name in evaluation.
-        forms: form of each parameter by name, in the order in which the loss uses the parameters.
-        kinds: kinds of parameters by name, for parameters whose kind operations decide.
+            are mappings from names to arrays, and parameters have the form in which rules see them. The
+            result is the loss in training. In evaluation it is a mapping from the names of all metrics to
+            values.
+        forms: a mapping from the names of parameters to their forms, in the order in which the loss uses the
+            parameters.
+        kinds: a mapping from names of parameters to kinds, for parameters whose kind operations decide.
         draws: whether the loss draws random numbers, such as dropout masks.
         mapped: whether a batched program can compute several runs together.
     """
@@ -528,7 +530,7 @@ def _traced(model: UserModel) -> _Traced:
 
 
 def _arrays(model: UserModel, params: Any) -> dict[str, Any]:
-    """Return parameters by name, as arrays.
+    """Return nested parameters as a mapping from their names to arrays.
 
     Raises:
         InputError: if there are no parameters, or a parameter is no array of real numbers.

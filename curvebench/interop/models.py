@@ -226,8 +226,9 @@ class Examples(NamedTuple):
     """The examples of a split.
 
     Args:
-        split: arrays by field, or a data source if the arrays would be larger than MAX_RESIDENT_BYTES. An
-            example consists of nested arrays; the leaf with index i is the field `i`, as text.
+        split: a mapping from fields to arrays, or a data source if the arrays would be larger than
+            MAX_RESIDENT_BYTES. An example consists of nested arrays; the leaf with index i is the field `i`,
+            as text.
         structure: structure of the library (a pytree) by which a minibatch is nested again from its leaves.
     """
 
@@ -236,12 +237,13 @@ class Examples(NamedTuple):
 
 
 class Initial(NamedTuple):
-    """A model at the start of a run, as NumPy arrays by name.
+    """A model at the start of a run, as mappings from names to NumPy arrays.
 
     Args:
         parameters: the trained parameters.
         state: the model state: buffers, and parameters that are not trained.
-        kinds: kinds of parameters by name. A parameter is missing if only its shape decides its kind.
+        kinds: a mapping from names of parameters to kinds. A parameter is missing if only its shape decides
+            its kind.
     """
 
     parameters: dict[str, np.ndarray]
@@ -295,8 +297,8 @@ class UserModel:
     Args:
         file: the user's file.
         name: name of the model in the file; empty if the function `init` of the file constructs the model.
-        settings: values of all settings by name.
-        arguments: arguments by name with which the model is constructed.
+        settings: a mapping from the names of all settings to their values.
+        arguments: a mapping from names to values of the arguments with which the model is constructed.
         library: functions of the model's library.
     """
 
@@ -351,7 +353,7 @@ class UserModel:
 
     @cached_property
     def roles(self) -> dict[str, Role]:
-        """Roles of the parameters by name.
+        """Mapping from the names of parameters to roles, which consist of kind and layer.
 
         If a pattern in the setting `roles` matches the name of a parameter, the pattern gives the kind of the
         parameter. Otherwise the kind follows from the layer or the shape of the parameter.
@@ -407,7 +409,7 @@ def require_metrics(model: UserModel, values: Mapping[str, Any]) -> None:
 
 
 def _defaults(function: Callable[..., Any], given: Collection[str]) -> dict[str, Any]:
-    """Return the default of each argument of a class or function by name, except the arguments `given`.
+    """Return a mapping from arguments of a class or function to defaults, without the arguments `given`.
 
     If an argument has no default, or a default that JSON cannot represent, the result has None. Such an
     argument is passed only if a study gives it.
@@ -506,7 +508,7 @@ def store(data: Any, path: Path) -> None:
 
 
 def loaded(path: Path) -> Any:
-    """Return the arrays in a file that `store` has written: a mapping by name, a tuple, or a single array."""
+    """Return the data in a file that `store` has written: named arrays, a tuple of arrays, or one array."""
     with np.load(path) as file:
         arrays = dict(file)
     if arrays.keys() == {ONLY}:

@@ -49,7 +49,7 @@ def as_optax(rule: str | Rule, options: Options | None = None, kinds: Any = None
 
     Args:
         rule: name of a registered rule, or a rule.
-        options: options of the rule by name. Omitted options have their defaults.
+        options: a mapping from options of the rule to values. Omitted options have their defaults.
         kinds: kind of each parameter in the model: `weight`, `bias`, `convolution`, `norm`, `embedding`,
             `head` or `vector`. Give a tree with the structure of the parameters, or a function of a path such
             as `layers/0/w`. If the kind of a parameter is None, its number of axes decides. Rules that use
@@ -162,7 +162,8 @@ class _Leaf:
 
         Args:
             grad, state, param: gradient, state and value of the array.
-            values: hyperparameters, `step` and `schedule`, each a number or a scalar array.
+            values: hyperparameters, number of the step (`step`), and multiplier of the learning rate
+                (`schedule`), each a number or a scalar array.
             work: amortized work of the step.
         """
         dtype = jnp.dtype(self.ops.dtype)
@@ -176,7 +177,7 @@ class _Leaf:
     def _as_lane(self, array: Array) -> Any:
         """Add a leading axis of length 1 to an array, because rules expect an axis of lanes (runs).
 
-        If the rule receives all parameters by name, the result is a mapping of arrays by name.
+        If the rule receives all parameters as a mapping, the result is a mapping from their names to arrays.
         """
         group = self.update.groups[0]
         return array[None] if group.named is None else group.take(self.ops, array[None])
@@ -251,7 +252,8 @@ class _BoundRule:
 
         Args:
             grads, states, params: gradients, states and parameters, one for each item of `leaves`.
-            values: hyperparameters, `step` and `schedule`.
+            values: hyperparameters, number of the step (`step`), and multiplier of the learning rate
+                (`schedule`).
         """
 
         def branch(work: Work, grads: Arrays, states: Sequence[Any], params: Arrays) -> Any:

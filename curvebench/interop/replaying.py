@@ -63,7 +63,7 @@ def _checked(grads: Mapping[str, Any], params: Mapping[str, Any], number: int) -
 
     Args:
         grads: gradients by parameter name.
-        params: the parameters by name.
+        params: a mapping from parameter names to arrays.
         number: number of the step, for messages.
 
     Raises:
@@ -90,15 +90,15 @@ class Online:
 
     Args:
         optimizer: name of an update rule.
-        params: initial parameters by name.
+        params: a mapping from parameter names to initial values.
         hyper: hyperparameters by full name. Hyperparameters with a default may be omitted.
         backend: `jax`, `torch` or `numpy`.
         dtype: precision, `float64` or `float32`.
-        basis: orthogonal matrix V for all parameters, or a matrix V for some parameters by name (see
-            `replay`); None for no basis.
+        basis: orthogonal matrix V for all parameters, or a mapping from names of some parameters to matrices
+            V (see `replay`); None for no basis.
         options: options of the optimizer by name. Omitted options have their defaults.
-        kinds: kinds or roles of parameters by name. For an omitted parameter, the number of axes decides the
-            kind.
+        kinds: a mapping from names of parameters to kinds or roles. For an omitted parameter, the number of
+            axes decides the kind.
 
     Raises:
         InputError: when a name is unknown, an option, value or shape is wrong, or a matrix is not orthogonal.
@@ -160,7 +160,7 @@ class Online:
 
     @property
     def params(self) -> dict[str, np.ndarray]:
-        """Current parameters by name, in the original coordinates even if there is a basis."""
+        """Mapping from parameter names to current values, in the original coordinates even with a basis."""
         with self._context():
             return self._named(self._program.parameters(self._carry.coordinates, self._constants.matrices))
 
@@ -177,14 +177,15 @@ class Online:
             return self._named(self._program.point(self._carry, self._constants, self._inputs(schedule)))
 
     def step(self, grads: Mapping[str, Any], schedule: float = 1.0, **needed: Any) -> dict[str, np.ndarray]:
-        """Update the parameters, and return them by name.
+        """Update the parameters, and return a mapping from their names to the new values.
 
         Args:
             grads: gradients by parameter name, in the original coordinates.
             schedule: factor by which the learning rate is multiplied in this step.
-            needed: values of the rule's needs by name, such as a `hessian` of shape (d, d), where d is the
-                number of entries of all parameters. The rows and columns of the Hessian are in the order in
-                which the parameters were given, with each parameter flattened in row-major order.
+            needed: a mapping from the names of the rule's needs to values, such as a `hessian` of shape (d,
+                d), where d is the number of entries of all parameters. The rows and columns of the Hessian
+                are in the order in which the parameters were given, with each parameter flattened in
+                row-major order.
 
         Raises:
             InputError: when a name or shape is wrong, or a need of the rule is missing.
@@ -206,7 +207,7 @@ class Online:
         return Inputs(asarray(np.array(float(self._steps + 1))), asarray(np.array(float(schedule))))
 
     def _lane(self, arrays: Mapping[str, np.ndarray]) -> dict[str, Array]:
-        """Return arrays of the backend by name, with two leading axes of length 1 for seed and setting."""
+        """Convert named arrays to arrays of the backend with axes of seed and setting, (1, 1, ...)."""
         asarray, dtype = self._ops.asarray, self._dtype
         return {name: asarray(np.asarray(arrays[name], dtype)[None, None]) for name in self._start}
 
@@ -214,8 +215,8 @@ class Online:
         """Check the values of the rule's needs, and return them with axes of seed and setting, (1, 1, ...).
 
         Args:
-            values: values by name. Entries of a value are in the order in which the parameters were given; in
-                the result, the entries are in the order of the layout.
+            values: a mapping from the names of needs to values. Entries of a value are in the order in which
+                the parameters were given; in the result, the entries are in the order of the layout.
             work: amortized work of the step. Amortized needs are required only at steps whose work includes
                 OBSERVE.
 
@@ -283,7 +284,7 @@ def replay(
 
     Args:
         optimizer: name of an update rule; `curvebench list` prints the names.
-        params: initial parameters by name, arrays of any shape.
+        params: a mapping from parameter names to initial values, arrays of any shape.
         grads: for each step, the gradients by parameter name, with the shapes of `params`, in the original
             coordinates even if a basis is given.
         hyper: hyperparameters by full name. Hyperparameters with a default may be omitted.
@@ -299,12 +300,13 @@ def replay(
             roles, which consist of a kind and the number of a layer. For an omitted parameter, the number of
             axes decides the kind, and layers are numbered in the order of `params`
             (curvebench.steps.layout.roles_of).
-        needs: for each step, the values of the rule's needs by name: a `hessian` (d, d), with rows and
-            columns in the order of theta (see `basis`), or, for rules such as K-FAC, statistics of the
-            `layers` at the steps that use them; None for a step that uses no such values.
+        needs: for each step, a mapping from the names of the rule's needs to values: a `hessian` (d, d), with
+            rows and columns in the order of theta (see `basis`), or, for rules such as K-FAC, statistics of
+            the `layers` at the steps that use them; None for a step that uses no such values.
 
     Returns:
-        For each step, the parameters after the step by name, in the original coordinates.
+        For each step, a mapping from parameter names to the values after the step, in the original
+        coordinates.
 
     Raises:
         InputError: when a name is unknown, an option, value or shape is wrong, or a matrix is not orthogonal.

@@ -101,7 +101,7 @@ class LayerRuleOptimizer(RuleOptimizer):
     Args:
         rule: the rule.
         params: tensors, (name, tensor) pairs, or parameter groups.
-        kinds: kinds of parameters by name.
+        kinds: a mapping from names of parameters to kinds.
         hyper: hyperparameters by full name.
         model: the module whose layers provide the statistics.
     """
@@ -389,7 +389,7 @@ def as_torch(
     Args:
         rule: name of a registered rule, or a rule.
         params: tensors, (name, tensor) pairs, or parameter groups (dicts), in float32 or float64.
-        options: options of the rule by name. Omitted options have their defaults.
+        options: a mapping from options of the rule to values. Omitted options have their defaults.
         kinds: a mapping from names of parameters to kinds in the model: `weight`, `bias`, `convolution`,
             `norm`, `embedding`, `head` or `vector`. An omitted parameter `NAME.bias` is a bias if there is a
             `NAME.weight`. For all other omitted parameters, the number of axes decides the kind.

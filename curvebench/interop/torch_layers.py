@@ -71,7 +71,7 @@ def _refusal(
     Args:
         name: name of the module.
         module: the layer.
-        params: parameters of the layer by name.
+        params: a mapping from parameter names to the parameters of the layer.
         owners: for each parameter, the names of all modules that own it.
     """
     for key, param in params.items():

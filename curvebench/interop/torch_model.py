@@ -179,7 +179,7 @@ class _Filled:
         ]
 
     def __call__(self, function: Any, tensors: Mapping[str, torch.Tensor], batch: Any) -> tuple[Any, Any]:
-        """Return `function(module, batch)`, and by name the parameters and buffers after this call."""
+        """Return `function(module, batch)`, and the named parameters and buffers after the call."""
         for owner, key, name in self.places:
             owner[key] = tensors[name]
         result = function(self.module, batch)
@@ -187,7 +187,7 @@ class _Filled:
 
     @property
     def numbers(self) -> dict[str, float]:
-        """Numeric attributes of the module and its submodules, by name such as `self.layer.count`."""
+        """Numeric attributes of the module and its submodules; the names are like `self.layer.count`."""
         return {
             f"{name}.{key}": value
             for name, part in self.module.named_modules(prefix="self")

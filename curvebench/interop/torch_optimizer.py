@@ -117,8 +117,8 @@ class Batch:
         form: the form of the units.
         units: the parameters of each unit, in the order of the form. The state of a unit is stored with the
             unit's first parameter.
-        values: hyperparameters, `step` and `schedule`, each of shape (1, 1), and the values of the rule's
-            needs.
+        values: hyperparameters, number of the step (`step`), multiplier of the learning rate (`schedule`),
+            each of shape (1, 1), and the values of the rule's needs.
         step: number of the step, from 1.
         ops: array functions for the device and precision of the units.
     """
@@ -218,7 +218,7 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
     Args:
         rule: the rule.
         params: tensors, (name, tensor) pairs, or parameter groups.
-        kinds: kinds of parameters by name.
+        kinds: a mapping from names of parameters to kinds.
         hyper: hyperparameters by full name.
     """
 
@@ -428,7 +428,7 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
             yield Batch(form, units, arrays, step, ops_of(str(first.device), first.dtype))
 
     def _needed(self, form: Form, step: int) -> dict[str, Any]:
-        """Return the values of the rule's needs at a step for one unit: by name, arrays (1, ...).
+        """Return a mapping from the rule's needs to their values (1, ...) at a step, for one unit.
 
         This class is for rules without needs; `LayerRuleOptimizer` overrides the method.
         """
@@ -473,10 +473,11 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
             )
 
     def _values(self, group: Mapping[str, Any]) -> dict[str, float]:
-        """Return the hyperparameters of a group and the value of `schedule`, by the names that the rule uses.
+        """Return the hyperparameters of a parameter group, and the multiplier of its learning rate.
 
-        `learning_rate` is the initial learning rate of the group. `schedule` is the current `lr` of the group
-        divided by the initial learning rate. All other hyperparameters have their current values.
+        The keys are the names that the rule uses. `learning_rate` is the initial learning rate of the group.
+        The multiplier `schedule` is the current `lr` of the group divided by the initial learning rate. All
+        other hyperparameters have their current values.
 
         Raises:
             InputError: when a value is invalid.

@@ -862,7 +862,8 @@ def _census(
         config: the configuration. Papers are checked only if the configuration uses the project's own
             studies.
         studies: all studies.
-        checked: for each property claim, by id: the module of the claim, and the claim.
+        checked: a mapping from the id of each property claim to a pair: the module of the claim, and the
+            claim.
         broken: names of studies and of files of property claims that cannot be used. If there are any, the
             papers are not checked, because these studies and files may have claims of the papers.
         decided: ids of the claims that this plan or a published set decides.
@@ -930,7 +931,7 @@ def _shown_claims(checks: Mapping[str, PlannedJob], config: Config, code: Sequen
 def _checked_claims(
     names: Sequence[str], config: Config, root: Path, broken: dict[str, str]
 ) -> dict[str, tuple[str, PropertyClaim]]:
-    """Return all property claims by id, each as a pair: the name of the claim's module, and the claim.
+    """Return a mapping from the id of each property claim to a pair: the name of its module, and the claim.
 
     If all names that the user requested are names of study files, the result is empty and no module of claims
     is imported, so that a broken module does not matter.
@@ -952,7 +953,7 @@ def _check_ids(studies: Iterable[Study], claims: Mapping[str, tuple[str, Propert
 
     Args:
         studies: all studies.
-        claims: for each property claim, by id: the name of the claim's module, and the claim.
+        claims: a mapping from the id of each property claim to a pair: the name of its module, and the claim.
 
     Raises:
         InputError: with a line for each such property claim.

@@ -112,9 +112,9 @@ class SnakemakeInputs(Document):
         report_path: path of the file with the plan for the report.
         site_inputs: files that the site shows: merged tables and figures of all studies, kernel times,
             parity, and property checks with their figures.
-        jobs: description and resources of each job, and of each marker of gathered runs, by hash. The marker
-            is an empty file that is written after all runs of a round, so that a job that reads the runs
-            needs only one input.
+        jobs: a mapping from hashes to description and resources, for each job and each marker of gathered
+            runs. The marker is an empty file that is written after all runs of a round, so that a job that
+            reads the runs needs only one input.
         input_files: input files by the hash in the path of the output. The output is a job's table, a marker
             of gathered runs, a merged table, or a folder of figures.
     """

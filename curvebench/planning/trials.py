@@ -91,8 +91,9 @@ class Steps:
     """Parameters of a trial before and after its steps. The arrays have no axis of lanes.
 
     Args:
-        start: initial value of each parameter, by name; equal for all lanes.
-        ends: values of the parameters after the steps: by name of the lane, then by name of the parameter.
+        start: a mapping from parameter names to initial values, which are equal for all lanes.
+        ends: for each lane, a mapping from parameter names to the values after the steps. The key of a lane
+            is its name.
     """
 
     start: Mapping[str, np.ndarray]
@@ -134,9 +135,9 @@ class Trial:
         problem: parameters and data of the workload for one seed.
         precision: precision policy of the steps.
         backend: name of the backend that computes the steps.
-        lanes: values of all hyperparameters, by name of the lane, then by name of the hyperparameter. The
-            first lane is BASE. Every other lane has the name of the only hyperparameter in which it differs
-            from BASE.
+        lanes: for each name of a lane, a mapping from the names of all hyperparameters to values. The first
+            lane is BASE. Every other lane has the name of the only hyperparameter in which it differs from
+            BASE.
         has_own_loss: whether the loss is the loss of the workload in the study; otherwise it is a squared
             distance of the parameters from `CENTRES`.
         evaluates: whether to evaluate the metrics after the steps, on all examples of the trial.
@@ -160,8 +161,8 @@ class Trial:
         """Return a trial of the same method in which the loss is the squared distance from `CENTRES`.
 
         Args:
-            roles: roles of the parameters of the new trial, by name.
-            parameters: initial values of these parameters, by name.
+            roles: a mapping from the names of the parameters of the new trial to roles.
+            parameters: a mapping from the names of these parameters to initial values.
         """
         return replace(
             self,
@@ -552,7 +553,7 @@ def workload_of(
     Args:
         objective: function `objective(ops, params, batch) -> scalar`. The objective is the loss of the
             workload, and also its only metric, `train_loss`.
-        roles: the roles of the parameters, by name.
+        roles: a mapping from the names of the parameters to roles.
         precision: precision policy.
     """
     return Workload(

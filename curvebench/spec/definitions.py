@@ -35,7 +35,7 @@ class Kind:
     otherwise: str = ""
 
     def own(self) -> dict[str, Any]:
-        """Return the objects of this kind that this project defines, by name.
+        """Return a mapping from names to the objects of this kind that this project defines.
 
         Raises:
             InputError: with a line for each module that cannot be loaded, defines an object of another class,
@@ -48,7 +48,9 @@ class Kind:
         return _found(self)[name][1]
 
     def defined(self, load: Callable[[], Any], where: str, without: Any = None) -> dict[str, Any]:
-        """Return the objects in a module's constant (`self.constant`), by name, in the order of the constant.
+        """Return the objects in the constant `self.constant` of a module: a mapping from names to objects.
+
+        The mapping has the order of the constant.
 
         Args:
             load: function that imports and returns the module. An exception that the function raises is
@@ -79,7 +81,7 @@ class Kind:
 
 @cache
 def _found(kind: Kind) -> Mapping[str, tuple[Any, str]]:
-    """Return all objects of a kind that this project defines, by name.
+    """Return a mapping from the names of all objects of a kind that this project defines.
 
     Each value is a pair: the object, and the dotted name of the module that defines the object.
     """

@@ -159,7 +159,7 @@ def by_reason(left_out: Mapping[str, str]) -> list[tuple[str, str]]:
     """Group names by the reason why they were left out.
 
     Args:
-        left_out: reason by name; names with an empty reason are ignored.
+        left_out: a mapping from names to reasons. Names with an empty reason are ignored.
 
     Returns:
         A pair for each reason: the names that were left out for the reason, joined by commas, and the reason.

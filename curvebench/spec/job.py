@@ -44,7 +44,8 @@ class JobSpec(Document):
             of claims.
         upstream: hashes of the jobs whose tables this job reads, grouped by the stage of the read jobs, such
             as `bases`.
-        sources: SHA-256 of each source file of this project that affects the result, by path.
+        sources: a mapping from paths to the SHA-256 of each source file of this project that affects the
+            result.
         versions: versions of the packages that the backend uses.
         hash: first 16 hexadecimal digits of the SHA-256 of all keys except `hash` and `claim_rules`.
     """

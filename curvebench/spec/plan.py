@@ -41,7 +41,7 @@ class WorkloadPlan(Document):
         name: label of the workload in tables.
         locator: text by which `curvebench.registry.find_workload` finds the workload; if it is empty, the
             name is used.
-        metrics: metrics by name.
+        metrics: a mapping from names to the metrics of the workload.
         settings: values of all settings; settings that the study leaves out have their defaults.
         dtype: precision of the runs if the study gives no precision.
         sweep: the sweep (workloads that differ in one setting) to which the workload belongs; None if the
@@ -126,8 +126,8 @@ class StudyPlan(StudyQuestion, StudyClaims):
         compare: the metric of figures and leaderboard, and the floor, a value of the metric beyond which runs
             tie.
         notes: differences between the study and the experiment in the source.
-        runs_on: backends by name, in the order of the study file. The overview page shows the first backend
-            first.
+        runs_on: a mapping from names to backends, in the order of the study file. The overview page shows the
+            first backend first.
         first_tuning_seed: first seed of the runs that tune methods.
         first_final_seed: first seed of the final runs, in which methods are judged.
         tables: folder of the study's tables.

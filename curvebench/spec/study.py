@@ -498,7 +498,7 @@ def _with_rule(path: Path, raw: Any, rules: Mapping[str, Mapping[str, Any]]) -> 
     Args:
         path: the study file.
         raw: the claim, as written in the file.
-        rules: claims that may be repeated, by id.
+        rules: a mapping from ids to the claims that may be repeated.
     """
     if not isinstance(raw, Mapping) or "repeats" not in raw:
         return raw

@@ -183,7 +183,7 @@ class Protocol(Document):
         raise NotImplementedError
 
     def settings(self, number: int, random: Generator, outcome: Outcome | None) -> tuple[Setting, ...]:
-        """Return the settings of a round: those of the search, and in the last round those of `also_try`.
+        """Return the settings of a round: the settings of the search; in the last round also `also_try`.
 
         Args:
             number: number of the round, from 0.
@@ -358,7 +358,7 @@ class SpaceSearch(Protocol):
 
     Args:
         budget_per_dimension: number of settings for each tuned hyperparameter of a method.
-        space: interval of each tuned hyperparameter, by name.
+        space: a mapping from tuned hyperparameters to the intervals that are searched.
         budget: number of settings of every method, in the plans of sets that were published before
             `budget_per_dimension` replaced this key; study files do not have it.
     """

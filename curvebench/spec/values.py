@@ -58,7 +58,7 @@ def completed(
     Args:
         owner, kind: words for messages: the rule, basis or workload, such as `adam`, and `option` or
             `hyperparameter`.
-        options: all valid options, by name.
+        options: a mapping from the names of all valid options to their definitions.
         given: values from a study, by name of the option.
         error: class of the error for an unknown name or an invalid value.
     """

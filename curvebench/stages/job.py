@@ -31,8 +31,8 @@ from curvebench.engine.bundle import Bundle
 from curvebench.engine.clock import Clock
 from curvebench.engine.schedules import multipliers
 from curvebench.optimizers.bases import CHANGES, Change, Group, bases
+from curvebench.optimizers.bases.basis import ROTATION_NUMBER
 from curvebench.optimizers.bases.estimators import Decomposition, by_numpy
-from curvebench.optimizers.bases.random_orthogonal import ROTATION_NUMBER
 from curvebench.paths import FAILED, basis_file
 from curvebench.precision import POLICIES
 from curvebench.registry import find_workload, rule_of
@@ -300,7 +300,7 @@ def estimate(
         decompose: function that computes eigenvectors from gradients.
 
     Returns:
-        Arrays by name.
+        A mapping from names to arrays.
 
         - `matrix0`, `matrix1`, ...: the matrix V of each block of parameters.
         - `eigenvalues0`, `eigenvalues1`, ...: the eigenvalues of each block.
@@ -441,7 +441,7 @@ class Cell:
         workload_spec: name and settings of the workload.
         optimizer: the optimizer.
         basis: the basis.
-        settings: values of the tuned hyperparameters, by name, for each setting of the runs.
+        settings: the settings of the runs. Each is a mapping from tuned hyperparameters to values.
     """
 
     workload: Workload

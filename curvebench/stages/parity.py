@@ -203,8 +203,8 @@ class Trajectory(NamedTuple):
     compiled step. Compiling their computation separately would double the time.
 
     Args:
-        params: parameters by name, after each step.
-        gradients: gradients by name of the parameter, at each step.
+        params: after each step, a mapping from parameter names to arrays.
+        gradients: at each step, a mapping from parameter names to gradients.
         needs: values that the rule uses in addition to the gradient, at each step.
     """
 
@@ -268,8 +268,8 @@ def _by_step(distance: Any, path: Sequence[Mapping[str, Any]], reference: Sequen
 
     Args:
         distance: function `(array, reference array) -> number`.
-        path: arrays by name after each step.
-        reference: arrays by the same names after each step, with which the arrays in `path` are compared.
+        path: after each step, a mapping from names to arrays.
+        reference: the same for the sequence with which `path` is compared.
     """
     return [
         float(np.max([distance(values[name], expected[name]) for name in expected]))

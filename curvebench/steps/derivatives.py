@@ -277,8 +277,8 @@ def lane_evaluation(derivatives: Derivatives, evaluate: Function, per_seed: bool
         per_seed: whether the first axis of a split's arrays counts seeds.
 
     Returns:
-        A function `(params, model, split) -> values` by metric name, each of shape (seeds, settings). Call it
-        in the context `Derivatives.products`.
+        A function `(params, model, split) -> values`, whose result is a mapping from metric names to values
+        of shape (seeds, settings). Call it in the context `Derivatives.products`.
     """
 
     def with_table(table: Ops) -> Function:

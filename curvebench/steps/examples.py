@@ -26,12 +26,12 @@ Result = TypeVar("Result")
 def gathered(
     split: Split, numbers: np.ndarray, threads: int, generators: Generators | None = None
 ) -> dict[str, np.ndarray]:
-    """Load examples, as arrays (*numbers.shape, ...) by field of the data.
+    """Load examples: for each field of the data, an array (*numbers.shape, ...).
 
     The result does not depend on `threads`.
 
     Args:
-        split: arrays by field, or a data source.
+        split: a mapping from fields to arrays, or a data source.
         numbers: indices of the examples in the split, in any shape.
         threads: number of threads that load examples from a data source. Each thread takes the next example
             that no thread has taken yet.

@@ -126,7 +126,7 @@ class Layout:
 
         Args:
             ops: array functions.
-            arrays: the arrays by name.
+            arrays: a mapping from names to the arrays.
             batch: number of axes of `*lanes`.
         """
         return end_to_end(ops, self.shapes, arrays, batch)
@@ -182,8 +182,8 @@ def end_to_end(ops: Ops, shapes: Shapes, arrays: Mapping[str, Array], batch: int
 
     Args:
         ops: array functions.
-        shapes: shape of each array by name.
-        arrays: the arrays by name.
+        shapes: a mapping from names to the shapes of the arrays.
+        arrays: a mapping from the same names to the arrays.
         batch: number of axes of `*lanes`.
     """
 
@@ -198,7 +198,7 @@ def by_name(ops: Ops, shapes: Shapes, flat: Array) -> dict[str, Array]:
 
     Args:
         ops: array functions.
-        shapes: shape of each array by name; the entries of the arrays are in this order in `flat`.
+        shapes: a mapping from names to the shapes of the arrays, in the order of their entries in `flat`.
         flat: the array, with any leading axes `*lanes`.
     """
     arrays, start = {}, 0
@@ -240,8 +240,8 @@ def layout(
     """Lay out parameters: first the blocks of a basis, then the other parameters, grouped by kind and shape.
 
     Args:
-        shapes: shape of each parameter by name.
-        roles: role of each parameter by name.
+        shapes: a mapping from parameter names to shapes.
+        roles: a mapping from parameter names to roles.
         groups: for each block of the basis, the names of its parameters in the order of the rows of V.
         changes: for each group, a tuple of the transformation and the number of columns of V. A group that is
             missing in `changes` is rotated by a square V.
@@ -296,9 +296,9 @@ def roles_of(shapes: Shapes, kinds: Mapping[str, Any] | None = None) -> dict[str
     the layer before it.
 
     Args:
-        shapes: shape of each parameter by name, in order from inputs to outputs.
-        kinds: kinds of some parameters by name. If the layer of a parameter is also known, give a complete
-            `Role` instead of the kind.
+        shapes: a mapping from parameter names to shapes, in order from inputs to outputs.
+        kinds: a mapping from names of some parameters to kinds. If the layer of a parameter is also known,
+            give a complete `Role` instead of the kind.
 
     Raises:
         ValueError: if `kinds` names a parameter or a kind that does not exist.

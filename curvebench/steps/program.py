@@ -118,7 +118,7 @@ def step_of(inputs: Inputs, index: Any) -> Inputs:
 
 
 def minibatch_of(constants: Constants, inputs: Inputs) -> dict[str, Array]:
-    """Return the minibatch of each seed by field, (seeds, batch_size, ...).
+    """Return the minibatches of all seeds: for each field, an array (seeds, batch_size, ...).
 
     If steps use the full batch, return all training data.
     """
@@ -141,9 +141,10 @@ def microbatches(ops: Ops, inputs: Inputs, count: int) -> dict[str, Any]:
         count: number of microbatches, which must divide the number of examples.
 
     Returns:
-        The fields `order`, `batch` and `noise` of `Inputs` by name, with only the arrays that differ between
-        microbatches. An array of noise is divided if its second axis has the length of the minibatch;
-        otherwise it belongs to the whole step, and all microbatches use the same array.
+        A mapping from the names `order`, `batch` and `noise` to these fields of `Inputs`, with only the
+        arrays that differ between microbatches. An array of noise is divided if its second axis has the
+        length of the minibatch; otherwise it belongs to the whole step, and all microbatches use the same
+        array.
     """
 
     def divide(array: Array) -> Array:
@@ -200,7 +201,7 @@ class Program:
     averages_losses: bool = False
 
     def parameters(self, coordinates: Array, matrices: Sequence[Array]) -> dict[str, Array]:
-        """Compute the parameters by name, (seeds, settings, *shape), from flat coordinates."""
+        """Compute each parameter, (seeds, settings, *shape), from the buffer of coordinates."""
         return by_name(self.ops, self.update.layout.parameters, self.flat(coordinates, matrices))
 
     def flat(self, coordinates: Array, matrices: Sequence[Array]) -> Array:
@@ -208,7 +209,7 @@ class Program:
         return self._transformed(self.update.layout.to_parameters, matrices, coordinates)
 
     def coordinates(self, params: Mapping[str, Array], matrices: Sequence[Array]) -> Array:
-        """Compute coordinates (seeds, settings, total) from the parameters, or a gradient, by name."""
+        """Compute coordinates (seeds, settings, total) from named parameters or from a named gradient."""
         return self.in_basis(end_to_end(self.ops, self.update.layout.parameters, params, 2), matrices)
 
     def in_basis(self, flat: Array, matrices: Sequence[Array]) -> Array:
@@ -286,7 +287,7 @@ class Program:
         return self.update.change_basis(self.ops, state, change)
 
     def point(self, carry: Carry, constants: Constants, inputs: Inputs) -> dict[str, Array]:
-        """Return the parameters (S, K, ...) by name at which the step evaluates the loss.
+        """Return the parameters at which the step evaluates the loss: named arrays (S, K, ...).
 
         These parameters differ from the current parameters for rules that look ahead, such as Nesterov
         momentum.
@@ -296,7 +297,7 @@ class Program:
         return self.parameters(coordinates, constants.matrices)
 
     def evaluation_point(self, carry: Carry, constants: Constants) -> dict[str, Array]:
-        """Return the parameters by name at which metrics are evaluated, (S, K, ...).
+        """Return the parameters at which metrics are evaluated: named arrays (S, K, ...).
 
         S is the number of seeds, K the number of settings. The returned parameters differ from the current
         parameters for rules whose result is another point, such as an average of all iterates.
@@ -319,7 +320,7 @@ class Program:
         microbatches.
 
         Args:
-            point: parameters by name, as `Program.point` returns them.
+            point: a mapping from names to parameters, as `Program.point` returns it.
             model: state of the model before the step.
             constants, inputs: arrays of the bundle and of the step.
             work: the amortized work of the step. Amortized needs are evaluated only if the work includes

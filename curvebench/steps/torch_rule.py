@@ -24,8 +24,9 @@ class TorchRule(Rule):
     `curvebench.steps`, because engines have to distinguish these rules from the rules of this project.
 
     Args:
-        make: `make(leaves, roles, values) -> optimizers`, where `leaves` are the leaf tensors by parameter
-            name, `roles` the roles by parameter name, and `values` the hyperparameters by name.
+        make: `make(leaves, roles, values) -> optimizers`, where `leaves` maps parameter names to leaf
+            tensors, `roles` maps parameter names to roles, and `values` maps the names of hyperparameters to
+            values.
         closure: whether every step gets a closure (a function that evaluates the loss again), even if the
             optimizer does not require it.
         needs_closure: function that returns whether the optimizer requires a closure. A function is used

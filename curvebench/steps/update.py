@@ -53,8 +53,8 @@ class UpdateGroup:
         part: the rule that updates the group. It also maps each hyperparameter of the rule to its name in the
             whole optimizer, such as `learning_rate` to `others_learning_rate`.
         stack: the leaves; None if the rule updates the whole buffer.
-        named: for a rule that receives all parameters by name, the layout by which the buffer is divided into
-            arrays by name; None for a rule that receives one array.
+        named: the layout by which the buffer is divided into the parameters, for a rule that receives a
+            mapping from parameter names to arrays; None for a rule that receives one array.
     """
 
     part: Part
@@ -67,7 +67,10 @@ class UpdateGroup:
         return self.part.rule
 
     def take(self, ops: Ops, flat: Array) -> Array:
-        """Return the group's entries of a buffer (*lanes, total): one array; with `named`, arrays by name."""
+        """Return the entries of the group in a buffer (*lanes, total).
+
+        The result is one array or, with `named`, a mapping from parameter names to arrays.
+        """
         if self.named is not None:
             return self.named.unflatten(ops, flat)
         return flat if self.stack is None else self.stack.take(ops, flat)
@@ -77,7 +80,7 @@ class UpdateGroup:
 
         Args:
             ops: array functions.
-            arrays: the group's array or, with `named`, the group's arrays by name.
+            arrays: the group's array or, with `named`, a mapping from parameter names to arrays.
             lanes: lengths of the leading axes.
         """
         if self.named is not None:
@@ -94,15 +97,16 @@ def hyper_of(ops: Ops, part: Part, values: Mapping[str, Array], axes: int) -> di
         ops: array functions.
         part: the rule. It also maps each hyperparameter of the rule to its name in the whole optimizer, such
             as `learning_rate` to `others_learning_rate`.
-        values: arrays by name: all hyperparameters of the optimizer, `step` and `schedule`, each of shape
-            (*lanes, 1), and the values of the rule's needs, (*lanes, ...). Amortized needs are missing at
-            steps that do not evaluate them.
+        values: a mapping from names to arrays: all hyperparameters of the optimizer, the number of the step
+            (`step`) and the multiplier of the learning rate (`schedule`), each of shape (*lanes, 1), and the
+            values of the rule's needs, (*lanes, ...). Amortized needs are missing at steps that do not
+            evaluate them.
         axes: number of axes of the arrays that the rule updates. Axes of length 1 are appended to each
             hyperparameter until it has this number of axes, so that the hyperparameter broadcasts with the
             arrays.
 
     Returns:
-        Hyperparameters, `step`, `schedule` and needs, by the names that the rule's functions use.
+        The same values as in `values`, with the names that the functions of the rule use.
     """
     names = {name: part.names.get(name, name) for name in part.rule.hyperparameters}
     names |= {"step": "step", "schedule": "schedule"}
@@ -125,7 +129,8 @@ def updated(
             as `learning_rate` to `others_learning_rate`.
         grad, param: gradient and parameters of a group, as `UpdateGroup.take` returns them.
         state: the rule's state for the group.
-        values: hyperparameters of the whole optimizer, `step`, `schedule` and needs, arrays by name.
+        values: a mapping from names to arrays: hyperparameters of the whole optimizer, number of the step
+            (`step`), multiplier of the learning rate (`schedule`), and needs of the rule.
         work: the amortized work of the step.
 
     Returns:
@@ -320,7 +325,8 @@ class Update:
             ops: array functions.
             state: the state of each group.
             flat: the current coordinates, (*lanes, total).
-            values: hyperparameters of the whole optimizer, `step`, `schedule` and needs, arrays by name.
+            values: a mapping from names to arrays: hyperparameters of the whole optimizer, number of the step
+                (`step`), multiplier of the learning rate (`schedule`), and needs of the rule.
         """
         if not self.looks_ahead:
             return flat
@@ -367,7 +373,8 @@ class Update:
             ops: array functions.
             grad, flat: the gradient and the current coordinates, (*lanes, total).
             state: the state of each group.
-            values: hyperparameters of the whole optimizer, `step`, `schedule` and needs, arrays by name.
+            values: a mapping from names to arrays: hyperparameters of the whole optimizer, number of the step
+                (`step`), multiplier of the learning rate (`schedule`), and needs of the rule.
             work: the amortized work of the step.
 
         Returns:

@@ -30,10 +30,10 @@ def study_files(folder: Path, names: Collection[str] = ()) -> list[Path]:
 
 
 def comparisons(folder: Path) -> dict[str, Path]:
-    """Return the study files of the comparisons in `RESULTS` that `curvebench compare` has made, by name.
+    """Return a mapping from the names of comparisons in `RESULTS` to their study files.
 
-    A comparison is a study that is read only if the user requests it by name, because reading it imports the
-    user's model, which may have been moved since.
+    A comparison is a study that `curvebench compare` has made. It is read only if the user requests it by
+    name, because reading it imports the user's model, which may have been moved since.
 
     Args:
         folder: folder of the study files. Comparisons belong to the project's own folder; for any other

@@ -121,7 +121,7 @@ def _set(values: Mapping[str, Any], keys: Mapping[str, Readable]) -> dict[str, A
     """Return the values that differ from their defaults, or that have no default.
 
     Args:
-        values: values of options or hyperparameters, by name.
-        keys: definitions of all options or hyperparameters, by name.
+        values: a mapping from names of options or hyperparameters to values.
+        keys: a mapping from the names of all options or hyperparameters to their definitions.
     """
     return {name: value for name, value in values.items() if name not in keys or value != keys[name].default}

@@ -27,7 +27,7 @@ class Study(Document):
     Args:
         path: path of the study file. The name of the study is the name of the file without its suffix.
         file: the parsed study file.
-        workloads: workloads with all their settings, by scale.
+        workloads: a mapping from each scale to the workloads with all their settings.
         sweeps: for each workload that belongs to a sweep (workloads that differ in one setting), the sweep,
             by label of the workload.
         first_seeds: first seeds of the study in the published set that is reproduced. None if no set is
@@ -54,7 +54,7 @@ class Study(Document):
 
     @property
     def scales(self) -> dict[str, Scale]:
-        """Scales by name."""
+        """Mapping from the name of each scale to its definition."""
         return self.file.scales
 
     @property
@@ -149,7 +149,7 @@ class Study(Document):
         return plan.model_copy(update={"first_tuning_seed": first.tuning, "first_final_seed": first.final})
 
     def _deciding(self, scale: str, claims: Sequence[Claim]) -> dict[str, Any]:
-        """Return the fields of `curvebench.spec.plan.StudyClaims` by name.
+        """Return a mapping from the names of the fields of `curvebench.spec.plan.StudyClaims` to values.
 
         Args:
             scale: name of the scale.

@@ -104,7 +104,7 @@ def test_claims_of_sources_questions_of_ours_and_stand_ins_are_counted_apart():
         assert sum(counts[label][1].total() for label in labels) == len(published())
     assert counts["stand-ins"] == ("stand-in", counts["stand-ins"][1])
     ours = {claim.id for claim in published().values() if claim.asked_by == "us"}
-    assert {"egop.convex-at-equal-gradients", "symo.train-linear-table2"} <= ours
+    assert {"egop.convex-at-equal-gradients", "symo.train-linear-constant"} <= ours
     assert ours.isdisjoint(sentence.claim for sentence in SENTENCES)
     few = [published()[name] for name in ("egop.convex", "egop.equivariance", "spectral.vit-small")]
     assert as_text(few).splitlines()[-4:] == [
