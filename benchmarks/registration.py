@@ -126,8 +126,8 @@ def numbers(value: Any) -> Iterator[float]:
 def study_limits(text: bytes) -> dict[str, Limits]:
     """Return the numbers of each condition of each claim of a study file, by the claim's id.
 
-    The names of keys do not matter, since they have changed over time. A condition on the steps to a target
-    of the study has also the numbers of the study's targets.
+    The keys of a condition are ignored, since their names have changed over time. If a condition counts steps
+    to a target of the study, the numbers of the study's targets are added.
     """
     study, limits = YAML(typ="safe").load(text), dict[str, Limits]()
     for claim in study.get("claims") or []:

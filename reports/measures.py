@@ -297,7 +297,7 @@ def median_by_method(values: pl.DataFrame, column: str = "value") -> dict[str, M
 def best_methods(study: StudyPlan, medians_by_method: Mapping[str, float]) -> set[str]:
     """Return the method with the best finite median of the headline metric, and the methods tied with it.
 
-    The set is empty if no median is finite. `tied` defines which medians tie.
+    The result is empty if no median is finite. The function `tied` defines which medians tie.
 
     Args:
         medians_by_method: median of the headline metric over seeds, by method.

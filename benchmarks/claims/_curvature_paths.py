@@ -16,7 +16,8 @@ from curvebench.benchmarks.claims._parts import Random
 from curvebench.optimizers import matrix_functions as mf
 from curvebench.optimizers.matrix_functions import KroneckerSpectrum, SpectralMaps, Spectrum
 
-# Condition number of S_0 if its eigenvalues are distinct. They are then a geometric sequence of product 1.
+# Condition number of the initial curvature S_0, if the eigenvalues of S_0 are distinct.
+# Distinct eigenvalues of S_0 are a geometric sequence of product 1.
 SPREAD = 4.0
 
 
@@ -288,7 +289,7 @@ def _kronecker_cholesky(shares_scale: bool) -> CurvatureMethod:
 
 
 KRONECKER_CHOLESKY = _kronecker_cholesky(shares_scale=True)
-# As printed, the update of each of the two factors also updates the common scale, thus twice in a step.
+# As printed, the update of each factor changes the common scale, so that the scale changes twice in a step.
 KRONECKER_CHOLESKY_AS_PRINTED = _kronecker_cholesky(shares_scale=False)
 PROJECTION = CurvatureMethod(
     lambda start: tuple(matrix_of(one) for one in start),

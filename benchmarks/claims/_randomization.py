@@ -115,7 +115,9 @@ ALIKE = UnitChange()
 
 @dataclass(frozen=True)
 class EnsembleMoments:
-    """Moments of the gradients or Hessians of teams of models, before the first and after the last step.
+    """Moments of the gradients or Hessians of teams, before the first and after the last step.
+
+    A team is a part of an ensemble of networks, over which moments are averaged.
 
     Args:
         first: mean gradients, (2, teams, p).
@@ -188,7 +190,10 @@ def deviations_of_matrices(
 
 
 def _rest(blocks: np.ndarray, basis: np.ndarray) -> np.ndarray:
-    """Return the squared distances (draws, 2) of blocks (draws, 2, size) from the span of `basis`."""
+    """Return the squared distances (draws, 2) of blocks (draws, 2, size) from the span of `basis`.
+
+    The axis of length 2 has the times before and after training.
+    """
     return np.asarray(((blocks - (blocks @ basis) @ basis.T) ** 2).sum(-1))
 
 

@@ -30,8 +30,8 @@ class SeedProblems:
     """Classification problems, one for each seed.
 
     Args:
-        inputs: (seeds, examples, WIDTH).
-        labels: (seeds, examples).
+        inputs: inputs of the network, (seeds, examples, WIDTH).
+        labels: class of each example, (seeds, examples).
         start: initial weights, (seeds, 2, WIDTH, WIDTH), whose values bfloat16 represents exactly.
         order: indices of the examples in each step, (steps, seeds, batch).
     """
@@ -47,7 +47,7 @@ class Training:
     """Measurements during training, at checkpoints that start with step 0.
 
     Args:
-        steps: (checkpoints,).
+        steps: number of steps before each checkpoint, (checkpoints,).
         losses: losses over all examples, (checkpoints, seeds).
         defects: maximum of |B^T B - I|_2 over all bases, (checkpoints,).
         values: minimum of all eigenvalues d, (checkpoints,).

@@ -37,7 +37,10 @@ SUMS = 1e-6
 
 
 def _spectral_factor(ball: Ball) -> float:
-    """Return sr(f) / (d beta_1), the factor of 000 Theorem A.1."""
+    """Return sr(f) / (d beta_1), the factor of 000 Theorem A.1.
+
+    sr(f) is the stable rank of the EGOP, and beta_1 the density of its leading eigenvector.
+    """
     values, vectors = ball.spectrum
     return stable_rank(values) / (ball.dimension * density(vectors[:, 0]))
 
@@ -57,7 +60,8 @@ def _quadratics(random: Random) -> Iterator[Measure]:
 
 
 def _in_general(random: Random) -> Iterator[Measure]:
-    # The ball is so small and close to the minimum that in 000 eq. A.1 delta <= 0.07 < 1 / d^2 <= beta_1^2.
+    # The ball is small and close to the minimum, so that the number delta of 000 eq. A.1 is at most 0.07.
+    # For these dimensions d, 0.07 < 1 / d^2 <= beta_1^2.
     ball = draw_logistic_ball(random, (-4, -2.4))
     (leading, *_), vectors = values, _ = ball.spectrum
     beta, gamma, size, diameter = density(vectors[:, 0]), ball.gamma, ball.dimension, 2 * ball.radius

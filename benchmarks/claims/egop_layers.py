@@ -387,9 +387,10 @@ def _at_once(gradients: np.ndarray, matrix: np.ndarray) -> np.ndarray:
 
 
 def _by_filter(gradients: np.ndarray, basis: np.ndarray) -> np.ndarray:
-    """Return the weights that `_at_once` returns, computed by the project's change of coordinates `SHARED`.
+    """Return the weights that Adam reaches from 0, computed by the change of coordinates `SHARED`.
 
-    `SHARED` uses one V, `basis`, for all filters.
+    `SHARED` uses one V, `basis`, for all filters. The function `_at_once` computes the same weights with a
+    basis of all entries.
     """
     given = [in_coordinates("shared", basis, gradient.ravel()) for gradient in gradients]
     moved = stepped("adam", np.zeros(len(given[0])), given, {"learning_rate": 0.1})

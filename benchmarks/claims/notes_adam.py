@@ -103,9 +103,10 @@ LITTLE = 0.05
 
 
 def _differences(gradients: np.ndarray, beta2: float) -> np.ndarray:
-    """Return, for each step, the RMS difference of updates between the two orders of AMSGrad, (T,).
+    """Return, for each step, how much the updates of the two orders of operations of AMSGrad differ, (T,).
 
-    The RMS difference is divided by the RMS of the updates.
+    The difference is the RMS of the differences of the updates, divided by the RMS of the updates. AMSGrad
+    takes the maximum of second moments before or after the bias correction.
     """
     hyper = {"beta1": 0.9, "beta2": beta2, "epsilon": 0.0}
     after, before = (
@@ -115,13 +116,13 @@ def _differences(gradients: np.ndarray, beta2: float) -> np.ndarray:
 
 
 def _order_matters_early(random: Random) -> Iterator[Measure]:
-    """Check that the two orders of AMSGrad give different updates in the first steps."""
+    """Check that the two orders of operations of AMSGrad give different updates in the first steps."""
     differences = _differences(random.normal(size=(EARLY, 500)), 0.99)
     yield at_least("greatest difference of the moves, relative", differences.max(), LITTLE)
 
 
 def _order_on_noise(random: Random) -> Iterator[Measure]:
-    """Compare the two orders of AMSGrad after 500 steps on independent normal gradients.
+    """Compare the two orders of operations of AMSGrad after 500 steps on independent normal gradients.
 
     After 500 steps, 1 - beta_2^t is above 0.99.
     """
@@ -131,7 +132,7 @@ def _order_on_noise(random: Random) -> Iterator[Measure]:
 
 
 def _order_on_growth(random: Random) -> Iterator[Measure]:
-    """Compare the two orders of AMSGrad after 500 steps on gradients that grow tenfold.
+    """Compare the two orders of operations of AMSGrad after 500 steps on gradients that grow tenfold.
 
     The second moments of such gradients exceed the maxima of all early steps.
     """

@@ -54,7 +54,7 @@ def _trace_of_root(vectors: np.ndarray) -> float:
 def _fact(random: Random) -> Iterator[Measure]:
     """Check Fact 2.1, sum_t x_t^T X_t^(-1/2) x_t <= 2 tr(X_T^(1/2)).
 
-    X_t^(-1/2) x_t is computed as a step of full AdaGrad.
+    X_t is the sum of x_s x_s^T up to step t. X_t^(-1/2) x_t is computed as a step of full AdaGrad.
     """
     vectors = _draw(random)
     total = -float((vectors * moves("adagrad_full", vectors, {})).sum())
@@ -81,7 +81,7 @@ def _scalar_fact(random: Random) -> Iterator[Measure]:
 def _proof_step(random: Random, printed: bool) -> Iterator[Measure]:
     """Check a step in the proof of Fact 2.1: tr X_t^(1/2) - tr X_(t-1)^(1/2) >= x_t^T X_t^(-1/2) x_t / 2.
 
-    002 prints X_(t-1) instead of X_t on the right-hand side.
+    X_t is the sum of x_s x_s^T up to step t. 002 prints X_(t-1) instead of X_t on the right-hand side.
     """
     _, before = _draw_full_rank(random)
     vector = random.normal(size=before.shape[0]) * 10 ** random.uniform(-1, 1)

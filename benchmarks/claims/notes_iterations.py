@@ -193,7 +193,7 @@ def _tracking(random: Random) -> Iterator[Measure]:
         plain_before, plain = plain, matrix_functions.orthogonal_iteration(OPS, matrix, plain)
         for m in range(1, size):
             moved = _angle(before[:, :m], exact[:, :m])
-            # A step multiplies the tangent by the ratio, after the drift has increased the angle.
+            # The drift increases the angle of the spans. A step then multiplies its tangent by the ratio.
             bound = np.arctan(ratios[m - 1] * np.tan(angles[m - 1] + moved))
             angles[m - 1] = _angle(basis[:, :m], exact[:, :m])
             drifted = max(drifted, angles[m - 1] / (bound + ROUNDING))

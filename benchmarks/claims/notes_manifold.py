@@ -186,7 +186,7 @@ def _frozen(random: Random) -> Iterator[Measure]:
     weight, gradients, rate = _draw_path(random)
     path = _path("weight_normalization", weight, gradients, rate, {"scale": "frozen"})
     squares = _squared_lengths(path, gradients, rate)
-    # Factors alpha_t / eta_t of the learning rate, for which 002 eq. 76 makes both paths equal.
+    # Factors alpha_t / eta_t of the rate of Riemannian SGD, which then has the path of weight normalization.
     schedules = [float(weight @ weight) / square for square in squares[:-1]]
     classical = _path("riemannian_sgd", weight, gradients, rate, {}, schedules)
     error = relative_error(np.array(path), np.array(classical))
@@ -226,7 +226,7 @@ def _locally(random: Random) -> Iterator[Measure]:
         square = _squared_lengths(path[:-1], gradients[:-1], rate)[-1]
         scale, unit, small = float(np.linalg.norm(before)), before / np.linalg.norm(before), rate * share
         along, outward = tangential(last, before), unit @ last
-        # The change that 002 eq. 75 predicts.
+        # The change of the weights that 002 eq. 75 predicts.
         predicted = -small * (scale**2 / square * along + unit * outward)
         turn, change = small * scale / square * float(np.linalg.norm(along)), abs(small * outward)
         # Eq. 75 neglects two terms. One of them is the second-order term of the direction's turn.

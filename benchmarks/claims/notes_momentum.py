@@ -125,7 +125,7 @@ def _draw(random: Random, least: int = 10) -> tuple[Valley, dict[str, float], We
 
 
 def _double(random: Random) -> Iterator[Measure]:
-    """Check that the weights of double momentum are the points x_t of eqs. 28-31 (Sec. 2.3.1)."""
+    """Check that the weights of double momentum are the look-ahead points x_t of eqs. 28-31 (Sec. 2.3.1)."""
     valley, hyper, start = _draw(random)
     lookahead = _run("nesterov_lookahead", valley.gradient, start, valley.steps, hyper)
     fast = _run("nesterov", valley.gradient, start, valley.steps, hyper)
@@ -148,9 +148,9 @@ def _classical(random: Random) -> Iterator[Measure]:
 
 
 def _changing_rate(random: Random) -> Iterator[Measure]:
-    """Check the equivalence of Lemma S.10, which is for a constant learning rate, for rates that change.
+    """Check the equivalence of Lemma S.10 for learning rates that change; the lemma is for a constant rate.
 
-    The point x_(t+1) then moves by an additional (eta_t - eta_(t+1)) mu v_t.
+    If the rate changes, the look-ahead point x_(t+1) moves by an additional (eta_t - eta_(t+1)) mu v_t.
     """
     steps = int(random.integers(10, 61))
     valley, hyper = _valley(random, steps), _draw_rates(random)

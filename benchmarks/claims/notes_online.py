@@ -403,7 +403,7 @@ def _online_to_batch(random: Random, learner: Learner) -> Iterator[Measure]:
     def expected(weights: np.ndarray) -> np.ndarray:
         return population.values(weights @ population.features.T).mean(-1)
 
-    # The shape is (sequences, T, examples).
+    # Loss of each iterate on each example, (sequences, T, examples).
     every = population.values(paths @ population.features.T)
     suffered = np.take_along_axis(every, order[..., None], -1)[..., 0].mean(1)
     along = expected(paths).mean(1)

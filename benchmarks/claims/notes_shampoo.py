@@ -169,9 +169,10 @@ def _decomposed(matrices: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.
 def _with_a_gap(
     random: Random, matrices: list[np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return the result of `_decomposed` for the gradients, if sigma_1 and sigma_2 differ.
+    """Return the rearranged sum of g g^T and its decomposition (`_decomposed`), with a unique leading vector.
 
-    If sigma_1 = sigma_2, v_1 is not determined. In this case the result for new random gradients is returned.
+    The leading singular vector v_1 is not unique if the singular values sigma_1 and sigma_2 are equal. In
+    this case, the result is for new random gradients.
     """
     found = _decomposed(matrices)
     while len(found[2]) > 1 and found[2][1] > (1 - 1e-6) * found[2][0]:
@@ -288,7 +289,7 @@ def _singular(random: Random) -> Iterator[Measure]:
     yield agrees("pseudo-inverse's step, relative error", step, expected, ROUNDING)
     epsilon = float(10.0 ** random.uniform(-8, -4))
     damped = _last_step("shampoo", matrices, {}, epsilon=epsilon)
-    # For each eigenvalue lambda of L and R, (1 + epsilon / lambda)^(-1/4) >= 1 - epsilon / (4 lambda).
+    # The bound follows from (1 + epsilon / lambda)^(-1/4) >= 1 - epsilon / (4 lambda) for eigenvalues lambda.
     least = [np.linalg.eigvalsh(side) for side in (left, right)]
     bound = sum(epsilon / (4 * values[values > 1e-12 * values[-1]][0]) for values in least)
     quantity = "distance of the step with epsilon from it, over its bound"

@@ -141,9 +141,9 @@ def _size(weights: np.ndarray) -> tuple[float, float]:
 
 
 def _decoupled_size(random: Random) -> Iterator[Measure]:
-    """Check the stationary size with decoupled decay, eta sigma / sqrt(lambda (2 - lambda)) (eq. 48).
+    """Check the stationary size of weights with decoupled decay (the exact form of eq. 48).
 
-    This is the exact form of eq. 48.
+    The size is eta sigma / sqrt(lambda (2 - lambda)).
     """
     rate, decay = float(10 ** random.uniform(-3, 0)), float(10 ** random.uniform(-2, -0.1))
     size, error = _size(_sizes(random, [(rate, decay)], DECOUPLED)[0])
@@ -152,7 +152,7 @@ def _decoupled_size(random: Random) -> Iterator[Measure]:
 
 
 def _approximate_size(random: Random) -> Iterator[Measure]:
-    """Check the approximate stationary size with decoupled decay (eq. 48).
+    """Check the approximate stationary size of weights with decoupled decay (eq. 48).
 
     For lambda <= 0.01, the size is about eta sigma / sqrt(2 lambda).
     """
@@ -163,7 +163,7 @@ def _approximate_size(random: Random) -> Iterator[Measure]:
 
 
 def _coupled_size(random: Random) -> Iterator[Measure]:
-    """Check the approximate stationary size with coupled decay (eq. 49).
+    """Check the approximate stationary size of weights with coupled decay (eq. 49).
 
     For eta lambda <= 0.03, the size is about sqrt(eta / (2 lambda)) sigma.
     """
@@ -174,7 +174,7 @@ def _coupled_size(random: Random) -> Iterator[Measure]:
 
 
 def _scaling(random: Random) -> Iterator[Measure]:
-    """Check that the stationary size does not change if eta is multiplied by c, and lambda by c^2.
+    """Check that the stationary size of weights stays if eta is multiplied by c, and lambda by c^2.
 
     The statement is exact up to the factor sqrt((2 - lambda) / (2 - c^2 lambda)).
     """

@@ -222,7 +222,7 @@ def _orders(
     rates: np.ndarray,
     counts: np.ndarray,
 ) -> Iterator[tuple[str, float]]:
-    """Yield names and values of slopes of log(gap to the default update) in log(beta_2), by least squares.
+    """Fit lines to log(distance from the default update) over log(beta_2), and yield names and slopes.
 
     Args:
         random: generator of the instance.

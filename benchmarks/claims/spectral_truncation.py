@@ -48,7 +48,7 @@ from curvebench.property_checks.checks import Measure, PropertyClaim
 SECOND_ORDER = 0.05
 # The truncated exponential map and the exact Cayley map, as in 003 Figs. 5 and 6.
 TRUNCATED_MAPS = SpectralMaps("first_order", "exact")
-# Maps for gradients of any size: a rotation that is not normalized could lose I in I - X to rounding.
+# Maps for gradients of any size. They normalize rotations, so that rounding cannot remove I from I - X.
 STEADY_MAPS, TURN = SpectralMaps("first_order", "exact", normalized=True), 0.05
 # Number of steps of the checks with damping.
 DAMPED = 200
@@ -90,7 +90,7 @@ def _claim_7(random: Random) -> Iterator[Measure]:
     rate, gamma, flat = float(random.uniform(0.02, 0.3)), float(random.integers(2)), gradient.ravel()
     trace = flat @ np.linalg.inv(assembled(spectrum)) @ flat / gradient.size
     for number, inside in enumerate(axes_curvatures(spectrum, gradient)):
-        # The growth of alpha has a share of each factor. A curvature of 0 removes the other factor's share.
+        # Both factors contribute to the growth of alpha. A curvature of 0 removes the other contribution.
         alone = [np.zeros((length, length)) for length in gradient.shape]
         alone[number] = inside
         moved = kronecker_spectral_step(OPS, spectrum, tuple(alone), rate, 0.0)
@@ -494,7 +494,10 @@ def _keeps_basis(random: Random) -> Iterator[Measure]:
 
 
 def _exact_diagonal(random: Random) -> Iterator[Measure]:
-    """Check one step from S = I with the exact exponential, which 003 eq. 12 truncates."""
+    """Check one step of the diagonal scheme from S = I with the exact exponential.
+
+    003 eq. 12 is the same step with the truncated exponential.
+    """
     gradient = _draw_growing(random, (1, *lengths_of(random, int(random.integers(1, 3)))))
     gamma = float(random.integers(2))
     rates, gaps = 1 / (np.square(gradient).max() + 1) * np.array([1e-2, 1e-3]), []

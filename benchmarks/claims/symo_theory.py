@@ -480,9 +480,10 @@ def _straight(random: Random) -> Iterator[Measure]:
 
 
 def _draw_rates(random: Random, first: float) -> np.ndarray:
-    """Draw 40 rates of 0.01 to 1 that keep sqrt(s) above 1/50 of its first value.
+    """Draw 40 learning rates from 0.01 to 1 for an ensemble with covariance s I.
 
-    Rounding errors are relative to the first value of sqrt(s).
+    All rates together keep sqrt(s) above 1/50 of its first value, because rounding errors are relative to the
+    first value.
     """
     root, rates = first, list[float]()
     while len(rates) < 40:
@@ -578,9 +579,9 @@ def _flows(random: Random, constant: bool) -> Iterator[Measure]:
 
 
 def _constant(random: Random) -> Iterator[Measure]:
-    """Check that steps with a constant rate follow eqs. 51 and 52 until sqrt(s) is below the rate.
+    """Check that steps with a constant learning rate follow eqs. 51 and 52 until sqrt(s) is below the rate.
 
-    After that, sqrt(s) must alternate between two values.
+    s I is the covariance of the ensemble. After that time, sqrt(s) must alternate between two values.
     """
     size = int(random.integers(1, 8))
     hessian, offset = draw_hessian(random, size), random.standard_normal(size)

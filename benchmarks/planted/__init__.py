@@ -85,9 +85,9 @@ def decide(size: str, block: int, results: Path) -> tuple[tuple[PlantedClaim, ..
 
 
 def with_run(stored: PlantedRuns, claims: tuple[PlantedClaim, ...], run: PlantedRun) -> PlantedRuns:
-    """Return stored runs with a new run, which replaces the stored run of the same size and block.
+    """Return the stored runs with a new run, which replaces the stored run of the same size and block.
 
-    Stored runs of other claims than the present ones are dropped.
+    Stored runs are dropped if they decided other claims than the new run.
     """
     if stored.claims != claims:
         stored = PlantedRuns(claims, ())
@@ -98,6 +98,6 @@ def with_run(stored: PlantedRuns, claims: tuple[PlantedClaim, ...], run: Planted
 
 
 def store(claims: tuple[PlantedClaim, ...], run: PlantedRun) -> None:
-    """Write a run to the file of planted claims, beside the runs of other sizes and blocks."""
+    """Write a run to the file of planted claims, and keep the runs of other sizes and blocks."""
     text = json.dumps(asdict(with_run(read_planted(), claims, run)), indent=1, ensure_ascii=False)
     write_texts({FILE: text + "\n"})

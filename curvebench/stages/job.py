@@ -31,8 +31,8 @@ from curvebench.engine.bundle import Bundle
 from curvebench.engine.clock import Clock
 from curvebench.engine.schedules import multipliers
 from curvebench.optimizers.bases import CHANGES, Change, Group, bases
+from curvebench.optimizers.bases.basis import ROTATION_NUMBER
 from curvebench.optimizers.bases.estimators import Decomposition, by_numpy
-from curvebench.optimizers.bases.random_orthogonal import ROTATION_NUMBER
 from curvebench.paths import FAILED, basis_file
 from curvebench.precision import POLICIES
 from curvebench.registry import find_workload, rule_of

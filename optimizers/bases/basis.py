@@ -20,6 +20,8 @@ from curvebench.optimizers.bases.change import ROTATION, Change
 from curvebench.optimizers.options import Option, OptionError, Options, complete
 
 Shapes = Mapping[str, tuple[int, ...]]
+# Name of the option by which several random bases of a study draw different matrices.
+ROTATION_NUMBER = "rotation"
 
 
 class Group(NamedTuple):

@@ -6,12 +6,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from curvebench.optimizers.bases.basis import Basis, Estimator, Group, Shapes
+from curvebench.optimizers.bases.basis import ROTATION_NUMBER, Basis, Estimator, Group, Shapes
 from curvebench.optimizers.bases.egop import EGOP, rank_of
 from curvebench.optimizers.options import Option, Options
 from curvebench.spec.values import whole
-
-ROTATION_NUMBER = "rotation"  # option by which several random bases of a study draw different matrices
 
 
 class _Haar:

@@ -316,7 +316,7 @@ def leaderboard(studies: Studies, backend: str) -> Board:
 
 
 def _finished(studies: Studies, backend: str) -> list[StudyProblem]:
-    """Return the problems of studies on a backend on which final runs recorded the headline metric."""
+    """Return the problems of studies on a backend whose final runs recorded the headline metric."""
     problems = (problem for pair in studies for problem in problems_of(*pair, backend))
     return [problem for problem in problems if len(problem.values)]
 
@@ -493,7 +493,7 @@ def ratio_to_least(value: float, smallest: float) -> float:
 def _sum(counts: Sequence[Share]) -> Share | None:
     """Add up the successes and the trials of shares over workloads.
 
-    The sum has an interval only if there is a single workload. It is None if there is no workload.
+    The sum has an interval only if there is a single workload. The result is None if there is no workload.
 
     Args:
         counts: share of one method on each workload.

@@ -33,7 +33,7 @@ from curvebench.spec.plan import StudyPlan
 from curvebench.spec.values import is_number
 
 DIGITS = 9  # number of decimals of slopes; further decimals are rounding errors of logarithms
-# Quantities of a sweep.
+# Names of the quantities of a sweep: steps and examples to the target, final value, and learning rate.
 STEPS, EXAMPLES, VALUE, RATE = "steps", "examples", "value", "learning_rate"
 
 

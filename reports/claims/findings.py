@@ -173,7 +173,7 @@ def _over_settings(comparison: ClaimComparison, finding: Finding, relations: int
 
 
 def _agreeing(comparison: ClaimComparison, finding: Finding, relations: int) -> list[Alternative]:
-    """Return the alternatives with runs at which the comparison has the finding `finding`.
+    """Return the alternatives (the comparison at other settings) that have runs and the finding `finding`.
 
     Args:
         finding: finding at the chosen settings.
@@ -266,7 +266,9 @@ def _tuning_seeds(comparison: ClaimComparison, tuned: Row, refuting: float, rela
 
 
 def _turned(comparison: ClaimComparison, refuting: float) -> int:
-    """Count the tied alternatives at which the median gain has another sign than at the chosen settings.
+    """Count the tied alternatives whose median gain has another sign than the gain at the chosen settings.
+
+    A tied alternative is the comparison at settings that were as good in tuning as the chosen settings.
 
     Alternatives at which censoring leaves the sign unknown are not counted. If the comparison is supported or
     refuted at the chosen settings, the count is 0.

@@ -150,8 +150,8 @@ def recorded(tables: Tables, runs: pl.DataFrame, metric: str) -> pl.DataFrame:
 def timed(tables: Tables, runs: pl.DataFrame) -> pl.DataFrame:
     """Add to runs the column `each`: the seconds of a step in the timing jobs on the run's machine.
 
-    The columns `low` and `high` are the ends of its interval. All three columns are null if no timing job
-    measured the run's method on its machine.
+    The columns `low` and `high` are the ends of the interval of these seconds. All three columns are null if
+    no timing job measured the method of the run on the machine of the run.
     """
     cell = [*CELL, "machine"]
     steps = step_seconds(tables.timings).select(*cell, "low", "high", each="median")
@@ -229,9 +229,10 @@ class ValueAtCost(JudgedValue):
         the budget has the worst possible value. If the cost of a step is unknown for one run of a pair, the
         pair has no values.
 
-        All pairs share the measured times of a step, so that more pairs do not make up for an error of the
-        clock. At equal seconds, the bounds of a value therefore contain its values at both ends of the
-        interval of the ratio of step times.
+        All pairs share the same measured step times, so that more pairs do not reduce the error of these
+        times. At equal seconds, the value is therefore read three times: at the measured ratio of the two
+        step times, and at both ends of the interval of this ratio. The bounds of the value contain all three
+        values.
 
         Args:
             sides: the runs of the treated method and of the control, as `of_runs` returns them.
@@ -255,7 +256,8 @@ class ValueAtCost(JudgedValue):
         """Pair the values of both runs of each seed as `pairs` does, for one ratio of their step times.
 
         Args:
-            end: the measured ratio (`median`), or an end of its interval (`low` or `high`).
+            end: which ratio is used: the measured ratio (`median`), or an end of its interval (`low` or
+                `high`).
         """
         both, metric, direction = self.affordable(sides, end), self.condition.metric, self.direction
         curves, affords = recorded(self.tables, both, metric), both.select("run", "affords")
@@ -280,7 +282,8 @@ class ValueAtCost(JudgedValue):
 
         Args:
             sides: runs of the treated method and of the control on one workload and backend, with `method`.
-            end: the ratio of step times (`_pairs_at`).
+            end: which ratio of the step times is used: the measured ratio (`median`), or an end of its
+                interval (`low` or `high`). It matters only at equal seconds.
 
         Returns:
             The runs of seeds on which both methods ran, with additional columns: `start` (cost before the

@@ -92,7 +92,7 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Grid:
-    """A figure and its panels by title."""
+    """A Matplotlib figure, with its panels by their titles."""
 
     figure: Figure
     panels: dict[str, Axes]

@@ -210,7 +210,7 @@ class SiteContents:
 
     @cached_property
     def with_pages(self) -> list[ShownStudy]:
-        """Leading studies, and the local studies for which a published set is the better version."""
+        """Best version of each study, and local studies for which a published set is the better version."""
         leading = {id(entry) for entry in self.leading}
         local = (entry for entry in self.own.studies if id(entry) not in leading and not entry.study.joins)
         return [*self.leading, *map(renamed_here, local)]
@@ -278,7 +278,10 @@ class SiteContents:
 
     @cached_property
     def own_claims(self) -> dict[str, ClaimVerdict]:
-        """Claims that local runs decide, by id; their studies have the names that pages use."""
+        """Claims that local runs decide, by id.
+
+        The studies of the claims have the names that pages use.
+        """
         local = (entry for entry in self.with_pages if entry.plan is self.own.plan)
         page_of = {entry.planned.name: entry.study.name for entry in local}
         return {claim.id: on_page(claim, page_of) for claim in self.own.claims}

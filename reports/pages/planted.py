@@ -1,6 +1,7 @@
 """Rates of wrong verdicts on planted claims, whose truth is known by construction.
 
-`python -m benchmarks.planted` runs the studies of these claims and writes the file.
+`python -m benchmarks.planted` runs the studies of planted claims, and writes their verdicts to the file that
+this module reads.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class PlantedClaim:
     Args:
         id: id of the claim.
         sentence: the claim.
-        source: `true` or `false`, a colon, and the reason.
+        source: `true` or `false`, a colon, and the reason why the claim is true or false.
     """
 
     id: str
@@ -77,16 +78,16 @@ class Rates:
 
 @dataclass(frozen=True)
 class PlantedRuns:
-    """The planted claims and all runs of them."""
+    """The planted claims, and their verdicts in all runs."""
 
     claims: tuple[PlantedClaim, ...]
     runs: tuple[PlantedRun, ...]
 
     @property
     def rates(self) -> Iterator[Rates]:
-        """Rates of each size, and of all runs together if there are several sizes.
+        """Rates of wrong verdicts for each size, and for all runs together if there are several sizes.
 
-        The intervals treat decisions as independent trials.
+        The intervals of the rates treat decisions as independent trials.
         """
         sizes = dict.fromkeys(run.size for run in self.runs)
         for size in sizes:
@@ -109,7 +110,7 @@ class PlantedRuns:
 
 
 def read_planted() -> PlantedRuns:
-    """Read the planted claims and their verdicts; none if there is no file."""
+    """Read the planted claims and their verdicts; the result is empty if there is no file."""
     written = json.loads(FILE.read_text()) if FILE.is_file() else {"claims": (), "runs": ()}
     claims = tuple(PlantedClaim(**claim) for claim in written["claims"])
     return PlantedRuns(claims, tuple(PlantedRun(**run) for run in written["runs"]))

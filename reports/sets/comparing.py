@@ -263,7 +263,7 @@ def _runs(earlier: Side, later: Side, claim: str | None) -> Iterator[ComparedRow
     for side in (earlier, later):
         for judged, cells in (_of_claim(side, claim) if claim else _headlines(side)).items():
             if judged.study in earlier.tables.keys() & later.tables.keys():
-                # If both sides have a tolerance for a cell, the tolerance of the later side counts.
+                # If both sets have a tolerance for a method on a workload, the later tolerance counts.
                 cells_of[judged] = cells_of.get(judged, {}) | cells
     for judged, cells in cells_of.items():
         old, new = (_values(side, judged) for side in (earlier, later))

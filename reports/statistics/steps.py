@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 MIN_VALUES = 3  # minimum number of values before and after a step
-# A step counts only if it improves the fit by at least PENALTY + PENALTY_GROWTH * log(number of values).
+# A sudden change of the level counts only if it improves the fit by at least a penalty.
+# The penalty is PENALTY + PENALTY_GROWTH * log(number of values).
 PENALTY, PENALTY_GROWTH = 1.3, 0.52
 
 

@@ -22,7 +22,7 @@ from curvebench.interop import FLOATS
 from curvebench.interop.foreign import is_foreign
 from curvebench.optimizers import HyperparameterError
 from curvebench.optimizers.bases import bases
-from curvebench.optimizers.bases.random_orthogonal import ROTATION_NUMBER
+from curvebench.optimizers.bases.basis import ROTATION_NUMBER
 from curvebench.planning.studies.study import Study
 from curvebench.precision import POLICIES, Policy
 from curvebench.registry import canonical, canonical_in, find_rule, find_workload, rule_of

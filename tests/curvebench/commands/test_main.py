@@ -187,7 +187,7 @@ sys.meta_path.insert(0, Interrupt())
 @pytest.mark.parametrize(
     ("module", "program", "said"),
     [
-        ("curvebench.spec.sources", "import curvebench.__main__", "interrupted\n"),
+        ("curvebench.spec.definitions", "import curvebench.__main__", "interrupted\n"),
         ("snakemake.cli", SNAKEMAKE_PROGRAM, ""),  # the command that runs Snakemake prints a line
     ],
 )
