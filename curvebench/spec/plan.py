@@ -189,7 +189,7 @@ class StudyPlan(StudyQuestion, StudyClaims):
 
     @property
     def unable(self) -> dict[str, str]:
-        """Reason why an optimizer runs on no backend of the plan, by the label of each such optimizer."""
+        """Mapping from labels of optimizers that run on no backend of the plan to the reasons."""
         backends = ", ".join(self.backends)
         return {
             spec.label: f"it runs on {spec.only_backend} only; the backends of this run: {backends}"
@@ -240,7 +240,7 @@ class StudyPlan(StudyQuestion, StudyClaims):
         return {name: at for name, at in targets.items() if name in workload.metrics}
 
     def optimizer(self, label: str) -> OptimizerSpec:
-        """Return the optimizer of the study that has a label."""
+        """Return the optimizer of the study that has the given label."""
         return next(spec for spec in self.optimizers if spec.label == label)
 
     def direction_of(self, metric: str) -> Direction:

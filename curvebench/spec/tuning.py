@@ -165,7 +165,7 @@ class Protocol(Document):
         return Tuned(tuning={**keys, **sizes}).tuning  # type: ignore[arg-type]  # it is validated
 
     def for_optimizer(self, optimizer: OptimizerSpec) -> Tuning:
-        """Return the protocol for an optimizer, with its own search space and its additional settings."""
+        """Return the protocol with the search space and the additional settings of an optimizer."""
         changes: dict[str, Any] = {"also_try": tuple(map(dict, optimizer.also_try))}
         if optimizer.space:
             changes["space"] = {name: Axis.model_validate(axis) for name, axis in optimizer.space.items()}

@@ -95,7 +95,7 @@ class Worker:
         for path in folder.glob("*.idle"):
             claimed = path.with_suffix(".taken")
             with suppress(OSError):
-                path.rename(claimed)  # if several supervisors try this, only one of them succeeds
+                path.rename(claimed)  # if several supervisors rename the socket, only one of them succeeds
                 connection = socket.socket(socket.AF_UNIX)
                 connection.connect(str(claimed))
                 return cls(connection, int(path.stem))
