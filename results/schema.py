@@ -280,7 +280,7 @@ CLAIMS = _schema(
     turns_at=pl.Float64,
 )
 
-# Limits of a search. The chosen value may be the lowest or the highest value that was tried.
+# Limits of a search. The chosen value may be at the lower or the upper end of the values that were tried.
 # `missed` says that another study found a better setting inside of the search.
 LIMITS = ("lowest", "highest", "missed")
 EDGE = {

@@ -445,6 +445,9 @@ LEARNING_RATE = "learning_rate"
 # Values at which the legal interval of a hyperparameter ends, so that there is nothing to search beyond them.
 # Examples of such values are no momentum, no weight decay, and no decay of the learning rate.
 NATURAL_ENDS = {"lowest": 0.0, "highest": 1.0}
+# A learning rate is at an end of the interval that was searched if it is within this share of the interval.
+# If several hyperparameters are tuned, points with a rate closer to the end are often worse in the others.
+NEAR_END = 0.1
 # Under the schedule `exponential`, a rate decay of 1 is the schedule `constant`.
 CONSTANT, EXPONENTIAL, RATE_DECAY = "constant", "exponential", "rate_decay"
 
@@ -500,6 +503,9 @@ class MethodSearch:
     def edges(self) -> Iterator[dict[str, Any]]:
         """Hyperparameters whose chosen value is an end of the values that tuning tried.
 
+        A learning rate from a searched interval is an end, too, if it is near an end of the interval
+        (`NEAR_END`), even if tuning tried a rate that is closer to the end.
+
         A hyperparameter whose interval is a single value is not searched. The values 0 and 1 on a linear
         scale, except those of learning rates, are natural ends (`NATURAL_ENDS`), and so are values next to
         them if the search reaches the natural end.
@@ -513,8 +519,10 @@ class MethodSearch:
                 continue
             natural = axis and axis.scale == "linear" and not name.endswith(LEARNING_RATE)
             ends = (axis.low, axis.high, value) if axis and natural else ()
+            place = axis.place(value) if axis and name.endswith(LEARNING_RATE) else 0.5
+            near = {"lowest": place <= NEAR_END, "highest": place >= 1 - NEAR_END}
             for limit, extreme in (("lowest", min(values)), ("highest", max(values))):
-                if value == extreme and NATURAL_ENDS[limit] not in ends:
+                if (value == extreme or near[limit]) and NATURAL_ENDS[limit] not in ends:
                     yield {"hyperparameter": name, "value": value, "limit": limit}
 
     def is_of(self, optimizer: OptimizerSpec, basis: BasisSpec, workload: WorkloadPlan) -> bool:
