@@ -340,7 +340,7 @@ FINDINGS = _schema(
     # For such a comparison, `tuning_seeds_needed` estimates how many tuning seeds would decide it.
     # At least one of `seeds_needed` and `tuning_seeds_needed` is null.
     **_each(pl.Int64, "seeds_needed", "tuning_seeds_needed"),
-    # For a claim that repeats another claim: whether the effect has the same direction; otherwise null
+    # Whether the effect has the same direction as in the repeated claim; null if the claim repeats no claim
     same_direction=pl.Boolean,
     # Why a target decides nothing: most pairs meet it within two evaluations, or no run meets it.
     # `reach` is null for a comparison whose target may decide it.

@@ -298,7 +298,7 @@ def _no_fixed_point(random: Random) -> Iterator[Measure]:
 
 
 class _Counted(np.ndarray):
-    """Array that counts the multiplications and additions of matrix products with it."""
+    """Array that counts the multiplications and additions of all matrix products in which it occurs."""
 
     operations = 0.0
 
