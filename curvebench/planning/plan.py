@@ -656,8 +656,7 @@ class Plan:
 
     @cached_property
     def figures(self) -> dict[Path, tuple[plans.ReportPlan, tuple[str, ...]]]:
-        """Mapping from folders of figures to their inputs: a report plan, and the paths of the tables to
-        read.
+        """Mapping from folders of figures to their inputs: report plan, and paths of the tables to read.
 
         A submission has no figures of its own. The submitted method appears in the figures of the study that
         the submission joins.

@@ -94,7 +94,8 @@ class StudyClaims(Document):
         claims: claims that the study decides.
         repeated: claims of other studies that this study tests once more under changed circumstances; the
             results are shown but do not decide these claims.
-        rules: hash of the decision rule of each claim in `claims` and `repeated`, by id of the claim.
+        rules: a mapping from the id of each claim in `claims` and `repeated` to the hash of its decision
+            rule.
         at_most_partly: reason why no claim can be fully reproduced at this scale; empty if there is no such
             reason.
     """
@@ -419,8 +420,8 @@ class ReportPlan(Document):
         kernels: folder in which asv stores the speed of kernels; None if asv has stored nothing.
         code: hash of the code that renders the report. The report is rendered again when the hash changes.
         jobs: number of jobs; 0 if the number is unknown.
-        folders: folders of the configuration that differ from their defaults, by key of the configuration. If
-            the user gives a folder of data, it is included.
+        folders: a mapping from keys of the configuration to folders that differ from their defaults. If the
+            user gives a folder of data, this folder is included.
         published: name of the published set that the plan belongs to; empty for local runs.
         waived: objections that were waived when the set was published.
         verdicts: folder with the tables `claims` and `findings` of a published set; None for local runs.

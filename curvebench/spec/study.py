@@ -80,7 +80,7 @@ class NamedItem(documents.Document):
         name: name under which the workload, basis or optimizer is found.
         label: name in tables and figures, which distinguishes two items of the same name; if it is empty,
             `name` is used.
-        options: value of each option in the file, by name of the option. The values are not checked yet.
+        options: a mapping from names of options to the values in the file. The values are not checked yet.
     """
 
     name: str

@@ -311,12 +311,12 @@ class TwoStageSweep(Protocol):
 
     @property
     def bounds(self) -> dict[str, tuple[float, float]]:
-        """Lowest and highest value that round 0 tries, by hyperparameter."""
+        """Mapping from hyperparameters to the lowest and the highest value that round 0 tries."""
         return {self.of: self.coarse}
 
     @property
     def reach(self) -> dict[str, tuple[float, float]]:
-        """Lowest and highest value that round 1 may try, by hyperparameter."""
+        """Mapping from hyperparameters to the lowest and the highest value that round 1 may try."""
         low, high = self.coarse
         return {self.of: (MULTIPLES[0] * low / 10, MULTIPLES[-1] * high)}
 
@@ -386,12 +386,12 @@ class SpaceSearch(Protocol):
 
     @property
     def bounds(self) -> dict[str, tuple[float, float]]:
-        """Lowest and highest value that the search may try, by hyperparameter."""
+        """Mapping from hyperparameters to the lowest and the highest value that the search may try."""
         return {name: (axis.low, axis.high) for name, axis in self.space.items()}
 
     @property
     def reach(self) -> dict[str, tuple[float, float]]:
-        """Lowest and highest value that any round may try, by hyperparameter."""
+        """Mapping from hyperparameters to the lowest and the highest value that any round may try."""
         return self.bounds
 
     @property

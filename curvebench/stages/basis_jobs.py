@@ -74,7 +74,7 @@ def _estimate_seeds(
         job: the job.
         workload: the workload.
         basis: the basis with its options.
-        files: path of the file to write, by seed.
+        files: a mapping from seeds to the paths of the files to write.
     """
     assert isinstance(job.spec, BasesSpec)
     loaded = job_parts.workload_of(workload)

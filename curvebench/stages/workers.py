@@ -147,7 +147,7 @@ class Worker:
     def send_signal(self, number: int) -> None:
         """Send a signal to the worker, unless the connection was closed after the end of the job.
 
-        After that, the worker may compute a job of another supervisor.
+        After the connection was closed, the worker may compute a job of another supervisor.
         """
         if self.poll() is None:
             with suppress(ProcessLookupError):
