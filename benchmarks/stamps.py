@@ -49,7 +49,7 @@ SPLIT_SHARES = {"train": 0.6, "val": 0.2, "test": 0.2}
 # Range of the side of the background, relative to the shorter side of its photograph.
 CROP_FRACTION = (0.25, 1.0)
 # Range of the random factors of a background's colour channels.
-# A network could otherwise memorize the few photographs.
+# Without random colours, a network could memorize the few photographs.
 TINT_FACTORS = (0.5, 1.5)
 # Range of the longer side of an object, relative to the side of the image.
 OBJECT_FRACTION = (0.35, 0.9)

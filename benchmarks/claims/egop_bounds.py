@@ -29,7 +29,7 @@ from curvebench.benchmarks.claims._spectra import density, stable_rank
 from curvebench.property_checks.checks import Measure, PropertyClaim
 
 # Tolerance of ratios with the smallest sum of smoothness constants.
-# The relative error of this sum, the value of a semidefinite program, is at most 1e-9.
+# The smallest sum is the value of a semidefinite program, with a relative error of at most 1e-9.
 SUMS = 1e-6
 
 
@@ -61,7 +61,7 @@ def _quadratics(random: Random) -> Iterator[Measure]:
 
 def _in_general(random: Random) -> Iterator[Measure]:
     # The ball is small and close to the minimum, so that the number delta of 000 eq. A.1 is at most 0.07.
-    # For these dimensions d, 0.07 < 1 / d^2 <= beta_1^2.
+    # In the dimensions d = 2 and d = 3, 0.07 < 1 / d^2 <= beta_1^2.
     ball = draw_logistic_ball(random, (-4, -2.4))
     (leading, *_), vectors = values, _ = ball.spectrum
     beta, gamma, size, diameter = density(vectors[:, 0]), ball.gamma, ball.dimension, 2 * ball.radius

@@ -35,7 +35,7 @@ ROUNDING = 1e-8
 # Relative tolerance of EGOPs that are computed by quadrature.
 QUADRATURE = 1e-10
 # Tolerance of ratios with the smallest sum of smoothness constants.
-# The relative error of this sum, the value of a semidefinite program, is at most 1e-9.
+# The smallest sum is the value of a semidefinite program, with a relative error of at most 1e-9.
 SUMS = 1e-6
 
 

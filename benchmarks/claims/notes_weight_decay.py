@@ -230,7 +230,7 @@ def _digits(
 
 
 def _sensitivities(losses: np.ndarray) -> np.ndarray:
-    """Return for each seed the sensitivity to the rate: the mean of log10(loss / loss at the best rate)."""
+    """Return the sensitivity to the learning rate for each seed: mean log10(loss / loss at the best rate)."""
     decades = np.log10(losses)
     return (decades - decades.min(1, keepdims=True)).mean(1)
 

@@ -105,7 +105,8 @@ class JaxEngine(Engine):
             carry, summand = function(carry_and_sum[0], part)
             return (carry, jax.tree.map(jnp.add, carry_and_sum[1], summand)), None
 
-        # On a CPU, convolutions are slow inside a compiled loop. If there is one, unroll the loop.
+        # On a CPU, convolutions are slow inside a compiled loop.
+        # Unroll a loop that contains a convolution.
         if self.device == "cpu" and has_convolution(jax.make_jaxpr(add)(start, first).jaxpr):
             total = start
             for number in range(len(jax.tree.leaves(parts)[0])):

@@ -199,7 +199,10 @@ class TorchEngine(Engine):
         return torch_segment.TorchSegment(program, updates, compiled)
 
     def _native(self, loaded: Loaded, group: UpdateGroup) -> Native | None:
-        """Return the fused kernel that updates a group run by run; None if there is none, or it is slower."""
+        """Return the fused kernel that updates a group run by run.
+
+        The result is None if there is no such kernel, or if the kernel would be slower.
+        """
         *lanes, total = loaded.carry.coordinates.shape
         entries = total if group.stack is None else group.stack.stop - group.stack.start
         is_fast = math.prod(lanes) == 1 or (self.device == "cpu" and entries >= MIN_FUSED_ENTRIES)

@@ -45,7 +45,7 @@ class Checkpoint:
     Args:
         done: number of steps taken.
         arrays: a mapping from names to all arrays from which the run resumes.
-        seconds: time by phase, in all processes that have worked on the run.
+        seconds: a mapping from phases to seconds, in all processes that have worked on the run.
         notes: notes for the provenance of the results.
     """
 

@@ -37,9 +37,8 @@ def multipliers(schedule: Mapping[str, Any], steps: int, epoch: int | None = Non
 
     During warm-up, the multiplier rises linearly to 1. After that,
 
-    - a cosine or linear schedule decays from 1 to `final`, which it would reach one step after the last step
-    (as
-      `torch.optim.lr_scheduler.CosineAnnealingLR` with T_max = steps);
+    - a cosine or linear schedule decays from 1 to `final`, which it would reach one step after the last
+      step (as `torch.optim.lr_scheduler.CosineAnnealingLR` with T_max = steps);
     - inverse_sqrt is 1 / sqrt(t), with t = 1 at the first step after warm-up;
     - a constant schedule stays at 1 until its cool-down, which decays linearly to `final` in the same way
       (002 Sec. 4.4).

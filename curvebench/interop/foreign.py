@@ -407,7 +407,7 @@ def _refused(ops: Ops, grad: Any, state: Any, param: Any, hyper: Any) -> Any:
 
 
 def _at_their_point(ops: Ops, state: Any, param: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the point at which metrics are evaluated, by parameter name.
+    """Return the point at which metrics are evaluated: a mapping from parameter names to arrays.
 
     The point differs from the parameters for optimizers with an evaluation mode, such as schedule-free
     optimizers.

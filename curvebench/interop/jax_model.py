@@ -58,7 +58,7 @@ KINDS_BY_OPERATION = {
     "dynamic_slice": "embedding",
     "conv_general_dilated": "convolution",
     "dot_general": "weight",
-    "add": "embedding",  # for example embeddings of positions, which are added to tokens
+    "add": "embedding",  # for example, embeddings of positions are added to tokens
 }
 KINDS_OF_VECTORS = {"add": "bias", "sub": "bias", "mul": "norm", "div": "norm"}
 # Operations whose result is their argument in another form. A parameter is traced through them.

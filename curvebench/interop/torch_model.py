@@ -287,7 +287,7 @@ class _Trial:
 
     Args:
         model: the model.
-        loss, evaluate: functions of the model, as in `Workload`.
+        loss, evaluate: functions of the model, for the fields of `Workload` with these names.
     """
 
     draws_on_host = False  # whether a call of `results` drew random numbers of Python or NumPy

@@ -395,7 +395,7 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
         ]
 
     def _batches_of(self, group: Mapping[str, Any], numbers: Sequence[int]) -> Iterator[Batch]:
-        """Divide the parameters of a group that have the given indices into batches, and yield the batches.
+        """Divide some parameters of a group, given by their indices, into batches; yield the batches.
 
         Raises:
             InputError: when a hyperparameter or a parameter is invalid.

@@ -52,7 +52,8 @@ MAX_EVALUATED_PARAMETERS = 10_000_000
 # Moving averages of gradients then change the signs of updates.
 CENTRES = ((30.0,), (-6.0,), (1.2,))
 MAX_CHARACTERS = 400  # length from which the message of another library is truncated
-# Explanations of errors of other libraries, by a part of the error's type or message
+# Explanations of errors of other libraries.
+# The keys are parts of the type or the message of an error.
 EXPLANATIONS = {
     "TracerArrayConversionError": "calls NumPy on an array of a step, which JAX cannot compile; use the "
     "array functions `ops` that a rule receives, or jax.numpy in an optimizer of Optax",
@@ -69,10 +70,10 @@ class Findings:
 
     Args:
         tried: names of all problems on which the method was tried.
-        errors: mistakes of the method that make a run useless: the names of the affected problems, by
-            message.
-        cautions: choices with which a run is possible but likely to disappoint: the names of the affected
-            problems, by message.
+        errors: a mapping from messages about mistakes of the method, which make a run useless, to the names
+            of the affected problems.
+        cautions: a mapping from messages about choices, with which a run is possible but likely to
+            disappoint, to the names of the affected problems.
         workload_errors: messages about mistakes of workloads, each with the name of the workload.
     """
 
@@ -385,8 +386,8 @@ class Trials:
             optimizer: an optimizer of the study.
             trial: a trial of the optimizer.
             steps: the steps of the trial.
-            effects: whether an argument has had an effect in any trial so far, by name of the argument. The
-                dictionary is updated.
+            effects: a dictionary with the names of arguments as keys. A value says whether the argument has
+                had an effect in any trial so far. The dictionary is updated.
 
         Raises:
             InputError: if an optimizer of PyTorch does not follow the schedule of the study.

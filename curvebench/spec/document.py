@@ -181,7 +181,7 @@ def _explained(error: Mapping[str, Any], model: type[BaseModel], owner: str, nou
 
     Args:
         error: the error, as pydantic describes it.
-        model, owner, noun, raw: as in `explained`.
+        model, owner, noun, raw: the arguments of `explained` with these names.
     """
     kind, location = error["type"], _written(error["loc"], raw)
     location += error["loc"][-1:] if kind == "missing" else ()

@@ -32,7 +32,8 @@ class Checked:
     Args:
         rows: measures of all instances of all subclaims.
         traces: series of values for figures.
-        errors: exceptions of the subclaims that could not be measured, by claim, subclaim and variant.
+        errors: the exceptions of subclaims that could not be measured. A key consists of claim, subclaim and
+            variant.
     """
 
     rows: list[Row] = field(default_factory=list)

@@ -56,8 +56,9 @@ def visible_gpus(variables: Mapping[str, str]) -> tuple[str, ...]:
 def restrict_devices(device: str) -> None:
     """Let this process use only the GPU of its job, or no GPU. Call this before a backend is imported.
 
-    Without this restriction, JAX would create a context on every GPU even for a job on the CPU. That disturbs
-    the runs of other jobs on the GPUs. On a machine without GPUs, JAX would print warnings.
+    Without this restriction, JAX would create a context on every GPU even for a job on the CPU. These
+    contexts would disturb the runs of other jobs on the GPUs. On a machine without GPUs, JAX would print
+    warnings.
 
     Args:
         device: the device of the job, `cpu` or `gpu`.

@@ -95,7 +95,7 @@ class Worker:
         for path in folder.glob("*.idle"):
             claimed = path.with_suffix(".taken")
             with suppress(OSError):
-                path.rename(claimed)  # if several supervisors try this, only one of them succeeds
+                path.rename(claimed)  # if several supervisors rename the socket, only one of them succeeds
                 connection = socket.socket(socket.AF_UNIX)
                 connection.connect(str(claimed))
                 return cls(connection, int(path.stem))
@@ -147,7 +147,7 @@ class Worker:
     def send_signal(self, number: int) -> None:
         """Send a signal to the worker, unless the connection was closed after the end of the job.
 
-        After that, the worker may compute a job of another supervisor.
+        After the connection was closed, the worker may compute a job of another supervisor.
         """
         if self.poll() is None:
             with suppress(ProcessLookupError):

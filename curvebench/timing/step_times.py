@@ -319,7 +319,7 @@ def measure_methods(
         # Without collections, all objects of a measurement stay in the youngest generation.
         with uncollected():
             # Discard the first measurement.
-            # It includes memory that threads and libraries allocate at first use.
+            # The first measurement includes memory that threads and libraries allocate at first use.
             contestants["null"].memory()
             for method, contestant in contestants.items():
                 with _left_out(method, fail):

@@ -182,7 +182,7 @@ def kronecker_spectral_step(
         parts = spectral_growth(factor.values, ops.diagonal(curvature) + added, rate, gamma)
         growth = LOGARITHMS_OF_EXPONENTIALS[maps.exponential](ops, *parts)
         # Before the step, the mean of log d is 0 up to rounding errors.
-        # Subtracting the mean after the step removes these errors, too.
+        # Subtracting the mean after the step removes the rounding errors of log d, too.
         mean = ops.mean(ops.log(factor.values) + growth, axis=-1, keepdims=True)
         basis = rotated_basis(ops, factor, curvature, rate, maps, rotation_rate)
         moved.append(Spectrum(basis, factor.values * ops.exp(growth - mean)))

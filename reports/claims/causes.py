@@ -51,7 +51,7 @@ def run_cause(
     depends = (pl.col("at_edge").list.len() > 0).fill_null(value=False)
     refuted = findings.filter(~depends, finding="refuted")
     # If the median effect is exactly 1 (a ratio) or 0 (a difference), the effect of most pairs is a tie.
-    # The two runs of such a pair have both reached the floor.
+    # Both runs of a pair with a tie have reached the floor.
     tie = pl.col("estimate") == (pl.col("effect") == "ratio").cast(pl.Float64)
     at_floor = refuted.select((tie & pl.col("stop").is_not_null() & (pl.col("quantity") == "value")).all())
     if at_floor.item():

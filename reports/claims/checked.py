@@ -135,7 +135,7 @@ def property_rows(plan: ChecksPlan, checks: pl.DataFrame, scale: str) -> list[di
         holding = {(part, variant): holds for part, variant, holds in all_hold}
         capped, weak = plans[claim].at_most_partly, untested(plans[claim], measures)
         # For subclaims with a bound, a search for the worst case adds instances after the random instances.
-        # The estimate is a share of the random instances, so that instances of the search are left out.
+        # The estimate is a share of random instances, so that instances of the search must be left out.
         count_of = {(part.part, part.variant): part.instances for part in plans[claim].parts if part.bound}
         numbers = measures.select("part", "variant", "instance").iter_rows()
         sampled = measures.filter([number < count_of.get((*part,), inf) for *part, number in numbers])

@@ -547,7 +547,7 @@ def _straightness(curve: pl.DataFrame, until: float) -> float | None:
     if not values[-1] <= until:
         return 0.0
     end = int(np.argmax(values <= until)) + 1
-    # A value of 0 has no logarithm. Only the last value can be 0, and it is replaced by `until`.
+    # Only the last value of a curve can be 0. It is replaced by `until`, because 0 has no logarithm.
     steps, values = steps[:end], np.where(values[:end] == 0, until, values[:end])
     if not np.isfinite(values).all():
         return 0.0

@@ -40,7 +40,7 @@ Axes = Any  # Matplotlib's classes have no annotations.
 Figure = Any
 FONTS = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, sans-serif"
 # Patterns of a path in an SVG file, and of coordinates with more than two decimals.
-# Decimals beyond the second are removed, since differences below 0.01 points cannot be seen.
+# Further decimals of coordinates are removed, since differences below 0.01 points cannot be seen.
 PATHS, DECIMALS = (re.compile(r'<path (id="[^"]*" )?d="[^"]*"'), re.compile(r"(\.\d\d)\d+"))
 STYLE = TEMPLATES / "figures.mplstyle"  # Matplotlib style of all figures, without its colours.
 OF_TICKS = tuple(f"{axis}tick.{part}" for axis in "xy" for part in ("color", "labelcolor"))

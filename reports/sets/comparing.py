@@ -89,7 +89,7 @@ def compare(earlier: Side, later: Side, claim: str | None = None) -> list[Compar
 
 
 def answer_of(rows: Sequence[ComparedRow]) -> RowAnswer:
-    """Return the overall answer of the rows that do not depend on the clock."""
+    """Return the overall answer of a comparison, from the rows that do not depend on the clock."""
     return overall_answer([row.answer for row in rows if row.kind != "by the clock"])
 
 
@@ -175,7 +175,7 @@ def _comparisons(earlier: Side, later: Side, claim: str | None) -> Iterator[Comp
 
 
 def _subject(comparison: ClaimComparison) -> str:
-    """Return the text that describes a comparison in its row."""
+    """Return the text that names the comparison of two methods in a row."""
     key, condition = comparison.key, comparison.condition
     metric = f"{say('reading', condition)} {formatting.metric_name(condition.metric)}"
     arms = f"{key.treated} {'over' if comparison.effect == 'ratio' else 'less'} {comparison.control}"

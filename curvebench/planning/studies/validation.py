@@ -139,7 +139,7 @@ class _Reader:
 
     @cached_property
     def workloads(self) -> dict[str, StudyWorkload]:
-        """Workloads of the study by label. If the study file gives no label, the workload's name is used."""
+        """Mapping from labels to workloads of the study. The default label is the name of the workload."""
         names: list[str] = []
         workloads: dict[str, StudyWorkload] = {}
         for entry in self.file.workloads:
