@@ -336,8 +336,8 @@ FINDINGS = _schema(
     finding=pl.Enum(("supported", "refuted", "inconclusive")),
     deciding=pl.Boolean,  # whether the claim's estimate is the estimate of this comparison
     # `seeds_needed` estimates how many final seeds would decide an inconclusive comparison.
-    # A comparison may be inconclusive only because its finding depends on the choice of settings.
-    # For such a comparison, `tuning_seeds_needed` estimates how many tuning seeds would decide it.
+    # `tuning_seeds_needed` estimates how many tuning seeds would decide an inconclusive comparison.
+    # `tuning_seeds_needed` is null unless the finding depends on the choice of settings.
     # At least one of `seeds_needed` and `tuning_seeds_needed` is null.
     **_each(pl.Int64, "seeds_needed", "tuning_seeds_needed"),
     # Whether the effect has the same direction as in the repeated claim; null if the claim repeats no claim
