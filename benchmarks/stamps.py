@@ -162,7 +162,10 @@ def images(
 
 
 def _stamp(path: Path, side: int) -> Image.Image:
-    """Load a stamp without its transparent margins, scaled down to at most twice the side of an image."""
+    """Load a stamp (an image with opacity), scaled down to at most twice the side of an image.
+
+    Transparent margins of the stamp are cut off.
+    """
     stamp = Image.open(path).convert("RGBA")
     stamp = stamp.crop(stamp.getchannel("A").getbbox())
     stamp.thumbnail((2 * side, 2 * side))

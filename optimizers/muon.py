@@ -23,7 +23,7 @@ from curvebench.optimizers.state_precision import HALF, configured_with_state
 from curvebench.spec.values import choice, flag, whole
 
 # For each value of the option `scale`: a function (m, n) -> number.
-# The polar factor of an m x n matrix is multiplied by this number.
+# The function returns the number by which the polar factor of an m x n matrix is multiplied.
 SCALES: Mapping[str, Callable[[int, int], float]] = {
     "none": lambda rows, columns: 1.0,
     "spectral": lambda rows, columns: math.sqrt(max(1.0, rows / columns)),

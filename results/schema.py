@@ -336,11 +336,11 @@ FINDINGS = _schema(
     finding=pl.Enum(("supported", "refuted", "inconclusive")),
     deciding=pl.Boolean,  # whether the claim's estimate is the estimate of this comparison
     # `seeds_needed` estimates how many final seeds would decide an inconclusive comparison.
-    # A comparison may be inconclusive only because its finding depends on the choice of settings.
-    # For such a comparison, `tuning_seeds_needed` estimates how many tuning seeds would decide it.
+    # `tuning_seeds_needed` estimates how many tuning seeds would decide an inconclusive comparison.
+    # `tuning_seeds_needed` is null unless the finding depends on the choice of settings.
     # At least one of `seeds_needed` and `tuning_seeds_needed` is null.
     **_each(pl.Int64, "seeds_needed", "tuning_seeds_needed"),
-    # For a claim that repeats another claim: whether the effect has the same direction; otherwise null
+    # Whether the effect has the same direction as in the repeated claim; null if the claim repeats no claim
     same_direction=pl.Boolean,
     # Why a target decides nothing: most pairs meet it within two evaluations, or no run meets it.
     # `reach` is null for a comparison whose target may decide it.

@@ -316,8 +316,8 @@ def _medians(costs: np.ndarray, draws: np.ndarray) -> np.ndarray:
     size = int(draws[:, 0].sum())
     order = np.argsort(costs)
     # Go through the seeds in increasing order of cost, and count the values of each resample so far.
-    # The lower middle value belongs to the seed at which the count first exceeds (size - 1) // 2.
-    # The upper middle value belongs to the seed at which the count first exceeds size // 2.
+    # The lower middle value of a resample belongs to the seed at which the count exceeds (size - 1) // 2.
+    # The upper middle value of a resample belongs to the seed at which the count exceeds size // 2.
     count_so_far = np.zeros(draws.shape[1], draws.dtype)
     low, high = (np.zeros(draws.shape[1], np.min_scalar_type(len(costs))) for _ in range(2))
     for seed in order:

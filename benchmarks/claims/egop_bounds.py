@@ -201,7 +201,7 @@ def projected(point: np.ndarray, weights: np.ndarray, radius: float) -> np.ndarr
 
 
 def _distant_ball(random: Random) -> Ball:
-    """Draw a ball around the minimizer of a logistic regression, so large that the Hessian varies in it."""
+    """Draw a ball around the minimizer of a logistic regression. The Hessian varies in the large ball."""
     objective = draw_logistic(random)
     direction, scale = random.standard_normal(len(objective.minimizer)), float(random.uniform(0.3, 2))
     share = scale * random.random() / np.linalg.norm(direction)

@@ -30,7 +30,7 @@ from curvebench.benchmarks.claims._spectra import density
 from curvebench.property_checks.checks import Measure, PropertyClaim
 
 # Tolerance of the smallest r with X <= r Y in the Loewner order.
-# X or Y are squared Hessians, whose eigenvalues span 4 orders of magnitude.
+# X or Y is a squared Hessian, whose eigenvalues span 4 orders of magnitude.
 ROUNDING = 1e-8
 # Relative tolerance of EGOPs that are computed by quadrature.
 QUADRATURE = 1e-10

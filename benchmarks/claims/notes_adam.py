@@ -295,7 +295,7 @@ def _epsilon_breaks(random: Random) -> Iterator[Measure]:
 
 
 def _epsilon_harmless(random: Random) -> Iterator[Measure]:
-    """Check that multiplying gradients by c changes an update little if they are far above epsilon.
+    """Check that multiplying gradients far above epsilon by c changes an update little.
 
     The bound on the relative change of the update is epsilon max(1, 1 / c) / min |g|.
     """

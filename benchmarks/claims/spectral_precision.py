@@ -202,7 +202,7 @@ def drifting(
         if number % (steps // CHECKPOINTS) == 0:
             at.append(number)
             found.append(defect(_double(ops, basis)))
-            # If an entry is NaN, the minimum is NaN.
+            # The minimum is NaN if an entry is NaN, so that a failed run is noticed.
             least = float(np.minimum(least, _double(ops, values).min()))
     return np.array(at), np.array(found), least
 

@@ -18,7 +18,7 @@ from curvebench.optimizers.rule import Hyperparameter, ParameterRole, Part, Rule
 EXPONENTIAL = "exponential"
 RATE_DECAY = "rate_decay"
 
-# For each schedule, the function by which the multiplier decays from 1 towards 0.
+# Function by which the multiplier decays from 1 towards 0, for each schedule.
 # The arguments of the function are two arrays with an entry per step.
 # `since` is the number of steps since the decay began.
 # `progress` is the share of the decay's steps that are over, from 0 to 1.

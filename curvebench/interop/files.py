@@ -61,7 +61,7 @@ def with_neighbours(path: Path) -> list[Path]:
     folder, files = path.parent, [path]
     for file in files:  # the loop also visits the files that it appends
         for name in imported_names(file, ".".join(file.relative_to(folder).parent.parts)):
-            # In a checkout of this project, the package curvebench is next to a file in the root folder.
+            # A file in the root folder of a checkout of this project has the package curvebench next to it.
             # The package does not count as a neighbour.
             parts = with_packages(name) if name.split(".")[0] != "curvebench" else []
             modules = (module_file(folder, part) for part in parts)

@@ -427,7 +427,8 @@ def _named(tree: Any) -> dict[str, Any]:
     """Return the leaves of a tree by their paths, such as `layers.0.kernel`."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     paths = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in leaves]
-    # In NNX, each array is in a field `value`. If the tree is a single array, its path is empty.
+    # Each array of NNX is in a field `value`.
+    # If the tree is a single array, its path is empty.
     names = [path.removesuffix(".value") or "parameters" for path in paths]
     return dict(zip(names, (leaf for _, leaf in leaves), strict=True))
 

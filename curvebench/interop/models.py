@@ -48,7 +48,8 @@ from curvebench.workloads.workload import (
     require_batch,
 )
 
-# For each library, packages of which a file with models of the library imports at least one.
+# Packages of each library.
+# A file with models of the library imports at least one of its packages.
 IMPORTED = {"torch": {"torch"}, "jax": {"jax", "flax", "equinox", "haiku"}}
 SPLITS = ("train", "validation", "test")
 DIRECTIONS: tuple[Literal["maximize"], Literal["minimize"]] = ("maximize", "minimize")

@@ -58,7 +58,7 @@ class WeakHook:
         self.method: Any = weakref.WeakMethod(method) if method else lambda: None
 
     # Exclude hooks from torch.compile, as PyTorch does for methods of torch.optim.
-    # With torch.compile, hooks of gradients were called for the wrong layer.
+    # Compiled hooks of gradients were called for the wrong layer.
     @torch._disable_dynamo  # type: ignore[untyped-decorator]
     def __call__(self, *arguments: Any) -> Any:
         method = self.method()

@@ -36,7 +36,7 @@ from curvebench.interop.models import (
 from curvebench.spec.errors import InputError
 from curvebench.steps.derivatives import StepEvaluation, lane_evaluation
 
-# For classes of layers, the kind of the parameters except biases.
+# Kind of the parameters except biases, for some classes of layers.
 # If several classes match a layer, the first class decides.
 KINDS_OF_LAYERS: tuple[tuple[tuple[type, ...], str], ...] = (
     ((torch.nn.Embedding, torch.nn.EmbeddingBag), "embedding"),

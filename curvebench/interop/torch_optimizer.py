@@ -32,7 +32,7 @@ Tensors = Sequence[torch.Tensor]
 # Keys that a parameter group may have in addition to hyperparameters. Schedulers add `initial_lr`.
 KEYS = ("params", "param_names", "name", "kind", "initial_lr")
 # Only parameters with at most this number of entries are stacked.
-# For larger parameters, stacking would take more time than it saves.
+# Stacking larger parameters would take more time than it saves.
 MAX_STACKED_ENTRIES = 1 << 14
 
 

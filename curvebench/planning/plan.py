@@ -53,9 +53,9 @@ from curvebench.spec.tuning import Tuning
 from curvebench.workloads.data import FOLDER_VARIABLE
 
 ALL = "all"  # scale and backend in the names of parity jobs, since parity jobs compare all backends
-# In paths of jobs and figures of property claims, this word is in the place of the name of a study.
+# This word replaces the name of a study in paths of jobs and figures of property claims.
 CLAIMS = "claims"
-# In paths of figures of published sets, this word is in the place of the name of a study.
+# This word replaces the name of a study in paths of figures of published sets.
 ARCHIVE = "archive"
 # The only module in `curvebench.spec` that influences the results of parity checks and property checks
 VALUES = "curvebench.spec.values"
@@ -321,7 +321,8 @@ class Planner:
                     planned[backend, optimizer.label] = jobs
                 finals[backend] += (job for job in jobs if job.spec.seeds)
         # A submission has no timing jobs.
-        # It runs on another machine than the study that it joins, so that step times cannot be compared.
+        # The submission runs on another machine than the study that it joins.
+        # Step times cannot be compared.
         timed = self.size.timing and not self.study.joins
         timings = [self._timing(backend, (*jobs, *final_bases)) for backend, jobs in finals.items() if timed]
         return (*bases, *final_bases, *(job for jobs in planned.values() for job in jobs), *timings)

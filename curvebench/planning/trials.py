@@ -45,7 +45,7 @@ STEPS = 3
 EXAMPLES = 8  # largest number of examples in a minibatch of a trial
 # A workload with more parameters than this number is not evaluated in a trial, which would take minutes.
 MAX_EVALUATED_PARAMETERS = 10_000_000
-# In a trial on a squared distance, each step uses one of these numbers.
+# Each step of a trial on a squared distance uses one of these numbers.
 # The loss of the step is the squared distance of the parameters from the number.
 # The numbers are larger than usual parameters, so that no gradient is 0.
 # The signs of the numbers alternate, so that the signs of gradients change from step to step.
@@ -340,7 +340,7 @@ class Trials:
     def __init__(self) -> None:
         self.problems: dict[str, Problem] = {}
         # Names of problems on which a workload failed.
-        # In later trials on such problems, the lanes are computed one after another.
+        # The lanes of later trials on these problems are computed one after another.
         self.unmapped: set[str] = set()
 
     def findings(self, study: Study, optimizer: OptimizerSpec) -> Findings:

@@ -376,7 +376,7 @@ def part_results(
     # Both variants of a statement are therefore tested on the same instances.
     key = zlib.crc32(f"{claim} {check.part} {rule}".rstrip().encode())
     draw, count = check.at(scale), check.count(scale)
-    # For each quantity with an upper limit: the largest share, and minus the number of its instance.
+    # Largest share and minus the number of its instance, for each quantity with an upper limit.
     # The share is the value divided by (limit + tolerance).
     # The minus makes the first of several instances with equal shares the maximum.
     nearest_by: dict[str, tuple[float, int]] = {}

@@ -76,7 +76,7 @@ def check(claims: Iterable[PropertyClaim], scale: str, title: str) -> Checked:
                     checked.traces.append(row)
                     continue
                 checked.rows.append(row)
-                # For the progress bar, all searches for the worst case of a subclaim count as one instance.
+                # All searches for the worst case of a subclaim count as one instance in the progress bar.
                 done = min(row.instance, part.count(scale))
                 if done > reported:
                     progress.advance(done - reported, f"({claim})")

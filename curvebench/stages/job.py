@@ -204,8 +204,7 @@ class Job:
             job_engine = engine(backend or self.spec.backend, precision, device or self.spec.device)
             job_engine.limit_threads(self.threads)
         if not self.engines:
-            # Exclude the objects of the imported libraries from garbage collections, to make collections
-            # faster.
+            # Exclude the objects of imported libraries from garbage collections, which are then faster.
             gc.freeze()
         self.engines.append(job_engine)
         return job_engine

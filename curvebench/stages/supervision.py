@@ -40,7 +40,7 @@ MEMORY_ERRORS = (
 )
 GRACE_SECONDS = 20.0  # time for a job to end after SIGTERM; clusters often allow 30 s
 # The option PR_SET_PDEATHSIG of prctl(2).
-# With this option, the system sends this process a signal when the parent process dies.
+# The option makes the system send this process a signal when the parent process dies.
 PARENT_DEATH = 1
 
 

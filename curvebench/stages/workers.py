@@ -56,7 +56,7 @@ def folder_of_workers(spec: Path, threads: str) -> Path | None:
         kind = "timing-" if content["stage"] == "timing" else ""
         folder /= f"{kind}{threads}-{hashlib.sha256(place.encode()).hexdigest()[:4]}"
         folder.mkdir(exist_ok=True)
-    # Without a folder, the supervisor starts a child process, which reports errors in the spec.
+    # If there is no folder, the supervisor starts a child process, which reports errors in the spec.
     except (OSError, ValueError, LookupError):
         return None
     return folder

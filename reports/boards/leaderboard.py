@@ -365,7 +365,7 @@ def _column(problem: StudyProblem) -> Column:
     totals = {row["method"]: row for row in measures.outcome_counts(runs).to_dicts()}
     decades: dict[str, MedianInterval] = {}
     # Decades of learning rates are known only if tuning swept a range of learning rates.
-    # The decades come from a method's own tuning runs, even if runs of another method chose its setting.
+    # The decades of a method come from its own tuning runs, even if runs of another method chose its setting.
     if isinstance(study.tuning, TwoStageSweep):
         tuning_values = measures.study_values(study, measures.tuning_runs(problem, by_itself=True))
         decades = measures.median_by_method(measures.lr_robustness_decades(tuning_values, study.direction))

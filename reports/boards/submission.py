@@ -99,7 +99,7 @@ class Placed:
 
 
 def standings(study: StudyPlan, tables: Tables, method: str) -> dict[str, Standing]:
-    """Compare a method with each other method by the share of problem instances on which it is better.
+    """Compare a method with every other method by the share of problem instances that the method wins.
 
     A tie counts as half an instance. The shares are averaged over the seeds of each problem, then over
     problems. The method beats another method if the whole interval of the share is above one half, and loses

@@ -139,7 +139,7 @@ def paired_gains(
 
 @dataclass(frozen=True)
 class EffectBounds:
-    """Median effect over pairs and its confidence interval; only bounds of both if pairs are censored.
+    """Median effect over pairs and its confidence interval, or bounds of both if pairs are censored.
 
     Args:
         effect: whether pairs are compared by ratio or by difference.
@@ -325,7 +325,7 @@ def paired_effect(
 
 
 def unknown_words(stop: float | None, undecided: str = "both stopped") -> tuple[str, str]:
-    """Return the texts for an effect of which nothing is known: in place of its median and of its interval.
+    """Return two texts that are shown in place of the median and the interval of an unknown effect.
 
     Args:
         stop: threshold at which the runs stopped, which the second text names. If it is None, the second text

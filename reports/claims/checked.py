@@ -226,7 +226,7 @@ def row_of(claim: ClaimPlan | Claim, study: str, scale: str) -> dict[str, object
 
 
 def _unmeasured(claim: ClaimPlan, scale: str, reasons: Mapping[str, str]) -> dict[str, object]:
-    """Return the row of the table `claims` for a claim without measures, with the reason why it has none.
+    """Return the row of the table `claims` for a claim without measures, with the reason for their absence.
 
     Args:
         reasons: reasons why checks failed, by the name of a claim or of a module of checks, as `reasons_of`

@@ -338,7 +338,7 @@ def _workloads(study: StudyPlan, claim: Claim, condition: Condition) -> list[Wor
 
 
 def _pair(quantity: Quantity, backend: str, key: ComparisonKey, sides: list[pl.DataFrame]) -> ClaimComparison:
-    """Pair the runs of both arms by seed, and return the comparison of their values.
+    """Pair the runs of both arms by seed, and return the comparison of the two methods.
 
     Args:
         quantity: the quantity that the condition compares, with the study and its tables.

@@ -345,7 +345,7 @@ def dashed(dashes: Mapping[str, Dashes]) -> list[Any]:
 
 
 def save(figure: Figure, out: Path, name: str, words: str, facts: Mapping[str, Any], **fields: str) -> Drawn:
-    """Save a figure as SVG for light and dark pages, and return it with its texts.
+    """Save a figure as SVG for light and dark pages, and return its texts and other facts.
 
     Equal data give equal bytes. If no panel has a finite value, no file is written, and the result is marked
     as empty.

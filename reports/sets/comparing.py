@@ -35,7 +35,7 @@ from curvebench.spec.conditions.value import Value
 from curvebench.spec.errors import InputError
 
 RowAnswer = Literal["differs", "inconclusive", "agrees", "only in one"]
-ANSWERS: tuple[RowAnswer, ...] = get_args(RowAnswer)  # pages list answers in this order
+ANSWERS: tuple[RowAnswer, ...] = get_args(RowAnswer)  # answers in the order in which pages list them
 RowKind = Literal["verdicts", "comparisons of claims", "runs", "by the clock"]
 # Two values count as different only if their intervals have at least this coverage.
 # The interval of a median over 5 pairs of runs has the coverage 0.94.

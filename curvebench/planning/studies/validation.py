@@ -458,7 +458,7 @@ class _Reader:
                     groups = bases()[basis.name].groups(basis.options, shapes, kinds)
                     check_inputs(workload, ((group.names, group.change) for group in groups))
                     # The number of columns of a projected basis is known only after the basis is estimated.
-                    # No check depends on the number of columns, so that 1 is used here.
+                    # The checks do not depend on the number of columns, so that 1 is used here.
                     changes = {group.names: (group.change, 1) for group in groups}
                     layout_in_basis = layout(shapes, roles, [group.names for group in groups], changes)
                     carried_in = policy if bases()[basis.name].reestimation(basis.options) else None
