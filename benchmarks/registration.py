@@ -3,8 +3,8 @@
 The limits of a claim are the numbers by which it is decided, such as targets, floors and smallest effects. A
 published set with a verdict on the claim is a look at its outcome. If the limits were committed before the
 first look, they cannot have been chosen by the outcome. If they changed after a look, the claim is
-exploratory until data decide it that did not exist then. Nobody has to say so: the limits of each commit are
-compared with the sets that existed at that commit.
+exploratory until it is decided by data that did not exist at that time. The program finds such changes by
+itself: it compares the limits at each commit with the sets that existed at that commit.
 
 The program writes `results/published/registration.json`, which reports read
 (`curvebench.reports.claims.registration`). It needs the whole history of the repository, which reports do not
@@ -67,8 +67,8 @@ class FileChange(NamedTuple):
 def changes(root: Path, pattern: str, kinds: str) -> list[FileChange]:
     """Return the commits that changed files, oldest first, without merges.
 
-    The branches of the history were merged in some order. A merge brings no limits of its own, so that only
-    the changes of each commit to its parent count, in the order of time.
+    Merges are left out, because a merge brings no limits of its own. Only the changes of each commit to its
+    parent count, in the order of time.
 
     Args:
         root: folder of the repository.

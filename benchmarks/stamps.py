@@ -49,7 +49,7 @@ SPLIT_SHARES = {"train": 0.6, "val": 0.2, "test": 0.2}
 # Range of the side of the background, relative to the shorter side of its photograph.
 CROP_FRACTION = (0.25, 1.0)
 # Range of the random factors of a background's colour channels.
-# A network could otherwise memorize the few photographs.
+# Without random colours, a network could memorize the few photographs.
 TINT_FACTORS = (0.5, 1.5)
 # Range of the longer side of an object, relative to the side of the image.
 OBJECT_FRACTION = (0.35, 0.9)
@@ -162,7 +162,10 @@ def images(
 
 
 def _stamp(path: Path, side: int) -> Image.Image:
-    """Load a stamp without its transparent margins, scaled down to at most twice the side of an image."""
+    """Load a stamp (an image with opacity), scaled down to at most twice the side of an image.
+
+    Transparent margins of the stamp are cut off.
+    """
     stamp = Image.open(path).convert("RGBA")
     stamp = stamp.crop(stamp.getchannel("A").getbbox())
     stamp.thumbnail((2 * side, 2 * side))

@@ -90,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except BrokenPipeError:
         # Standard output is a pipe whose reader, such as `head`, has ended.
-        # Without this redirection, the interpreter would fail again when it flushes the output at exit.
+        # The redirection keeps the interpreter from failing again when it flushes the output at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt as error:

@@ -21,7 +21,7 @@ PAPERS = HOME / "benchmarks/papers"
 # These studies are read in addition to the studies of the project.
 OWN_STUDIES = Path("studies")
 PUBLISHED = HOME / "results/published"
-# Without `--snakefile`, Snakemake uses the Snakefile in the working directory.
+# Snakemake uses the Snakefile in the working directory if `--snakefile` is not given.
 SNAKEMAKE = ("snakemake",) if Path() == HOME else ("snakemake", "--snakefile", str(HOME / "Snakefile"))
 # Folders that a run writes, relative to the working directory.
 RESULTS = Path("results")

@@ -32,7 +32,7 @@ RULES_AND_WORKLOADS = ("curvebench.optimizers", "curvebench.workloads")
 FOLLOWED = ("curvebench.spec", *RULES_AND_WORKLOADS)
 # Nodes of syntax trees that may have a docstring.
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-# For each public name, such as `curvebench.Rule`, the module that defines it.
+# Module that defines each public name, such as `curvebench.Rule`.
 PUBLIC = {f"curvebench.{name}": module for name, module in EXPORTS.items()}
 DATA = "data:"  # prefix of keys of data files in the mapping `JobSpec.sources`
 

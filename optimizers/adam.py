@@ -20,12 +20,12 @@ from curvebench.spec.values import flag
 
 class Moments(NamedTuple):
     first: Array  # m_t, running mean of g, in the shape of the parameter; it starts at 0.
-    second: Array  # v_t, running mean of g^2, in the same shape; it starts at 0.
+    second: Array  # v_t, running mean of g^2, in the shape of the parameter; it starts at 0.
 
 
 class MomentsAndMaximum(NamedTuple):
     first: Array  # m_t, running mean of g, in the shape of the parameter; it starts at 0.
-    second: Array  # v_t, running mean of g^2, in the same shape; it starts at 0.
+    second: Array  # v_t, running mean of g^2, in the shape of the parameter; it starts at 0.
     maximum: Array  # v^max_t, the largest v of the steps so far, entry by entry; it starts at 0.
 
 

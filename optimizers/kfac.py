@@ -191,7 +191,7 @@ OPTIONS = {
 
 
 def _rule(name: str, source: str, chosen: Options, *, balanced: bool, decay: float, momentum: float) -> Rule:
-    """Return a variant of the K-FAC rule, which depends on the model by `for_model`.
+    """Return a variant of the K-FAC rule, whose `for_model` builds the rule for the layers of a model.
 
     Args:
         balanced: whether damping is divided between A and G by the ratio of their mean eigenvalues.

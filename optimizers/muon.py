@@ -22,8 +22,8 @@ from curvebench.optimizers.rule import LEARNING_RATE, Hyperparameter, ParameterR
 from curvebench.optimizers.state_precision import HALF, configured_with_state
 from curvebench.spec.values import choice, flag, whole
 
-# For each value of the option `scale`: a function of m and n.
-# The polar factor of an m x n matrix is multiplied by the result of this function.
+# For each value of the option `scale`: a function (m, n) -> number.
+# The function returns the number by which the polar factor of an m x n matrix is multiplied.
 SCALES: Mapping[str, Callable[[int, int], float]] = {
     "none": lambda rows, columns: 1.0,
     "spectral": lambda rows, columns: math.sqrt(max(1.0, rows / columns)),

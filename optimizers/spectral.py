@@ -275,8 +275,9 @@ class _Moves:
     def refresh(self, ops: Ops, grad: Array, state: SpectralState, hyper: Hyper) -> RefreshedSpectrum:
         """Update the curvature with this step's gradient, and compute the direction.
 
-        With the new curvature, the direction needs B^T g for the new B. With the old curvature, this product
-        is saved, because the update of the curvature has already computed B^T g for the old B.
+        With the new curvature, the direction needs the product B^T g for the new B. With the old curvature,
+        no further product is needed, because the update of the curvature has already computed B^T g for the
+        old B.
         """
         old, form = state.curvature, self.curvature
         inside = form.inside(ops, grad, old)

@@ -116,7 +116,8 @@ def steepest_linfinity(ops: Ops, tangent: Array, point: Array, rounding: Array) 
     reached = ops.cumsum(ops.take_along_axis(weight, order, -1), -1)
     is_past = reached >= ops.sum(weight, axis=-1, keepdims=True) / 2
     sorted_breakpoints = ops.take_along_axis(breakpoints, order, -1)
-    # The median is the smallest breakpoint past half of the weight. Computed as a maximum, it needs no index.
+    # The weighted median is the smallest breakpoint at which at least half of the weight is reached.
+    # The weighted median is computed as a maximum, so that no index is needed.
     multiplier = -ops.max(ops.where(is_past, -sorted_breakpoints, -math.inf), axis=-1, keepdims=True)
     lagrangian = tangent + multiplier * point
     is_tied = ops.abs(lagrangian) <= tie_tolerance(ops, tangent, point, multiplier, rounding)
@@ -175,7 +176,7 @@ def steepest_l1(ops: Ops, tangent: Array, point: Array, rounding: Array) -> Arra
         return ops.sum(x, axis=-1, keepdims=True)
 
     # If some of the largest entries have w_i = 0, z is nonzero only at these entries, where w^T z stays 0.
-    # Otherwise the products w_i z_i have both signs, and the largest entries get shares for which w^T z = 0.
+    # If w_i != 0 for all largest entries, the products w_i z_i have both signs, and shares make w^T z = 0.
     alone = is_greatest * ops.astype_float(is_free)
     pulls_down = is_greatest * ops.astype_float(lagrangian * point < 0)
     pulls_up = is_greatest * ops.astype_float(lagrangian * point > 0)
@@ -198,7 +199,7 @@ NORMS: Mapping[str, Callable[[Ops, Array, Array, Array], Array]] = {
 # A parameter with one axis is one row; otherwise each slice along the first axis is a row.
 
 # Function of (ops, gradient, point, learning rate), which returns the point to which a rule moves a vector.
-# The rule then scales this point to the length of the vector.
+# The rule then scales the point that the function returns to the length of the vector.
 Step = Callable[[Ops, Array, Array, Array], Array]
 
 

@@ -48,7 +48,7 @@ STEP_COSTS = {
     "seconds": (pl.col("each"), pl.col("basis_seconds").fill_null(0)),
 }
 # A learning rate does nearly as well as the best rate if its loss is at most this factor times the best loss.
-# If the metric is an accuracy, it must be at least the best accuracy divided by this factor.
+# An accuracy does nearly as well if it is at least the best accuracy divided by this factor.
 NEARLY = 1.1
 
 

@@ -85,7 +85,7 @@ def templates(markdown: bool = False) -> jinja2.Environment:
 
 @cache
 def macros(template: str) -> Any:
-    """Return an object whose attributes are the macros of a template; values in them are not escaped."""
+    """Return an object whose attributes are the macros of a template. The macros do not escape values."""
     return templates(markdown=True).get_template(template).module
 
 

@@ -93,7 +93,7 @@ def _with_ends(name: str) -> dict[str, Any]:
 
 
 # Columns that identify a method (an optimizer in a basis) on a workload.
-# The last two columns are the backend and the device that computed the runs of the method.
+# `backend` and `device` say where the runs of the method were computed.
 CELL = _each(pl.String, "study", "scale", "workload", "optimizer", "basis", "backend", "device")
 JOB = _each(pl.String, "spec_hash", "machine")
 RUN_COLUMNS: dict[str, RunColumn] = {
@@ -269,18 +269,18 @@ CLAIMS = _schema(
     # For property checks, `seeds` is the number of instances.
     # `seeds_needed` is null unless the claim is underpowered.
     **_each(pl.Int64, "seeds", "seeds_needed"),
-    # Hash of the claim's decision rule when the verdict was computed, and hash when the runs were planned.
-    # The hash of the planned runs is null if it is not known.
+    # `rule` is the hash that the claim's decision rule had when the verdict was computed.
+    # `rule_of_runs` is the hash of the rule when the runs were planned; null if it is not known.
     **_each(pl.String, "rule", "rule_of_runs"),
-    # `cause` says why the verdict is no better. It is null for verdicts that have no cause.
+    # `cause` says why the verdict on the claim is not a better one; null for verdicts without a cause.
     # `turns_in` is the kind of number that would have to change for another verdict, such as a margin.
-    # `turns_at` is the value of this number at which the verdict changes; null if there is no such value.
+    # `turns_at` is the margin, target or limit at which the verdict changes; null if there is no such number.
     cause=pl.Enum(get_args(Cause)),
     turns_in=pl.Enum(get_args(TurnsIn)),
     turns_at=pl.Float64,
 )
 
-# Limits of a search. The chosen value may be the lowest or the highest value that was tried.
+# Limits of a search. The chosen value may be at the lower or the upper end of the values that were tried.
 # `missed` says that another study found a better setting inside of the search.
 LIMITS = ("lowest", "highest", "missed")
 EDGE = {
@@ -311,7 +311,7 @@ FINDINGS = _schema(
     # Ends of the confidence interval of the median effect, and the coverage of the interval
     **_each(pl.Float64, "low", "high", "level"),
     # P-value for the asserted relation, and the same p-value corrected for all comparisons of the claim.
-    # The third column is the corrected p-value against the relation.
+    # `refuting_p_value` is the corrected p-value against the asserted relation.
     **_each(pl.Float64, "p_value", "holm_p_value", "refuting_p_value"),
     seeds=pl.Int64,
     unanimous=pl.Boolean,  # whether each pair by itself satisfies the relation, or each pair violates it
@@ -321,7 +321,7 @@ FINDINGS = _schema(
     # Whether the comparison would stay inconclusive with any number of seeds, because pairs are censored
     beyond_seeds=pl.Boolean,
     # For a comparison at equal cost: number of pairs in which a method could make no step within the cost.
-    # The first column counts such pairs for the treated method, and the second column for the control.
+    # `treated_at_start` counts the pairs for the treated method, `control_at_start` for the control.
     **_each(pl.Int64, "treated_at_start", "control_at_start"),
     # A tie is a pair of settings, one per method, that were as good in tuning as the chosen settings.
     # `ties` is the number of ties.
@@ -336,11 +336,11 @@ FINDINGS = _schema(
     finding=pl.Enum(("supported", "refuted", "inconclusive")),
     deciding=pl.Boolean,  # whether the claim's estimate is the estimate of this comparison
     # `seeds_needed` estimates how many final seeds would decide an inconclusive comparison.
-    # A comparison may be inconclusive only because its finding depends on the choice of settings.
-    # For such a comparison, `tuning_seeds_needed` estimates how many tuning seeds would decide it.
+    # `tuning_seeds_needed` estimates how many tuning seeds would decide an inconclusive comparison.
+    # `tuning_seeds_needed` is null unless the finding depends on the choice of settings.
     # At least one of `seeds_needed` and `tuning_seeds_needed` is null.
     **_each(pl.Int64, "seeds_needed", "tuning_seeds_needed"),
-    # For a claim that repeats another claim: whether the effect has the same direction; otherwise null
+    # Whether the effect has the same direction as in the repeated claim; null if the claim repeats no claim
     same_direction=pl.Boolean,
     # Why a target decides nothing: most pairs meet it within two evaluations, or no run meets it.
     # `reach` is null for a comparison whose target may decide it.
@@ -348,12 +348,12 @@ FINDINGS = _schema(
     # Limits of the searches for the settings of the two arms (`treated` and `control`).
     # A limit is a hyperparameter whose chosen value is the lowest or highest value tried.
     # A better setting inside of the search, which another study found, is a limit too.
-    # A finding with such a limit depends on the search.
+    # A finding depends on the search if the search of one of the two arms has a limit.
     at_edge=pl.List(pl.Struct(EDGE)),
 )
 
 # `tuned_by` is the method whose tuning runs chose the setting; null if nothing was tuned.
-# The other columns are the number of these tuning runs, and the number of their gradient evaluations.
+# The other columns are the number of the tuning runs, and the number of their gradient evaluations.
 TUNED = {"tuned_by": pl.String, **_each(pl.Int64, "tuning_runs", "tuning_gradient_evaluations")}
 BOARD_WORKLOAD = {
     # Methods are ranked by `metric`. `which` says whether the final or the best value of the metric counts.
@@ -389,7 +389,7 @@ LEADERBOARD = _schema(
     # `reached` and `aimed` are null if there is no target.
     **_each(pl.Int64, "wins", "instances", "met", "reached", "aimed", "diverged", "runs"),
     # Seconds per step, divided by the seconds per step of the method `step_reference`.
-    # The columns are null for the method `step_reference` itself, and if steps were not timed.
+    # `step_ratio` is null for the method `step_reference` itself, and if steps were not timed.
     **_with_ends("step_ratio"),
     step_reference=pl.String,
     peak_memory_bytes=pl.Int64,

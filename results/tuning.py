@@ -316,8 +316,8 @@ def _medians(costs: np.ndarray, draws: np.ndarray) -> np.ndarray:
     size = int(draws[:, 0].sum())
     order = np.argsort(costs)
     # Go through the seeds in increasing order of cost, and count the values of each resample so far.
-    # The lower middle value belongs to the seed at which the count first exceeds (size - 1) // 2.
-    # The upper middle value belongs to the seed at which the count first exceeds size // 2.
+    # The lower middle value of a resample belongs to the seed at which the count exceeds (size - 1) // 2.
+    # The upper middle value of a resample belongs to the seed at which the count exceeds size // 2.
     count_so_far = np.zeros(draws.shape[1], draws.dtype)
     low, high = (np.zeros(draws.shape[1], np.min_scalar_type(len(costs))) for _ in range(2))
     for seed in order:
@@ -440,10 +440,14 @@ def tuning_outcomes(runs: pl.DataFrame, judge: Judge) -> dict[Group, TuningOutco
 
 # --- ends of searches, and better settings that other searches found ---------------------------------
 
-LEARNING_RATE = "learning_rate"  # Other names, such as `others_learning_rate`, end with this name.
+# Names such as `others_learning_rate`, the rate of a fallback rule, end with this name.
+LEARNING_RATE = "learning_rate"
 # Values at which the legal interval of a hyperparameter ends, so that there is nothing to search beyond them.
 # Examples of such values are no momentum, no weight decay, and no decay of the learning rate.
 NATURAL_ENDS = {"lowest": 0.0, "highest": 1.0}
+# A learning rate is at an end of the interval that was searched if it is within this share of the interval.
+# If several hyperparameters are tuned, points with a rate closer to the end are often worse in the others.
+NEAR_END = 0.1
 # Under the schedule `exponential`, a rate decay of 1 is the schedule `constant`.
 CONSTANT, EXPONENTIAL, RATE_DECAY = "constant", "exponential", "rate_decay"
 
@@ -499,6 +503,9 @@ class MethodSearch:
     def edges(self) -> Iterator[dict[str, Any]]:
         """Hyperparameters whose chosen value is an end of the values that tuning tried.
 
+        A learning rate from a searched interval is an end, too, if it is near an end of the interval
+        (`NEAR_END`), even if tuning tried a rate that is closer to the end.
+
         A hyperparameter whose interval is a single value is not searched. The values 0 and 1 on a linear
         scale, except those of learning rates, are natural ends (`NATURAL_ENDS`), and so are values next to
         them if the search reaches the natural end. A value of `also_try` outside of the interval of the
@@ -513,8 +520,11 @@ class MethodSearch:
             if len({*values}) == 1 and (axis is None or axis.low == axis.high):
                 continue
             natural = axis and axis.scale == "linear" and not name.endswith(LEARNING_RATE)
+            place = axis.place(value) if axis and name.endswith(LEARNING_RATE) else 0.5
+            near = {"lowest": place <= NEAR_END, "highest": place >= 1 - NEAR_END}
             for limit, extreme, end in (("lowest", min(values), low), ("highest", max(values), high)):
-                if value == extreme and not (natural and NATURAL_ENDS[limit] in (end, value)):
+                at_end = value == extreme or near[limit]
+                if at_end and not (natural and NATURAL_ENDS[limit] in (end, value)):
                     yield {"hyperparameter": name, "value": value, "limit": limit}
 
     def is_of(self, optimizer: OptimizerSpec, basis: BasisSpec, workload: WorkloadPlan) -> bool:

@@ -120,7 +120,8 @@ def _workload(
 
     def checked(chosen: Settings) -> None:
         check(chosen)
-        _ = network(chosen).shapes  # raises a ValueError if sizes are inconsistent
+        # The shapes of the network raise a ValueError if sizes are inconsistent.
+        _ = network(chosen).shapes
         if chosen["batch_size"] is None:
             raise ValueError("batch_size: is null; images do not fit into one batch, give a number")
 

@@ -31,8 +31,7 @@ from curvebench.workloads.workload import (
 SPLITS = ("train", "test")
 MAX_EIGENVALUE, MIN_EIGENVALUE = 1.0, 1e-5  # range of the eigenvalues of the inputs' covariance (004 Sec. 4)
 
-# For each activation, a function of a library of array functions (NumPy or `ops`).
-# The result of the function is the activation function of the library.
+# For each activation: a function from a library (NumPy or `ops`) to the activation function of the library.
 ACTIVATIONS: Mapping[str, Callable[[Any], Callable[[Array], Array]]] = {
     "linear": lambda functions: lambda x: x,
     "tanh": lambda functions: functions.tanh,

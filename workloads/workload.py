@@ -321,9 +321,7 @@ class Workload:
     bind: Callable[[Settings], Workload] | None = None
 
     def at(self, settings: Settings) -> Workload:
-        """Return the workload whose metrics, loss and evaluation belong to the values in `settings`, which
-        has all settings.
-        """
+        """Return the workload whose metrics, loss and evaluation belong to given values of all settings."""
         return self if self.bind is None else self.bind(settings)
 
     def __post_init__(self) -> None:

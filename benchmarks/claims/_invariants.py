@@ -147,7 +147,7 @@ def _terms(
         if not alone:
             yield _term(first, second, widths, {layer: np.eye(widths[layer]) for layer in shared})
         return
-    # 004 has no equation for this block.
+    # As printed, the index of 004 eq. 142 skips this block, so that no equation gives its forms.
     if misprint == "142":
         return
     for same in product((True, False), repeat=len(shared)):

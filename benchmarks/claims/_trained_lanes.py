@@ -175,7 +175,7 @@ def _of_spectrum(ops: Any, state: Any) -> tuple[float, float]:
         [np.asarray(ops.to_numpy(ops.cast(one[place], "float32")), np.float64) for one in factors]
         for place in (0, 1)
     )
-    # If an entry is NaN, the minimum is NaN.
+    # The minimum is NaN if an entry is NaN, so that a failed run is noticed.
     return max(map(defect, bases)), float(np.min([one.min() for one in values]))
 
 

@@ -243,7 +243,7 @@ def _not_kronecker(random: Random) -> Iterator[Measure]:
     basis = proof_basis(random, outer, inner)
     residual = kronecker_residual(basis, outer, inner) * np.sqrt(outer * inner)
     # The first two columns of A (x) B use the same column of A, but the first two columns of V do not.
-    # The distance of the two columns of V from any such columns is at least 0.92, the root of 0.86.
+    # The first two columns of V have a distance of at least 0.92, the root of 0.86, from such columns.
     yield at_least("Kronecker residual of V times sqrt(n_in n_out)", residual, 0.92)
 
 

@@ -30,12 +30,12 @@ from curvebench.benchmarks.claims._spectra import density
 from curvebench.property_checks.checks import Measure, PropertyClaim
 
 # Tolerance of the smallest r with X <= r Y in the Loewner order.
-# X or Y are squared Hessians, whose eigenvalues span 4 orders of magnitude.
+# X or Y is a squared Hessian, whose eigenvalues span 4 orders of magnitude.
 ROUNDING = 1e-8
 # Relative tolerance of EGOPs that are computed by quadrature.
 QUADRATURE = 1e-10
 # Tolerance of ratios with the smallest sum of smoothness constants.
-# The relative error of this sum, the value of a semidefinite program, is at most 1e-9.
+# The smallest sum is the value of a semidefinite program, with a relative error of at most 1e-9.
 SUMS = 1e-6
 
 

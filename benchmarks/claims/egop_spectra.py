@@ -49,7 +49,7 @@ def least_squares_egop(matrix: np.ndarray, targets: np.ndarray) -> np.ndarray:
 
 
 def _draw_least_squares(random: Random) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Draw A (d, n) and y (d,), and return them with the n singular values of A.
+    """Draw A (d, n) and y (d,); return A, y and the n singular values of A.
 
     The targets y are noisy measurements, or are chosen such that lambda_3 is as large as sigma_2^4.
     """

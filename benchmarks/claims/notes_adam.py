@@ -50,7 +50,7 @@ def _adam_fails(random: Random) -> Iterator[Measure]:
     height, rate, path, regrets = _counterexample(random, False)
     # The learning rate is eta / sqrt(t), and beta_1 = 0.
     # Since v_t >= (1 - beta_2) g_t^2, a step is at most eta / sqrt((1 - beta_2) t).
-    # Here 1 / sqrt(1 - beta_2) is sqrt(1 + C^2) / C.
+    # By the choice of beta_2, 1 / sqrt(1 - beta_2) = sqrt(1 + C^2) / C.
     # Two of three steps therefore begin at a distance from 1 that is at most the length of a step.
     step = rate * float(np.sqrt(1 + height**2)) / height
     slack = 2 * step / float(np.sqrt(STEPS))
@@ -295,7 +295,7 @@ def _epsilon_breaks(random: Random) -> Iterator[Measure]:
 
 
 def _epsilon_harmless(random: Random) -> Iterator[Measure]:
-    """Check that multiplying gradients by c changes an update little if they are far above epsilon.
+    """Check that multiplying gradients far above epsilon by c changes an update little.
 
     The bound on the relative change of the update is epsilon max(1, 1 / c) / min |g|.
     """

@@ -179,7 +179,7 @@ def _empirical(random: Random) -> Iterator[Measure]:
 def _adam(random: Random) -> Iterator[Measure]:
     model, beta2 = _either(random), float(random.uniform(0.7, 0.99))
     shares, gradients = _pairs(model)
-    # Scale gradients so that the weight of each square in Adam's running mean is the probability of its pair.
+    # Scale gradients so that Adam's running mean weights their squares by the probability of input and label.
     kept = (1 - beta2) * beta2 ** np.arange(len(shares) - 1, -1, -1.0)
     fed = np.sqrt(shares / (kept / kept.sum()))[:, None] * gradients
     step = -moves("adam", fed, {"beta1": 0.0, "beta2": beta2, "epsilon": 0.0})[-1]

@@ -30,7 +30,10 @@ def _draw(random: Random) -> np.ndarray:
 
 
 def _draw_full_rank(random: Random) -> tuple[np.ndarray, np.ndarray]:
-    """Draw gradients (T, d), d from 2 to 6, with condition numbers of O_T up to 1e4; return them and O_T."""
+    """Draw gradients (T, d), d from 2 to 6, and return the gradients and O_T.
+
+    O_T, the sum of g g^T over the gradients g, has a condition number of up to 1e4.
+    """
     size = int(random.integers(2, 7))
     scales = 10 ** random.uniform(-1, 1, size)
     gradients = random.normal(size=(size + int(random.integers(10, 31)), size)) * scales

@@ -18,7 +18,7 @@ from curvebench.property_checks.checks import Measure, PropertyClaim
 
 ROUNDING = 1e-9
 # A convergence rate is fitted to errors in this range.
-# Below the range, rounding dominates; above the range, components of the error that decay faster.
+# Smaller errors are dominated by rounding, and larger errors by components that decay faster.
 MEASURED = (1e-13, 1e-9)
 # Relative tolerance of the logarithm of a fitted convergence rate.
 RATE_TOLERANCE = 0.1

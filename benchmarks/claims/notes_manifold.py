@@ -143,7 +143,7 @@ def _trust_region(random: Random) -> Iterator[Measure]:
     rate = float(10.0 ** random.uniform(-2, 0)) * radius
     for norm, order in (("l1", 1), ("l2", 2), ("linfinity", np.inf)):
         after = _path("trust_region_sphere", weight, [gradient], rate, {"norm": norm})[1]
-        # The tangential step whose retraction is `after`.
+        # The tangential step whose retraction to the sphere is the point `after`.
         step = weight - after * (radius**2 / (weight @ after))
         yield at_most(f"|Delta| over eta, {norm}", float(np.linalg.norm(step, order)) / rate, 1.0, READ)
         gain = float(step @ gradient) / (rate * least_dual_norm(gradient, weight, norm))

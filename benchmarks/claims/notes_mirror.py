@@ -149,7 +149,7 @@ def _simplex_game(random: Random) -> Game:
 def _worst_ratio(played: Play, comparators: np.ndarray, bounds: np.ndarray) -> Measure:
     """Return the measure that the regret against any comparator is at most the bound for this comparator.
 
-    Its value is the maximum of regret divided by bound, over comparators (number, d).
+    The value of the measure is the maximum of regret divided by bound, over comparators (number, d).
     """
     regrets = np.array([played.regret_against(one) for one in comparators])
     return at_most("regret over its bound, greatest of all u", (regrets / bounds).max(), 1.0, ROUNDING)

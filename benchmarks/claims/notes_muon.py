@@ -28,7 +28,7 @@ from curvebench.property_checks.checks import Check, Measure, PropertyClaim
 
 ROUNDING = 1e-12
 # Maximum error of an iteration that has converged.
-# The error is the relative error of a matrix, or the distance of singular values from 1.
+# The error of an iteration is the relative error of a matrix, or the distance of singular values from 1.
 REACHED = 1e-9
 # The smallest normalized singular value that 5 steps of Jordan's polynomial move close to 1.
 THRESHOLD = 1.5e-3
@@ -298,7 +298,7 @@ def _no_fixed_point(random: Random) -> Iterator[Measure]:
 
 
 class _Counted(np.ndarray):
-    """Array that counts the multiplications and additions of matrix products with it."""
+    """Array that counts the multiplications and additions of all matrix products in which it occurs."""
 
     operations = 0.0
 

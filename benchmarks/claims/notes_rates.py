@@ -183,7 +183,10 @@ class Bend:
 
 
 def _bend(random: Random, size: int) -> Bend:
-    """Draw a function with condition number M / m from about 1 to 1e4."""
+    """Draw a strongly convex function with condition number M / m from about 1 to 1e4.
+
+    M is the smoothness constant, and m the constant of strong convexity.
+    """
     turn = np.linalg.qr(random.normal(size=(size, size)))[0]
     count = max(1, int(random.integers(-9, 11)))
     # With these shifts b_i, the Hessian changes fastest at the minimum.

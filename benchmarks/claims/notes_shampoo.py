@@ -205,7 +205,7 @@ def _identity_start(random: Random, printed: bool) -> Iterator[Measure]:
 def _rank_one_rearrangement(random: Random, weights: np.ndarray, m: int, n: int) -> Gradients:
     """Draw m n gradients whose weighted sum of g g^T is a single Kronecker product A (x) B."""
     ranks = [int(random.integers(1, size + 1)) for size in (m, n)]
-    # Roots are drawn, so that the eigenvalues of the product span at most 6 orders of magnitude.
+    # The roots of A and B are drawn, so that the eigenvalues of A (x) B span at most 6 orders of magnitude.
     left, right = (
         with_singular_values(random, size, size, np.sqrt(spread_values(random, rank)))
         for size, rank in zip((m, n), ranks, strict=True)

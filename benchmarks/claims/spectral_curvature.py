@@ -49,11 +49,11 @@ TIMES = np.array([0.25, 0.5, 1.0, 2.0, 4.0])
 # A method is as fast as a baseline if its errors are at most this multiple of the errors of the baseline.
 # The errors of the two methods are compared at every time.
 AS_FAST = 1.1
-# Maximum distance of S from the S of the default update, relative to another distance:
-# the distance of the S of the Cholesky step from the S of the default update.
+# Maximum ratio of two distances from the S of the default update.
+# The numerator is the distance of S, the denominator the distance of the S of the Cholesky step.
 AS_NEAR = 1.5
-# Maximum distance of S from the S of the default update, relative to a second distance:
-# the distance of the S of the default update from the covariance of the gradients.
+# Maximum ratio of two distances from the S of the default update.
+# The numerator is the distance of S, the denominator the distance of the covariance of the gradients.
 CLOSE = 0.5
 # Two losses count as matching if the larger, divided by the smaller, is at most this number.
 MATCHES = 1.5
@@ -273,7 +273,7 @@ def _of_starts(name: str, measures: Measures) -> Cases:
 
 
 def _anywhere(cases: Cases) -> Cases:
-    """Yield cases without their domains."""
+    """Yield cases that belong to every domain: each case with an empty name of its domain."""
     for name, measures, _ in cases:
         yield name, measures, ""
 

@@ -47,7 +47,7 @@ from curvebench.results.verdicts import Variant
 TIES: tuple[tuple[Variant, float], ...] = ((PRINTED, 0.0), (CORRECTED, 1e-2))
 SEEDS, STEPS = 24, 1000
 # Maximum increase of log(loss) by half precision.
-# It is also the maximum difference of log(loss) between the exact and the truncated Cayley map.
+# The same number is the maximum difference of log(loss) between the exact and the truncated Cayley map.
 WORSE = 0.05
 # Best learning rate for each power p, among 0.003, 0.01, ... 0.3, in float32 with 300 steps and other seeds.
 RATES = {1.0: 0.03, 2.0: 0.03, 4.0: 0.3}
@@ -202,7 +202,7 @@ def drifting(
         if number % (steps // CHECKPOINTS) == 0:
             at.append(number)
             found.append(defect(_double(ops, basis)))
-            # If an entry is NaN, the minimum is NaN.
+            # The minimum is NaN if an entry is NaN, so that a failed run is noticed.
             least = float(np.minimum(least, _double(ops, values).min()))
     return np.array(at), np.array(found), least
 
@@ -214,7 +214,7 @@ def _double(ops: Any, array: Any) -> np.ndarray:
 def _drift(
     random: Random, precision: str, cayley: str, draws: int = DRAWS, steps: int = DRIFT_STEPS
 ) -> Iterator[Measure | Series]:
-    # One seed gives all forms the same gradients.
+    # All forms of the Cayley map get the same gradients, because the same seed is used.
     seed = int(random.integers(2**32))
     for form, function in FORMS[cayley].items():
         for corrects in (False, True):

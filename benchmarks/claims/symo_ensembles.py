@@ -54,7 +54,7 @@ SCALED, SHIFTED = UnitChange(scale=1.2), UnitChange(shift=0.5)
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes of a test.
+    """Sizes of a randomization test.
 
     Args:
         problems: number of problems, each of which is a teacher with inputs and has one ensemble. One test

@@ -94,7 +94,7 @@ def correlation(one: np.ndarray, other: np.ndarray) -> float:
 
 @dataclass(frozen=True)
 class Amount:
-    """Sample sizes.
+    """Sample sizes of the comparison of single networks with an ensemble.
 
     Args:
         points: number of data points from which each gradient is computed.
@@ -249,7 +249,8 @@ RATE = 0.8
 # Momentum beta_h of the factors that SymO itself uses (004 App. M).
 OWN_BETA = 0.95
 BETAS = (0.0, 0.8, 0.9, 0.95, 0.98, 0.99)
-# Tolerance of a correlation that the paper calls "about" a number; also the minimum rise that counts.
+# Tolerance of a correlation that the paper calls "about" a number.
+# A correlation counts as larger if it rises by at least this tolerance.
 ABOUT = 0.1
 # Number of timescales 1 / (1 - beta_h) after which correlations are as low again as without momentum.
 TIMESCALES = 10.0

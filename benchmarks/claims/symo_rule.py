@@ -121,7 +121,7 @@ def _draw_network(random: Random, depth: int, bias: bool) -> tuple[int, ...]:
 
 
 def _draw_gradient(random: Random, widths: Sequence[int], bias: bool, group: SymmetryGroup) -> np.ndarray:
-    """Draw a normal gradient whose Sigma has no small eigenvalues other than 0.
+    """Draw a normal gradient for which the second moment Sigma has no small eigenvalues other than 0.
 
     Small eigenvalues would amplify rounding errors in inverse roots.
     """

@@ -76,7 +76,7 @@ def _structure(depth: int, bias: bool, group: SymmetryGroup, printed: bool) -> S
 def _drawn(
     random: Random, depth: int, bias: bool, group: SymmetryGroup, printed: bool
 ) -> tuple[Structure, dict[Any, np.ndarray], Widths, Widths]:
-    """Draw a structure and its factors; return them, the full widths and the widths of the surrogate."""
+    """Draw a structure; return the structure, its factors, its widths and the widths of the surrogate."""
     structure, widths = _structure(depth, bias, group, printed), draw_widths(random, depth)
     small = surrogate(structure, widths)
     return structure, positive_factors(random, structure, (small, widths)), widths, small

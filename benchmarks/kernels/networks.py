@@ -66,7 +66,9 @@ def kfac_steps(dtype: str, steps: int | None = None) -> ReadyCase:
 
 
 def steps_of(bundle: Bundle, dtype: str, steps: int | None) -> ReadyCase:
-    """Prepare the steps of a bundle on torch, as many in each call as its orders have.
+    """Prepare the steps of a bundle on torch.
+
+    A call takes one step for each entry of the bundle's schedule.
 
     Args:
         bundle: runs that are computed together.

@@ -35,7 +35,7 @@ from .steps import SHAPE_SETS, STEPS, optimizer_step
 from .users_models import model_contests
 
 REPETITIONS = 41
-# By rule, the options that differ from the rule's defaults when it is compared with peers.
+# By rule, the options that differ from the rule's defaults when the rule is compared with peers.
 OPTIONS: Mapping[str, Options] = {"shampoo": {"refresh_every": 10}}
 
 

@@ -81,8 +81,8 @@ TOLERANCE = {"float64": 1e-13, "float32": 2e-6}
 # Hyperparameters of each rule that differ from their defaults.
 # All steps have the same gradient, so that statistics of Shampoo and SOAP are singular or nearly singular.
 # A large epsilon keeps the difference between float32 and float64 small.
-# For Shampoo, the difference is 3e-2 with epsilon 1e-6, and 2e-7 with epsilon 10.
-# For SOAP, the difference is 3e-6 with epsilon 10.
+# For Shampoo, float32 and float64 differ by 3e-2 with epsilon 1e-6, and by 2e-7 with epsilon 10.
+# For SOAP, float32 and float64 differ by 3e-6 with epsilon 10.
 HYPERPARAMETERS: Mapping[str, Mapping[str, float]] = {
     "shampoo": {"epsilon": 10.0},
     "idealized_shampoo": {"epsilon": 300.0},

@@ -51,7 +51,7 @@ COMMON = (
     *("matmul", "einsum", "tril"),
 )
 # Functions of the array API standard that NumPy and JAX provide by the same name.
-# In PyTorch, these functions have other names or arguments.
+# PyTorch has other names or arguments for these functions.
 NUMPY = (
     *("power", "maximum", "minimum", "clip", "sum", "mean", "max", "cumsum", "argmax"),
     *("pad", "concatenate", "stack", "take", "take_along_axis", "flip", "matrix_transpose"),

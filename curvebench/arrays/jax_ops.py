@@ -214,8 +214,9 @@ def jax_ops(dtype: str = "float32", device: str = "cpu") -> Ops:
         cast=lambda x, name: x.astype(name) if jnp.issubdtype(x.dtype, jnp.floating) else x,
         cast_like=lambda x, other: x.astype(other.dtype),
         stop_gradient=jax.lax.stop_gradient,
-        abs=lambda x: x * jnp.sign(x),  # has the gradient 0 at x = 0, as in PyTorch
-        relu=lambda x: jnp.where(x > 0, x, jnp.zeros_like(x)),  # has the gradient 0 at x = 0, as in PyTorch
+        # The derivatives of `abs` and `relu` at x = 0 are 0, as in PyTorch.
+        abs=lambda x: x * jnp.sign(x),
+        relu=lambda x: jnp.where(x > 0, x, jnp.zeros_like(x)),
         gelu=lambda x: jax.nn.gelu(x, approximate=False),
         **named(jax.nn, ("silu", "sigmoid", "log_sigmoid", "softmax", "log_softmax", "logsumexp")),
         conv2d=_conv2d,

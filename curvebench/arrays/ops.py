@@ -17,7 +17,7 @@ Array = Any
 # Bases whose matrix V has at least this size are stored as a separate array for each seed.
 # Products with V are then faster than with one array for all seeds.
 # The size of V is the smaller of its numbers of rows and columns.
-# For a tall V, the size is the square root of the number of entries of V.
+# The size of a tall V is the square root of its number of entries.
 LARGE = 512
 # V counts as tall if its number of rows divided by its number of columns is at least this ratio.
 MIN_RATIO = 2

@@ -75,7 +75,7 @@ class TorchOps(Ops):
         return normalized, mean, torch.clamp(inverse_deviation**-2 - epsilon, min=0.0)
 
     def from_basis(self, bases: Any, coordinates: Array) -> Array:
-        # For small matrices, `einsum` would take up to 4 times as long as this product.
+        # `einsum` would take up to 4 times as long as this product for small matrices.
         return coordinates @ bases.mT
 
     def to_basis(self, bases: Any, vectors: Array) -> Array:

@@ -28,21 +28,21 @@ from curvebench.steps.program import Carry, Constants, Inputs, Loaded, step_of
 from curvebench.steps.update import Work
 
 Options = dict[str, bool | int]  # options of the XLA compiler
-# Without this option, XLA on a CPU copies the parameters at each step.
-# The reason is that both the loss and the update read the parameters.
+# This option keeps XLA on a CPU from copying the parameters at each step.
+# XLA would copy the parameters because both the loss and the update read them.
 IN_PLACE = {"xla_cpu_copy_insertion_use_region_analysis": True}
-# On a CPU, a program with fewer multiplications than this number is compiled with less effort (QUICK).
+# A program with fewer multiplications than this number is compiled with less effort (QUICK) on a CPU.
 # The smaller effort halves the compilation time (docs/performance.md).
-# In a larger program, the slower steps would cost more time than the faster compilation saves.
+# The slower steps of a larger program would cost more time than the faster compilation saves.
 MULTIPLICATIONS_WORTH_OPTIMIZING = 5e9
 QUICK: Options = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
 # A program with fewer multiplications than this number is not optimized at all.
-# Without optimization, the compilation time is halved again.
+# The compilation time is then halved again.
 # Programs of steps are always optimized.
 # Otherwise the steps would round differently, which changes chaotic runs.
 MULTIPLICATIONS_WORTH_MORE = 3e8
 UNOPTIMIZED: Options = QUICK | {"xla_backend_optimization_level": 0}
-# On a CPU, lanes are evaluated one after another if a batch has at least this number of examples.
+# Lanes are evaluated one after another on a CPU if a batch has at least this number of examples.
 # A program that evaluates all lanes at once would then take longer (docs/performance.md).
 MANY_EXAMPLES = 1_000
 
@@ -69,7 +69,7 @@ class JaxEngine(Engine):
         if self.policy.products != "tf32":
             return nullcontext()
         # The context changes the precision of the operations that are traced in it.
-        # It also changes the precision of the gradients of these operations.
+        # The context also changes the precision of the gradients of these operations.
         return jax.default_matmul_precision("tensorfloat32")
 
     def vmap(self, function: Function, axes: tuple[int | None, ...]) -> Function:
@@ -105,7 +105,8 @@ class JaxEngine(Engine):
             carry, summand = function(carry_and_sum[0], part)
             return (carry, jax.tree.map(jnp.add, carry_and_sum[1], summand)), None
 
-        # On a CPU, convolutions are slow inside a compiled loop. If there is one, unroll the loop.
+        # Convolutions are slow inside a compiled loop on a CPU.
+        # Unroll a loop that contains a convolution.
         if self.device == "cpu" and has_convolution(jax.make_jaxpr(add)(start, first).jaxpr):
             total = start
             for number in range(len(jax.tree.leaves(parts)[0])):

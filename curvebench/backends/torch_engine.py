@@ -32,25 +32,25 @@ from curvebench.steps.program import Carry, Inputs, Loaded, Program
 from curvebench.steps.torch_rule import TorchRule
 from curvebench.steps.update import UpdateGroup, Work
 
-# On a CPU, the loss of a single run is compiled if the run has at least this number of multiplications.
+# The loss of a single run is compiled on a CPU if the run has at least this number of multiplications.
 # Compilation takes a minute, and saves at least a third of the time that the loss takes.
 MULTIPLICATIONS_WORTH_COMPILING = 1e13
-# On a CPU, updates are compiled if the entries of parameters times the steps are at least this number.
+# Updates are compiled on a CPU if the entries of parameters times the steps are at least this number.
 # Compilation takes about 15 s, and an eager update takes about 14 ns per entry longer than a compiled update.
 ENTRIES_WORTH_COMPILING = 1 << 30
-# On a CPU, fused kernels update several runs if a run has at least this number of entries.
+# Fused kernels update several runs on a CPU if a run has at least this number of entries.
 # The kernel is called once for each run.
-# For fewer entries, these calls would take longer than one eager update of all runs.
+# These calls would take longer than one eager update of all runs if a run had fewer entries.
 MIN_FUSED_ENTRIES = 1 << 10
 # Size in bytes of a block of memory that each engine allocates and frees at once.
-# From such a block, the allocator of glibc learns to keep up to twice this size of freed memory.
+# The allocator of glibc then learns to keep up to twice this size of freed memory.
 # Otherwise glibc would return large intermediate arrays to the system after each operation.
 # Eager updates of several runs would then take twice as long.
 # The allocator of glibc does not learn from blocks of more than 32 MiB.
 FREED_AT_START = 31 << 20
-# On a GPU, updates are compiled if the run has at least this number of steps.
+# Updates are compiled on a GPU if the run has at least this number of steps.
 # The number is chosen for SOAP, the rule with the most kernels.
-# On ResNet-34, starting the kernels of SOAP takes about 5 ms per step.
+# Starting the kernels of SOAP takes about 5 ms per step on ResNet-34.
 # Compiling the updates of SOAP for 12 shapes of parameters took the host of an H100 more than 224 s.
 STEPS_WORTH_COMPILING = 50_000
 
@@ -159,7 +159,7 @@ class TorchEngine(Engine):
     def segment(self, loaded: Loaded, inputs: Inputs, steps: int | None = None) -> Segment:
         inputs, program, carry = torch_segment.on_device(self.ops, inputs), loaded.program, loaded.carry
         compiled_loss = self._compiled_loss(loaded, inputs, steps)
-        # With TF32, do not replay the evaluation.
+        # Do not replay the evaluation with TF32.
         # A replay ignores the context `products`, which allows TF32.
         if not compiled_loss and self.policy.products != "tf32":
             program = replace(program, evaluation=replayed(program.evaluation))
@@ -199,7 +199,10 @@ class TorchEngine(Engine):
         return torch_segment.TorchSegment(program, updates, compiled)
 
     def _native(self, loaded: Loaded, group: UpdateGroup) -> Native | None:
-        """Return the fused kernel that updates a group run by run; None if there is none, or it is slower."""
+        """Return the fused kernel that updates a group run by run.
+
+        The result is None if there is no such kernel, or if the kernel would be slower.
+        """
         *lanes, total = loaded.carry.coordinates.shape
         entries = total if group.stack is None else group.stack.stop - group.stack.start
         is_fast = math.prod(lanes) == 1 or (self.device == "cpu" and entries >= MIN_FUSED_ENTRIES)
@@ -257,7 +260,7 @@ class TorchEngine(Engine):
     def to_device(self, array: np.ndarray) -> torch.Tensor:
         host = torch.from_numpy(np.array(array))
         host = host.to(getattr(torch, self.ops.dtype)) if host.is_floating_point() else host
-        # From pinned memory, copies to a GPU are asynchronous.
+        # Copies from pinned memory to a GPU are asynchronous.
         host = host.pin_memory() if self.device.startswith("cuda") else host
         return host.to(self.device, non_blocking=True)
 
@@ -288,7 +291,7 @@ class TorchEngine(Engine):
     def carry_from_host(self, carry: Carry, arrays: Mapping[str, np.ndarray]) -> Carry:
         restored = super().carry_from_host(carry, arrays)
         for number, state in enumerate(restored.state):
-            # For an optimizer of PyTorch, the carry has a list with a state for each lane.
+            # The carry of an optimizer of PyTorch has a list with a state for each lane.
             # Fill the list with the saved states, from which the first segment constructs the optimizers.
             if isinstance(state, list):
                 lanes = math.prod(restored.coordinates.shape[:2])

@@ -19,7 +19,7 @@ Hyper = Mapping[str, float]
 Tensors = list[torch.Tensor]
 Step = Callable[[Tensors, Tensors, Any, Hyper, torch.Tensor], None]
 Lists = Callable[[tuple[Tensors, ...]], tuple[Tensors, ...]]
-# For each argument that all kernels have, the name of the hyperparameter that is passed as the argument.
+# Name of the hyperparameter that is passed as an argument, for each argument that all kernels have.
 COMMON_ARGUMENTS = {"lr": "learning_rate", "weight_decay": "weight_decay"}
 
 

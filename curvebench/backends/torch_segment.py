@@ -30,7 +30,7 @@ from curvebench.steps.torch_rule import TorchRule
 from curvebench.steps.update import UpdateGroup
 
 # A fused kernel gets a list of single parameters if they have at least this number of entries on average.
-# For smaller parameters, it is faster to copy all gradients into one buffer, and to pass single tensors.
+# Copying all gradients into one buffer, and passing single tensors, is faster for smaller parameters.
 MIN_MEAN_LEAF_ENTRIES = 4096
 
 
@@ -284,7 +284,7 @@ def flat_gradient(
     """
     if matrices or next(iter(gradient.values())).shape[:2].numel() > 1:
         return program.coordinates(gradient, matrices)
-    # For a single run with many parameters, PyTorch's own function is faster than `program.coordinates`.
+    # PyTorch's own function is faster than `program.coordinates` for a single run with many parameters.
     end_to_end = flatten([gradient[name] for name in program.update.layout.shapes])
     return program.ops.cast(end_to_end.view(1, 1, -1), program.parameter_dtype)
 

@@ -39,7 +39,7 @@ class RenewalPlan:
     estimator: Callable[[Group, np.random.Generator, Decomposition], Estimator]
 
     def evaluations(self, gradients: np.ndarray) -> np.ndarray:
-        """Return how many gradients a run has sampled for bases that were estimated again.
+        """Return how many gradients a run has sampled to estimate its bases again during the run.
 
         Args:
             gradients: numbers of gradients that the run has computed in its steps, an integer array.

@@ -78,7 +78,7 @@ def with_changed_inputs(
         the matrices that were not applied to the data.
 
     Raises:
-        InputError: as `check_inputs`.
+        InputError: in the cases in which `check_inputs` raises it.
     """
     check_inputs(workload, changes.items())
     remaining = {names: matrix for names, matrix in matrices.items() if changes.get(names) is not DATA}

@@ -215,8 +215,8 @@ class ComparedModel:
         comparison: results of all methods, with the best method.
         tables: the tables of all runs.
         page: path of the page that shows the comparison.
-        refused: reason why a method was left out because it does not run on the model, by label of the
-            method.
+        refused: a mapping from labels of methods to reasons, for methods that were left out because they do
+            not run on the model.
     """
 
     status: int
@@ -335,7 +335,7 @@ def plan_of(
         model: name of the model in the file; empty if `file` contains the name.
         settings: settings of the model's workload. Settings with an empty value are left out.
         optimizers: names of the optimizers; empty for the ten default optimizers.
-        steps, judge, schedule, label: as in the function `compare` of this module.
+        steps, judge, schedule, label: the arguments of the function `compare` with these names.
 
     Raises:
         InputError: when a setting is invalid.

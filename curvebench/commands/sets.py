@@ -30,8 +30,8 @@ def check(args: Namespace) -> int:
 
     The status is 0 for an accepted set and 1 for a refused one, whose reasons are all printed. With --rerun
     or --claim, a random sample of the runs and of the instances of property checks is computed again and
-    compared with the set, first those that decide claims: the status is 1 if one differs, and 3 if one cannot
-    be computed.
+    compared with the set. Runs and instances that decide claims are drawn first. The status is then 1 if a
+    run or an instance differs, and 3 if one cannot be computed.
 
     Args:
         --rerun: also recompute N runs, and instances of each subclaim of property checks (default: none)
@@ -166,8 +166,8 @@ def reproduce(args: Namespace) -> int:
     """Run one claim again, and compare the result with a published set.
 
     It uses the scale, backends and seeds of the set. The status is 0 if the results agree, 1 if they differ,
-    2 if the claim cannot be run, and 3 if the result is inconclusive. What depends on the clock is listed
-    apart and does not count.
+    2 if the claim cannot be run, and 3 if the result is inconclusive. Findings that depend on the clock are
+    listed separately, and do not count.
 
     Args:
         claim: id of the claim, such as egop.convex

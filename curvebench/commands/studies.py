@@ -36,9 +36,9 @@ def check(args: Namespace) -> None:
     """Validate study files without running them, and print their plans.
 
     To find errors before a run, it takes two steps of every optimizer of this project, takes three steps of
-    each method on each problem if one of them is from a file, a package or another library, and evaluates
-    each workload once, on a few examples. It names better settings in published sets that a search does not
-    contain.
+    each method on each problem if the method or the problem is from a file, a package or another library, and
+    evaluates each workload once, on a few examples. It names better settings in published sets that a search
+    does not contain.
     """
     from curvebench.paths import PUBLISHED
     from curvebench.planning.studies.cautions import better_known

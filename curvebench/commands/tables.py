@@ -21,9 +21,9 @@ from curvebench.commands.command import RESULTS_FOLDER, argument, command
 def clean(args: Namespace) -> None:
     """List the results of older definitions of studies with their sizes, or remove them.
 
-    The newest definition of a study at a scale is the one that Snakemake planned last. Its results stay, and
-    so do the newest finished ones. Tables and figures of older definitions are listed; they can be made again
-    from their runs, without computing a run.
+    The newest definition of a study at a scale is the one that Snakemake planned last. Its results stay. The
+    newest finished results of the study stay as well. Tables and figures of older definitions are listed;
+    they can be made again from their runs, without computing a run.
 
     Args:
         --runs: include the runs of older definitions, which would be computed again if a change of a study

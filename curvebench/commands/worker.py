@@ -14,7 +14,7 @@ from curvebench.__main__ import main
 from curvebench.stages.workers import work
 
 if __name__ == "__main__":
-    # In a session of its own, this process gets no interrupt (Ctrl-C) from the terminal.
+    # This process has a session of its own, and gets no interrupt (Ctrl-C) from the terminal.
     # The supervisor gets the interrupt, and this process ends when the supervisor ends.
     os.setsid()
     work(socket.socket(fileno=int(sys.argv[1])), Path(sys.argv[2]), main)

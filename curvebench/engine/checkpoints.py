@@ -27,7 +27,7 @@ from curvebench.results.temporary import taking_place
 
 CHECKPOINT_SECONDS = 15 * 60.0  # seconds between two checkpoints of a run
 # Largest share of a run's time that is spent on writing checkpoints.
-# On a slow disk, fewer checkpoints are written, so that the share stays below this number.
+# Fewer checkpoints are written on a slow disk, so that the share stays below this number.
 MAX_SAVING_SHARE = 0.01
 MIN_SAVED_SECONDS = 60.0  # after SIGTERM, write a checkpoint only if the last one is at least this old
 FILES_KEPT = 2  # checkpoints to keep: if the newest is damaged, the run resumes from the one before
@@ -45,7 +45,7 @@ class Checkpoint:
     Args:
         done: number of steps taken.
         arrays: a mapping from names to all arrays from which the run resumes.
-        seconds: time by phase, in all processes that have worked on the run.
+        seconds: a mapping from phases to seconds, in all processes that have worked on the run.
         notes: notes for the provenance of the results.
     """
 

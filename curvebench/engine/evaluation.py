@@ -95,8 +95,8 @@ def evaluator(bundle: Bundle, engine: Engine, loaded: Loaded, programs: Programs
     def compiled(function: Callable[..., Any], splits: Mapping[str, Any]) -> Evaluate:
         """Compile a method of `Measurement` for the shapes of the given splits.
 
-        If the bundle has a single run, its metrics are first compiled separately, provided that they compute
-        enough to repay the compilation.
+        The metrics of a bundle with a single run are first compiled separately, if their computation takes
+        long enough to repay the compilation.
         """
         arguments = (loaded.carry, loaded.constants, splits)
 

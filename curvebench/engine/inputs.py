@@ -26,7 +26,7 @@ MAX_INPUT_BYTES = 1 << 28  # largest size in bytes of the inputs of one segment
 # Each segment of a 12-hour run then takes 43 s.
 MIN_SEGMENTS = 1000
 # Number of multiplications (steps x examples x parameters) below which a segment is not divided.
-# On a CPU, this number of multiplications takes about a second with dense layers, minutes with convolutions.
+# This number of multiplications takes about a second on a CPU with dense layers, minutes with convolutions.
 MIN_SEGMENT_PRODUCTS = 10**10
 # A step counts as at least this number of multiplications, because each step has an overhead.
 # A segment therefore has at most 10,000 steps or, in a longer run, about a thousandth of the run's steps.

@@ -28,8 +28,8 @@ from curvebench.workloads.workload import Split, Workload, examples_in
 
 # Rounds share a tile only if all rounds together have at most this number of multiplications.
 # A step of a lane counts as (parameters x examples of a minibatch + entries of V) multiplications.
-# With more multiplications, it is faster to compile each round for its own number of lanes.
-# In such a round, all settings of a seed share the products with the seed's basis (docs/performance.md).
+# If there are more multiplications, it is faster to compile each round for its own number of lanes.
+# All settings of a seed then share the products with the seed's basis (docs/performance.md).
 MAX_TILED_PRODUCTS = 10**10
 
 

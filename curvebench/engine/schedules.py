@@ -18,7 +18,7 @@ from curvebench.optimizers.rule import Hyperparameter, ParameterRole, Part, Rule
 EXPONENTIAL = "exponential"
 RATE_DECAY = "rate_decay"
 
-# For each schedule, the function by which the multiplier decays from 1 towards 0.
+# Function by which the multiplier decays from 1 towards 0, for each schedule.
 # The arguments of the function are two arrays with an entry per step.
 # `since` is the number of steps since the decay began.
 # `progress` is the share of the decay's steps that are over, from 0 to 1.
@@ -37,9 +37,8 @@ def multipliers(schedule: Mapping[str, Any], steps: int, epoch: int | None = Non
 
     During warm-up, the multiplier rises linearly to 1. After that,
 
-    - a cosine or linear schedule decays from 1 to `final`, which it would reach one step after the last step
-    (as
-      `torch.optim.lr_scheduler.CosineAnnealingLR` with T_max = steps);
+    - a cosine or linear schedule decays from 1 to `final`, which it would reach one step after the last
+      step (as `torch.optim.lr_scheduler.CosineAnnealingLR` with T_max = steps);
     - inverse_sqrt is 1 / sqrt(t), with t = 1 at the first step after warm-up;
     - a constant schedule stays at 1 until its cool-down, which decays linearly to `final` in the same way
       (002 Sec. 4.4).

@@ -41,7 +41,8 @@ def load_file(path: Path) -> ModuleType:
         raise InputError(f"{path}: there is no such file")
     _make_importable(with_neighbours(path))
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # register it before execution, since dataclasses look up their module there
+    # Register the module before its execution, since dataclasses look up their module in `sys.modules`.
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
 
@@ -60,7 +61,7 @@ def with_neighbours(path: Path) -> list[Path]:
     folder, files = path.parent, [path]
     for file in files:  # the loop also visits the files that it appends
         for name in imported_names(file, ".".join(file.relative_to(folder).parent.parts)):
-            # In a checkout of this project, the package curvebench is next to a file in the root folder.
+            # A file in the root folder of a checkout of this project has the package curvebench next to it.
             # The package does not count as a neighbour.
             parts = with_packages(name) if name.split(".")[0] != "curvebench" else []
             modules = (module_file(folder, part) for part in parts)
@@ -140,8 +141,8 @@ def with_packages(module: str) -> list[str]:
 def error_at(error: BaseException, path: Path) -> str:
     """Return the message for an exception: its type, its text, and the line of `path` that raised it.
 
-    The text becomes one line. JAX adds to some errors the place where it was called, which is a line of
-    curvebench and not of the user's file; this sentence is left out.
+    The text becomes one line. JAX adds a sentence to some errors, with the place where JAX was called. This
+    place is a line of curvebench and not of the user's file, so that the sentence is left out.
     """
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if Path(frame.filename) == path]

@@ -32,7 +32,7 @@ from curvebench.spec.method import LIBRARIES
 from curvebench.steps.layout import KINDS
 from curvebench.steps.torch_rule import TorchRule, requires_closure
 
-# For each library, the name of the argument for the learning rate.
+# Name of the argument for the learning rate, for each library.
 RATE_NAMES = {"torch": "lr", "optax": "learning_rate"}
 EXAMPLES = {"torch": "torch.optim.NAdam", "optax": "optax.contrib.muon"}  # examples of names, for messages
 NUMBER = Hyperparameter("a number that the study tunes")
@@ -407,7 +407,7 @@ def _refused(ops: Ops, grad: Any, state: Any, param: Any, hyper: Any) -> Any:
 
 
 def _at_their_point(ops: Ops, state: Any, param: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the point at which metrics are evaluated, by parameter name.
+    """Return the point at which metrics are evaluated: a mapping from parameter names to arrays.
 
     The point differs from the parameters for optimizers with an evaluation mode, such as schedule-free
     optimizers.
@@ -455,7 +455,7 @@ def _optax(locator: str, arguments: Mapping[str, Any], **fields: Any) -> Rule:
 
         init_of_lanes = jax.vmap(jax.vmap(init_of_run))
         # Compile the function as a whole; otherwise JAX would compile each of its operations for each shape.
-        # With NumPy, only trace the function, since only the shapes of the state are then used.
+        # Only trace the function with NumPy, since only the shapes of the state are then used.
         traced = partial(jax.eval_shape, init_of_lanes) if ops.backend == "numpy" else jax.jit(init_of_lanes)
         try:
             return traced({name: ops.asarray(value) for name, value in param.items()})

@@ -58,7 +58,7 @@ KINDS_BY_OPERATION = {
     "dynamic_slice": "embedding",
     "conv_general_dilated": "convolution",
     "dot_general": "weight",
-    "add": "embedding",  # for example embeddings of positions, which are added to tokens
+    "add": "embedding",  # for example, embeddings of positions are added to tokens
 }
 KINDS_OF_VECTORS = {"add": "bias", "sub": "bias", "mul": "norm", "div": "norm"}
 # Operations whose result is their argument in another form. A parameter is traced through them.
@@ -427,7 +427,8 @@ def _named(tree: Any) -> dict[str, Any]:
     """Return the leaves of a tree by their paths, such as `layers.0.kernel`."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     paths = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in leaves]
-    # In NNX, each array is in a field `value`. If the tree is a single array, its path is empty.
+    # Each array of NNX is in a field `value`.
+    # If the tree is a single array, its path is empty.
     names = [path.removesuffix(".value") or "parameters" for path in paths]
     return dict(zip(names, (leaf for _, leaf in leaves), strict=True))
 

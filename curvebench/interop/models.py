@@ -48,7 +48,8 @@ from curvebench.workloads.workload import (
     require_batch,
 )
 
-# For each library, packages of which a file with models of the library imports at least one.
+# Packages of each library.
+# A file with models of the library imports at least one of its packages.
 IMPORTED = {"torch": {"torch"}, "jax": {"jax", "flax", "equinox", "haiku"}}
 SPLITS = ("train", "validation", "test")
 DIRECTIONS: tuple[Literal["maximize"], Literal["minimize"]] = ("maximize", "minimize")
@@ -255,7 +256,7 @@ class Functions(NamedTuple):
     """The functions of a model for given settings, as fields of `Workload`.
 
     Args:
-        loss, evaluate: as in `Workload`.
+        loss, evaluate: the functions in the fields of `Workload` with these names.
         draws: whether the loss draws random numbers, such as dropout masks.
         mapped: whether a batched program can compute several runs together.
     """
@@ -325,7 +326,7 @@ class UserModel:
 
     @cached_property
     def examples(self) -> dict[str, Examples]:
-        """Examples by split.
+        """Mapping from the names of splits to their examples.
 
         Raises:
             InputError: if an object that a setting names is no data set, or if its examples differ between
@@ -419,7 +420,7 @@ def _defaults(function: Callable[..., Any], given: Collection[str]) -> dict[str,
 
 
 def parameters_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """Return the arguments of a class or function by name."""
+    """Return a mapping from the names of the arguments of a class or function to their definitions."""
     is_class = isinstance(function, type)
     # Inspect `__init__`, because a metaclass may hide the arguments in the signature of the class.
     called = inspect.getattr_static(function, "__init__") if is_class else function
@@ -590,7 +591,10 @@ class _Source:
 
 
 def _arrays(leaves: Sequence[Any]) -> dict[str, np.ndarray]:
-    """Return leaves (tensors, arrays or numbers) as arrays by their index, with real numbers in float64."""
+    """Convert leaves (tensors, arrays or numbers) to arrays, with real numbers in float64.
+
+    The result is a mapping from the index of each leaf, as text, to the array.
+    """
     arrays = {str(number): np.asarray(leaf) for number, leaf in enumerate(leaves)}
     if others := [array.dtype.name for array in arrays.values() if array.dtype.kind not in "fiub"]:
         raise TypeError(f"has {others[0]}; examples consist of arrays of numbers")

@@ -165,7 +165,9 @@ class Online:
             return self._named(self._program.parameters(self._carry.coordinates, self._constants.matrices))
 
     def gradient_at(self, schedule: float = 1.0) -> dict[str, np.ndarray]:
-        """Return the point, by parameter name, at which the optimizer requires its next gradient.
+        """Return the point at which the optimizer requires its next gradient.
+
+        The point is a mapping from parameter names to arrays.
 
         For most optimizers, this point is the current parameters. Some optimizers, such as
         `nesterov_lookahead`, require the gradient at another point.

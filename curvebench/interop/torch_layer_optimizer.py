@@ -58,7 +58,7 @@ class WeakHook:
         self.method: Any = weakref.WeakMethod(method) if method else lambda: None
 
     # Exclude hooks from torch.compile, as PyTorch does for methods of torch.optim.
-    # With torch.compile, hooks of gradients were called for the wrong layer.
+    # Compiled hooks of gradients were called for the wrong layer.
     @torch._disable_dynamo  # type: ignore[untyped-decorator]
     def __call__(self, *arguments: Any) -> Any:
         method = self.method()
@@ -130,7 +130,7 @@ class LayerRuleOptimizer(RuleOptimizer):
 
     @property
     def updated_by(self) -> dict[str, str]:
-        """Name of the rule that updates each parameter, by the name of the parameter in the model.
+        """Mapping from the name of each parameter in the model to the name of the rule that updates it.
 
         The rule of this optimizer updates the weights and biases of layers. The rule that the option `others`
         names updates all other parameters. Frozen parameters are left out.

@@ -18,7 +18,7 @@ from curvebench.arrays.ops import Ops
 from curvebench.optimizers import layer_statistics
 from curvebench.optimizers.layers import Layer
 
-# For each class of layers, the kind of the weight.
+# Kind of the weight, for each class of layers.
 # Subclasses do not count as layers, since they may use their weights differently.
 KIND_OF = {torch.nn.Linear: "weight", torch.nn.Conv2d: "convolution"}
 # Values that attributes of a convolution must have; `layer_statistics.patches` supports no other values.

@@ -36,7 +36,7 @@ from curvebench.interop.models import (
 from curvebench.spec.errors import InputError
 from curvebench.steps.derivatives import StepEvaluation, lane_evaluation
 
-# For classes of layers, the kind of the parameters except biases.
+# Kind of the parameters except biases, for some classes of layers.
 # If several classes match a layer, the first class decides.
 KINDS_OF_LAYERS: tuple[tuple[tuple[type, ...], str], ...] = (
     ((torch.nn.Embedding, torch.nn.EmbeddingBag), "embedding"),
@@ -287,7 +287,7 @@ class _Trial:
 
     Args:
         model: the model.
-        loss, evaluate: functions of the model, as in `Workload`.
+        loss, evaluate: functions of the model, for the fields of `Workload` with these names.
     """
 
     draws_on_host = False  # whether a call of `results` drew random numbers of Python or NumPy

@@ -32,7 +32,7 @@ Tensors = Sequence[torch.Tensor]
 # Keys that a parameter group may have in addition to hyperparameters. Schedulers add `initial_lr`.
 KEYS = ("params", "param_names", "name", "kind", "initial_lr")
 # Only parameters with at most this number of entries are stacked.
-# For larger parameters, stacking would take more time than it saves.
+# Stacking larger parameters would take more time than it saves.
 MAX_STACKED_ENTRIES = 1 << 14
 
 
@@ -395,7 +395,7 @@ class RuleOptimizer(torch.optim.Optimizer):  # type: ignore[misc]  # torch has n
         ]
 
     def _batches_of(self, group: Mapping[str, Any], numbers: Sequence[int]) -> Iterator[Batch]:
-        """Divide the parameters of a group that have the given indices into batches, and yield the batches.
+        """Divide some parameters of a group, given by their indices, into batches; yield the batches.
 
         Raises:
             InputError: when a hyperparameter or a parameter is invalid.

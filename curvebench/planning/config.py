@@ -112,7 +112,7 @@ class Config(Document):
 
     @property
     def other_folders(self) -> dict[str, str]:
-        """Folders that differ from their defaults, by key of the configuration.
+        """Mapping from keys of the configuration to folders that differ from their defaults.
 
         A command that repeats the run has to name all folders listed here.
         """

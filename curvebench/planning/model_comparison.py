@@ -119,7 +119,7 @@ class ComparisonPlan:
 
     @property
     def evaluations(self) -> int:
-        """Number of evaluations of a run, which divides the number of steps."""
+        """Number of evaluations of a run. This number is a divisor of the number of steps."""
         return max(count for count in range(1, EVALUATIONS + 1) if self.steps % count == 0)
 
     def write(self, results: Path) -> Path:
@@ -140,7 +140,7 @@ def study_file(label: str, results: Path) -> Path:
 
 
 def config(label: str, results: Path) -> Config:
-    """Return the configuration of Snakemake that runs the comparison with a label."""
+    """Return the configuration of Snakemake that runs the comparison with the given label."""
     return config_of_study(study_file(label, results), SCALE, results)
 
 

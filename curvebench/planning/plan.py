@@ -53,9 +53,9 @@ from curvebench.spec.tuning import Tuning
 from curvebench.workloads.data import FOLDER_VARIABLE
 
 ALL = "all"  # scale and backend in the names of parity jobs, since parity jobs compare all backends
-# In paths of jobs and figures of property claims, this word is in the place of the name of a study.
+# This word replaces the name of a study in paths of jobs and figures of property claims.
 CLAIMS = "claims"
-# In paths of figures of published sets, this word is in the place of the name of a study.
+# This word replaces the name of a study in paths of figures of published sets.
 ARCHIVE = "archive"
 # The only module in `curvebench.spec` that influences the results of parity checks and property checks
 VALUES = "curvebench.spec.values"
@@ -103,7 +103,8 @@ def _select(
     Args:
         studies: all studies of the folder.
         claims: ids of the property claims, which the user may also request.
-        broken: reason why a study or a file of property claims cannot be used, by name of the study or file.
+        broken: a mapping from names of studies and of files of property claims that cannot be used to the
+            reasons.
         config: the configuration, whose key `studies` has the names that the user requests.
 
     Raises:
@@ -137,9 +138,10 @@ def _select(
 
 
 def _with_seeds(studies: tuple[Study, ...], config: Config) -> tuple[Study, ...]:
-    """Return the studies with the seeds of a published set, if the configuration names one (`seeds_of`).
+    """Return the studies, with the seeds of the published set that the configuration names (`seeds_of`).
 
     A study in the set gets the seeds that the study has in the set. All other studies are returned unchanged.
+    If the configuration names no set, all studies are returned unchanged.
     """
     if config.seeds_of is None:
         return studies
@@ -319,7 +321,8 @@ class Planner:
                     planned[backend, optimizer.label] = jobs
                 finals[backend] += (job for job in jobs if job.spec.seeds)
         # A submission has no timing jobs.
-        # It runs on another machine than the study that it joins, so that step times cannot be compared.
+        # The submission runs on another machine than the study that it joins.
+        # Step times cannot be compared.
         timed = self.size.timing and not self.study.joins
         timings = [self._timing(backend, (*jobs, *final_bases)) for backend, jobs in finals.items() if timed]
         return (*bases, *final_bases, *(job for jobs in planned.values() for job in jobs), *timings)
@@ -607,7 +610,7 @@ def describe_checks(tables: Mapping[str, Path], scale: str) -> plans.ChecksPlan:
     The field `figures`, the folder of figures, is filled in by the caller.
 
     Args:
-        tables: folder of the tables of each module of claims, by name of the module.
+        tables: a mapping from the names of modules of claims to the folders of their tables.
         scale: scale of the checks, which decides the number of random instances.
     """
     claims = [
@@ -640,8 +643,8 @@ class Plan:
         report: the report plan, which is the content of the site.
         kernels: files in which asv has stored kernel times.
         archive_figures: folder of the figures of published sets.
-        broken: reason why a study or a file of property claims cannot be used, by name of the study or file.
-            It contains only studies and files that the user does not request.
+        broken: a mapping from names of studies and of files of property claims that cannot be used to the
+            reasons. Studies and files that the user requests are not in the mapping.
     """
 
     config: Config
@@ -654,7 +657,7 @@ class Plan:
 
     @cached_property
     def figures(self) -> dict[Path, tuple[plans.ReportPlan, tuple[str, ...]]]:
-        """Inputs of the figures, by folder of figures: a report plan, and the paths of the tables to read.
+        """Mapping from folders of figures to their inputs: report plan, and paths of the tables to read.
 
         A submission has no figures of its own. The submitted method appears in the figures of the study that
         the submission joins.
@@ -917,7 +920,7 @@ def _shown_claims(checks: Mapping[str, PlannedJob], config: Config, code: Sequen
     """Return the description of the property claims for the report plan, with the folder of their figures.
 
     Args:
-        checks: checks jobs, by name of the module of claims.
+        checks: a mapping from the names of modules of claims to the checks jobs.
         config: the configuration.
         code: hashes of the code that decides the figures. A hash of `code` and of the claims is part of the
             name of the folder.
@@ -1024,7 +1027,7 @@ def _digest(content: str | list[Any]) -> str:
 
 
 def _hash_of(folder: Path) -> str:
-    """Return the hash in the name of a folder of tables or figures."""
+    """Return the hash that is a part of the name of a folder of tables or figures."""
     return folder.name.rpartition(".")[2]
 
 

@@ -115,8 +115,8 @@ class SnakemakeInputs(Document):
         jobs: a mapping from hashes to description and resources, for each job and each marker of gathered
             runs. The marker is an empty file that is written after all runs of a round, so that a job that
             reads the runs needs only one input.
-        input_files: input files by the hash in the path of the output. The output is a job's table, a marker
-            of gathered runs, a merged table, or a folder of figures.
+        input_files: a mapping from the hash in the path of an output to the input files. An output is a job's
+            table, a marker of gathered runs, a merged table, or a folder of figures.
     """
 
     summary: str

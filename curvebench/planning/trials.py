@@ -45,14 +45,15 @@ STEPS = 3
 EXAMPLES = 8  # largest number of examples in a minibatch of a trial
 # A workload with more parameters than this number is not evaluated in a trial, which would take minutes.
 MAX_EVALUATED_PARAMETERS = 10_000_000
-# In a trial on a squared distance, each step uses one of these numbers.
+# Each step of a trial on a squared distance uses one of these numbers.
 # The loss of the step is the squared distance of the parameters from the number.
 # The numbers are larger than usual parameters, so that no gradient is 0.
 # The signs of the numbers alternate, so that the signs of gradients change from step to step.
 # Moving averages of gradients then change the signs of updates.
 CENTRES = ((30.0,), (-6.0,), (1.2,))
 MAX_CHARACTERS = 400  # length from which the message of another library is truncated
-# Explanations of errors of other libraries, by a part of the error's type or message
+# Explanations of errors of other libraries.
+# The keys are parts of the type or the message of an error.
 EXPLANATIONS = {
     "TracerArrayConversionError": "calls NumPy on an array of a step, which JAX cannot compile; use the "
     "array functions `ops` that a rule receives, or jax.numpy in an optimizer of Optax",
@@ -69,10 +70,10 @@ class Findings:
 
     Args:
         tried: names of all problems on which the method was tried.
-        errors: mistakes of the method that make a run useless: the names of the affected problems, by
-            message.
-        cautions: choices with which a run is possible but likely to disappoint: the names of the affected
-            problems, by message.
+        errors: a mapping from messages about mistakes of the method, which make a run useless, to the names
+            of the affected problems.
+        cautions: a mapping from messages about choices, with which a run is possible but likely to
+            disappoint, to the names of the affected problems.
         workload_errors: messages about mistakes of workloads, each with the name of the workload.
     """
 
@@ -339,7 +340,7 @@ class Trials:
     def __init__(self) -> None:
         self.problems: dict[str, Problem] = {}
         # Names of problems on which a workload failed.
-        # In later trials on such problems, the lanes are computed one after another.
+        # The lanes of later trials on these problems are computed one after another.
         self.unmapped: set[str] = set()
 
     def findings(self, study: Study, optimizer: OptimizerSpec) -> Findings:
@@ -385,8 +386,8 @@ class Trials:
             optimizer: an optimizer of the study.
             trial: a trial of the optimizer.
             steps: the steps of the trial.
-            effects: whether an argument has had an effect in any trial so far, by name of the argument. The
-                dictionary is updated.
+            effects: a dictionary with the names of arguments as keys. A value says whether the argument has
+                had an effect in any trial so far. The dictionary is updated.
 
         Raises:
             InputError: if an optimizer of PyTorch does not follow the schedule of the study.

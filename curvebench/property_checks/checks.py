@@ -319,12 +319,13 @@ def claims_of(module: str) -> tuple[PropertyClaim, ...]:
 def claims_by_id(
     folder: Path | None = None, broken: dict[str, str] | None = None
 ) -> dict[str, tuple[str, PropertyClaim]]:
-    """Return the claims of all modules, each with the name of its module, by id of the claim.
+    """Return a mapping from the id of each claim to a pair: the name of its module, and the claim.
 
     Args:
         folder: folder of the modules; by default benchmarks/claims.
-        broken: a dictionary to which, by file, a reason is added for each module that cannot be imported or
-            defines no claims; such modules are left out. With None, such a module is an error.
+        broken: a dictionary to which an entry is added for each module that cannot be imported or defines no
+            claims: its file, and the reason. Such modules are left out. If `broken` is None, such a module is
+            an error.
 
     Raises:
         InputError: if two modules use the same id; without `broken`, also for the reasons of `claims_of`.
@@ -375,7 +376,7 @@ def part_results(
     # Both variants of a statement are therefore tested on the same instances.
     key = zlib.crc32(f"{claim} {check.part} {rule}".rstrip().encode())
     draw, count = check.at(scale), check.count(scale)
-    # For each quantity with an upper limit: the largest share, and minus the number of its instance.
+    # Largest share and minus the number of its instance, for each quantity with an upper limit.
     # The share is the value divided by (limit + tolerance).
     # The minus makes the first of several instances with equal shares the maximum.
     nearest_by: dict[str, tuple[float, int]] = {}

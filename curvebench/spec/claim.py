@@ -32,7 +32,7 @@ QUANTITIES = tuple(dict.fromkeys(name for names in NAMES for name in names))
 # The conditions may be a domain, a search, or other hardware.
 Cause = Literal[
     "contradicts",  # the measured effect is opposite to the claim, or far from it
-    "other_hardware",  # the times in the source are of another kind of machine
+    "other_hardware",  # the source measured times on another kind of machine
     "other_data",  # the data, scale or problem is a stand-in for the source's
     "saturated",  # the target is met at once by most runs, or by none
     "resolution",  # evaluations, tuning or sampling are too coarse

@@ -43,7 +43,7 @@ NEW_NAMES = {
 NOT_WRITTEN: JsonDict = {"written": False}
 # Earlier name of each key by which hashes are computed, by its current name.
 # The key `budget` was the number of all settings of a method.
-# For a method with one tuned hyperparameter, `budget` equals `budget_per_dimension`.
+# The values of `budget` and `budget_per_dimension` are equal for a method with one tuned hyperparameter.
 FIRST_NAMES = {new: old for old, new in NEW_NAMES.items()} | {"budget_per_dimension": "budget"}
 
 
@@ -181,7 +181,7 @@ def _explained(error: Mapping[str, Any], model: type[BaseModel], owner: str, nou
 
     Args:
         error: the error, as pydantic describes it.
-        model, owner, noun, raw: as in `explained`.
+        model, owner, noun, raw: the arguments of `explained` with these names.
     """
     kind, location = error["type"], _written(error["loc"], raw)
     location += error["loc"][-1:] if kind == "missing" else ()

@@ -262,7 +262,7 @@ class ChecksSpec(JobSpec):
     """A checks job, which runs the property checks of a module of benchmarks/claims.
 
     Args:
-        claim_rules: hash of the source code of each claim's checks, by claim id.
+        claim_rules: a mapping from ids of claims to hashes of the source code of their checks.
     """
 
     stage: Literal["checks"]

@@ -94,7 +94,8 @@ class StudyClaims(Document):
         claims: claims that the study decides.
         repeated: claims of other studies that this study tests once more under changed circumstances; the
             results are shown but do not decide these claims.
-        rules: hash of the decision rule of each claim in `claims` and `repeated`, by id of the claim.
+        rules: a mapping from the id of each claim in `claims` and `repeated` to the hash of its decision
+            rule.
         at_most_partly: reason why no claim can be fully reproduced at this scale; empty if there is no such
             reason.
     """
@@ -189,7 +190,7 @@ class StudyPlan(StudyQuestion, StudyClaims):
 
     @property
     def unable(self) -> dict[str, str]:
-        """Reason why an optimizer runs on no backend of the plan, by the label of each such optimizer."""
+        """Mapping from labels of optimizers that run on no backend of the plan to the reasons."""
         backends = ", ".join(self.backends)
         return {
             spec.label: f"it runs on {spec.only_backend} only; the backends of this run: {backends}"
@@ -240,7 +241,7 @@ class StudyPlan(StudyQuestion, StudyClaims):
         return {name: at for name, at in targets.items() if name in workload.metrics}
 
     def optimizer(self, label: str) -> OptimizerSpec:
-        """Return the optimizer of the study that has a label."""
+        """Return the optimizer of the study that has the given label."""
         return next(spec for spec in self.optimizers if spec.label == label)
 
     def direction_of(self, metric: str) -> Direction:
@@ -419,8 +420,8 @@ class ReportPlan(Document):
         kernels: folder in which asv stores the speed of kernels; None if asv has stored nothing.
         code: hash of the code that renders the report. The report is rendered again when the hash changes.
         jobs: number of jobs; 0 if the number is unknown.
-        folders: folders of the configuration that differ from their defaults, by key of the configuration. If
-            the user gives a folder of data, it is included.
+        folders: a mapping from keys of the configuration to folders that differ from their defaults. If the
+            user gives a folder of data, this folder is included.
         published: name of the published set that the plan belongs to; empty for local runs.
         waived: objections that were waived when the set was published.
         verdicts: folder with the tables `claims` and `findings` of a published set; None for local runs.

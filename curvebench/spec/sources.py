@@ -125,7 +125,9 @@ OTHER = Source((), "Other sources", note="Named with each claim.")
 
 @cache
 def papers(folder: Path = PAPERS) -> dict[str, Paper]:
-    """Read the sources of a folder, by number. A source's number is the name of its file.
+    """Read the sources of a folder; return a mapping from numbers to sources.
+
+    The number of a source is the name of its file.
 
     Raises:
         InputError: when a file is damaged.

@@ -80,7 +80,7 @@ class NamedItem(documents.Document):
         name: name under which the workload, basis or optimizer is found.
         label: name in tables and figures, which distinguishes two items of the same name; if it is empty,
             `name` is used.
-        options: value of each option in the file, by name of the option. The values are not checked yet.
+        options: a mapping from names of options to the values in the file. The values are not checked yet.
     """
 
     name: str
@@ -108,8 +108,8 @@ class NamedOptimizer(NamedItem):
     Args:
         space: interval of each hyperparameter in which tuning searches for this optimizer. If it is empty,
             the optimizer has the search space of the study.
-        also_try: known good settings, which tuning tries in addition to the settings of the search. Each has
-            a value for each tuned hyperparameter.
+        also_try: known good settings, which tuning tries in addition to the settings of the search. Each
+            setting has a value for each tuned hyperparameter.
     """
 
     space: dict[str, Axis] = Field(default={})
@@ -422,7 +422,17 @@ def read_study_file(path: Path) -> StudyFile:
 
 
 def _validated(path: Path, raw: dict[str, Any], kind: str, document: type[DocumentT]) -> DocumentT:
-    """Validate the keys and values of a file. The function `read_document` has the same arguments."""
+    """Validate the keys and values of a file.
+
+    Args:
+        path: the file.
+        raw: the keys and values, as read from the file.
+        kind: kind of file in messages, such as "a study".
+        document: class of the document.
+
+    Raises:
+        InputError: with a line for each problem.
+    """
     try:
         return document.model_validate(raw)
     except ValidationError as errors:

@@ -165,7 +165,7 @@ class Protocol(Document):
         return Tuned(tuning={**keys, **sizes}).tuning  # type: ignore[arg-type]  # it is validated
 
     def for_optimizer(self, optimizer: OptimizerSpec) -> Tuning:
-        """Return the protocol for an optimizer, with its own search space and its additional settings."""
+        """Return the protocol with the search space and the additional settings of an optimizer."""
         changes: dict[str, Any] = {"also_try": tuple(map(dict, optimizer.also_try))}
         if optimizer.space:
             changes["space"] = {name: Axis.model_validate(axis) for name, axis in optimizer.space.items()}
@@ -311,12 +311,12 @@ class TwoStageSweep(Protocol):
 
     @property
     def bounds(self) -> dict[str, tuple[float, float]]:
-        """Lowest and highest value that round 0 tries, by hyperparameter."""
+        """Mapping from hyperparameters to the lowest and the highest value that round 0 tries."""
         return {self.of: self.coarse}
 
     @property
     def reach(self) -> dict[str, tuple[float, float]]:
-        """Lowest and highest value that round 1 may try, by hyperparameter."""
+        """Mapping from hyperparameters to the lowest and the highest value that round 1 may try."""
         low, high = self.coarse
         return {self.of: (MULTIPLES[0] * low / 10, MULTIPLES[-1] * high)}
 
@@ -348,6 +348,12 @@ class Axis(Document):
             values = self.low + unit * (self.high - self.low)
         # Because of rounding, exp(log(high)) may be slightly larger than `high`.
         return np.clip(values, self.low, self.high)
+
+    def place(self, value: float) -> float:
+        """Return the number that `scaled` maps to a value: 0 for the low end, 1 for the high end."""
+        numbers = np.array([self.low, self.high, value])
+        low, high, at = np.log(numbers) if self.scale == "log" else numbers
+        return float((at - low) / (high - low))
 
 
 class SpaceSearch(Protocol):
@@ -386,12 +392,12 @@ class SpaceSearch(Protocol):
 
     @property
     def bounds(self) -> dict[str, tuple[float, float]]:
-        """Lowest and highest value that the search may try, by hyperparameter."""
+        """Mapping from hyperparameters to the lowest and the highest value that the search may try."""
         return {name: (axis.low, axis.high) for name, axis in self.space.items()}
 
     @property
     def reach(self) -> dict[str, tuple[float, float]]:
-        """Lowest and highest value that any round may try, by hyperparameter."""
+        """Mapping from hyperparameters to the lowest and the highest value that any round may try."""
         return self.bounds
 
     @property

@@ -59,7 +59,7 @@ def completed(
         owner, kind: words for messages: the rule, basis or workload, such as `adam`, and `option` or
             `hyperparameter`.
         options: a mapping from the names of all valid options to their definitions.
-        given: values from a study, by name of the option.
+        given: a mapping from names of options to values from a study.
         error: class of the error for an unknown name or an invalid value.
     """
     for name in given:

@@ -54,9 +54,9 @@ def estimate_bases(job: job_parts.Job) -> None:
 def _engine_of(job: job_parts.Job, workload: Workload) -> tuple[Engine, Decomposition]:
     """Return the engine that computes gradients, and the function that computes eigenvectors from gradients.
 
-    If the backend of the job is `HOST`, the engine is JAX on the CPU, or the only backend that the workload
-    supports, and the function uses NumPy, both in float64. Otherwise the engine and the function use the
-    backend and the device of the job, on which the runs are computed as well.
+    If the backend of the job is `HOST`, the engine is JAX on the CPU, or the engine of the only backend that
+    the workload supports. The function then uses NumPy. Both compute in float64. Otherwise the engine and the
+    function use the backend and the device of the job, on which the runs are computed as well.
     """
     if job.spec.backend == HOST:
         return job.engine("float64", backend=workload.backend or "jax", device="cpu"), by_numpy
@@ -74,7 +74,7 @@ def _estimate_seeds(
         job: the job.
         workload: the workload.
         basis: the basis with its options.
-        files: path of the file to write, by seed.
+        files: a mapping from seeds to the paths of the files to write.
     """
     assert isinstance(job.spec, BasesSpec)
     loaded = job_parts.workload_of(workload)

@@ -32,7 +32,8 @@ class Checked:
     Args:
         rows: measures of all instances of all subclaims.
         traces: series of values for figures.
-        errors: exceptions of the subclaims that could not be measured, by claim, subclaim and variant.
+        errors: the exceptions of subclaims that could not be measured. A key consists of claim, subclaim and
+            variant.
     """
 
     rows: list[Row] = field(default_factory=list)
@@ -75,7 +76,7 @@ def check(claims: Iterable[PropertyClaim], scale: str, title: str) -> Checked:
                     checked.traces.append(row)
                     continue
                 checked.rows.append(row)
-                # For the progress bar, all searches for the worst case of a subclaim count as one instance.
+                # All searches for the worst case of a subclaim count as one instance in the progress bar.
                 done = min(row.instance, part.count(scale))
                 if done > reported:
                     progress.advance(done - reported, f"({claim})")

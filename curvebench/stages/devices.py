@@ -18,8 +18,8 @@ from curvebench.results.provenance import output_of
 # Environment variable that lists the GPUs that CUDA, and therefore PyTorch and JAX, can use
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 # Environment variable for the order in which CUDA numbers GPUs, and a value of this variable.
-# With the value BY_BUS, CUDA numbers GPUs by bus, as the driver does.
-# By default CUDA numbers GPUs by speed.
+# The value BY_BUS makes CUDA number GPUs by bus, as the driver does.
+# CUDA numbers GPUs by speed if the variable is not set.
 ORDER, BY_BUS = "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
 POLL_SECONDS = 1.0  # time between two attempts to reserve a GPU
 
@@ -56,8 +56,9 @@ def visible_gpus(variables: Mapping[str, str]) -> tuple[str, ...]:
 def restrict_devices(device: str) -> None:
     """Let this process use only the GPU of its job, or no GPU. Call this before a backend is imported.
 
-    Without this restriction, JAX would create a context on every GPU even for a job on the CPU. That disturbs
-    the runs of other jobs on the GPUs. On a machine without GPUs, JAX would print warnings.
+    Without this restriction, JAX would create a context on every GPU even for a job on the CPU. These
+    contexts would disturb the runs of other jobs on the GPUs. On a machine without GPUs, JAX would print
+    warnings.
 
     Args:
         device: the device of the job, `cpu` or `gpu`.

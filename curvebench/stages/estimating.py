@@ -148,8 +148,8 @@ class _Meter:
     def cells(self, spec: JobSpec) -> Iterator[Cost]:
         """Yield a cost for each basis on each workload.
 
-        For a basis-estimation job, it is the cost of estimating the basis for all seeds. For a runs job, it
-        is the cost of all runs in the basis. For other jobs, nothing is yielded.
+        In a basis-estimation job, the yielded cost is the cost of estimating the basis for all seeds. In a
+        runs job, the yielded cost is the cost of all runs in the basis. For other jobs, nothing is yielded.
         """
         for workload, basis in product(spec.workloads, spec.bases):
             if isinstance(spec, BasesSpec):
@@ -261,7 +261,7 @@ def described(
     Args:
         scale: the scale of the plan.
         costs: the studies with their costs.
-        skipped: reasons, by the names of studies without an estimate.
+        skipped: a mapping from the names of studies without an estimate to the reasons.
     """
     return {
         "scale": scale,

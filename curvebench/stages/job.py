@@ -170,7 +170,7 @@ class Job:
         return job_folder(self.results, self.spec)
 
     def columns(self, workload: str, optimizer: str, basis: str) -> dict[str, str]:
-        """Return the values of the table columns that identify a method on a workload and this job.
+        """Return the values of the table columns that identify this job, and a method on a workload.
 
         Args:
             workload: label of the workload.
@@ -204,7 +204,7 @@ class Job:
             job_engine = engine(backend or self.spec.backend, precision, device or self.spec.device)
             job_engine.limit_threads(self.threads)
         if not self.engines:
-            # Exclude the objects of the imported libraries from garbage collections, which visit all others.
+            # Exclude the objects of imported libraries from garbage collections, which are then faster.
             gc.freeze()
         self.engines.append(job_engine)
         return job_engine
@@ -233,7 +233,7 @@ class Instance:
 
     @property
     def batch_size(self) -> int:
-        """Number of examples in a minibatch. For the full batch, it is the number of training examples."""
+        """Number of examples in a minibatch, or number of training examples if steps use the full batch."""
         return self.settings.get("batch_size") or self.examples
 
     @property
@@ -369,7 +369,7 @@ def basis_name(basis: BasisSpec, workload: str) -> str:
 
 
 def _failure_before(folders: Sequence[Path], name: str) -> Failure | None:
-    """Return the recorded failure of an upstream job that explains why a result of the job is missing.
+    """Return the recorded failure that explains why a result of an upstream job is missing.
 
     Args:
         folders: the folders of the upstream jobs.

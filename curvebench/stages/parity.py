@@ -166,7 +166,7 @@ def compare(rule: Rule, prepared: Prepared, engines: Engines, clock: Clock) -> I
     torch_path, gradients, needs = paths["torch"]
     jax_path = paths["jax"].params
     # A rule may diverge on a problem that does not suit the rule.
-    # Then the rule must diverge on both backends. If it does, there is no difference to judge.
+    # If the rule diverges on both backends, there is no difference to judge.
     judged = problem.judges(rule) and any(_is_finite(path[-1]) for path in (torch_path, jax_path))
     yield parity("torch against jax", _by_step(relative, torch_path, jax_path), judged)
     with clock.phase("step"):

@@ -32,7 +32,7 @@ class Lane:
 
     Args:
         steps: number of steps before each evaluation, of shape (C,).
-        values: values of each metric at the evaluations, of shape (C,), by name of the metric.
+        values: a mapping from metric names to the values at the evaluations, of shape (C,).
         outcome: outcome of the run (`curvebench.results.outcomes`).
         outcome_step: number of steps after which the outcome was known, such as the step of a divergence;
             None if the run used all its steps without reaching a target.
@@ -40,8 +40,8 @@ class Lane:
         gradients: number of steps whose gradient was computed.
         closure_gradients: number of additional gradients that an optimizer has computed with a closure before
             each evaluation, of shape (C,).
-        reached: step at which the lane reached the target of a metric, by each metric with a target; None for
-            a target that the lane did not reach.
+        reached: a mapping from each metric with a target to the step at which the lane reached the target;
+            None for a target that the lane did not reach.
     """
 
     steps: np.ndarray
@@ -66,7 +66,7 @@ def lane_of(
         trajectories: results of the bundle.
         seed: index of the lane's seed in the bundle.
         setting: index of the lane's setting in the bundle.
-        targets: threshold of each metric that has a target, by name of the metric.
+        targets: a mapping from names of metrics that have a target to the thresholds.
         workload: the workload, which declares whether each metric is minimized or maximized.
     """
     steps = trajectories.steps
@@ -252,7 +252,7 @@ def _row(
 
 
 def _curves(runs: Sequence[str], lanes: Sequence[Lane], bundle: Bundle) -> pl.DataFrame:
-    """Return the rows of the table `curves` for all runs of a bundle. To save time, all are made at once.
+    """Return the rows of the table `curves` for all runs of a bundle. To save time, they are made at once.
 
     Args:
         runs: name of each run.

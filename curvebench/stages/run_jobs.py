@@ -115,8 +115,8 @@ def _programs(
     Args:
         spec: the spec of the whole job, with all rounds.
         basis: the basis.
-        programs: programs of each basis, by label of the basis. If there are no programs for `basis`, they
-            are added to the dictionary.
+        programs: a dictionary from labels of bases to their programs. If it has no programs for `basis`, they
+            are added.
         bundle: bundle of all lanes of one round.
         instance: the problem of one of the seeds of the round.
         engine: engine of the backend.

@@ -40,7 +40,7 @@ MEMORY_ERRORS = (
 )
 GRACE_SECONDS = 20.0  # time for a job to end after SIGTERM; clusters often allow 30 s
 # The option PR_SET_PDEATHSIG of prctl(2).
-# With this option, the system sends this process a signal when the parent process dies.
+# The option makes the system send this process a signal when the parent process dies.
 PARENT_DEATH = 1
 
 
@@ -181,9 +181,9 @@ class Supervision:
             the job records for the lanes.
         ended: failure that the job records for all computations that are not done yet, because the job must
             end; None while the job continues.
-        not_retried: failures that the job recorded when Snakemake was last called, by name of the failed
-            computation. The job records these failures again, and does not repeat the computations
-            (`keep_failed`). Empty if the job repeats the failed computations.
+        not_retried: a mapping from names of failed computations to the failures that the job recorded when
+            Snakemake was last called. The job records these failures again, and does not repeat the
+            computations (`keep_failed`). Empty if the job repeats the failed computations.
         since: time at which the process received the job, on the monotonic clock, if several jobs share the
             process (a worker); None if the process has only this job.
     """

@@ -56,7 +56,7 @@ def folder_of_workers(spec: Path, threads: str) -> Path | None:
         kind = "timing-" if content["stage"] == "timing" else ""
         folder /= f"{kind}{threads}-{hashlib.sha256(place.encode()).hexdigest()[:4]}"
         folder.mkdir(exist_ok=True)
-    # Without a folder, the supervisor starts a child process, which reports errors in the spec.
+    # If there is no folder, the supervisor starts a child process, which reports errors in the spec.
     except (OSError, ValueError, LookupError):
         return None
     return folder
@@ -95,7 +95,7 @@ class Worker:
         for path in folder.glob("*.idle"):
             claimed = path.with_suffix(".taken")
             with suppress(OSError):
-                path.rename(claimed)  # if several supervisors try this, only one of them succeeds
+                path.rename(claimed)  # if several supervisors rename the socket, only one of them succeeds
                 connection = socket.socket(socket.AF_UNIX)
                 connection.connect(str(claimed))
                 return cls(connection, int(path.stem))
@@ -147,7 +147,7 @@ class Worker:
     def send_signal(self, number: int) -> None:
         """Send a signal to the worker, unless the connection was closed after the end of the job.
 
-        After that, the worker may compute a job of another supervisor.
+        After the connection was closed, the worker may compute a job of another supervisor.
         """
         if self.poll() is None:
             with suppress(ProcessLookupError):

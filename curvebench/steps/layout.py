@@ -83,12 +83,12 @@ class Layout:
     Without a basis, the two buffers are the same.
 
     Args:
-        shapes: shapes of the arrays that the update rule receives, by name in buffer order. Without a basis,
-            or with a square matrix V, the arrays have the shapes of the parameters. A reduced basis replaces
-            the arrays of a block by one vector. An auxiliary basis adds a vector before the arrays of a
-            block.
-        roles: the role of each array in `shapes`, by the same names.
-        parameters: shapes of the parameters, by name in buffer order.
+        shapes: a mapping from names to the shapes of the arrays that the update rule receives, in buffer
+            order. Without a basis, or with a square matrix V, the arrays have the shapes of the parameters. A
+            reduced basis replaces the arrays of a block by one vector. An auxiliary basis adds a vector
+            before the arrays of a block.
+        roles: a mapping from the same names to the roles of the arrays.
+        parameters: a mapping from parameter names to shapes, in buffer order.
         blocks: the blocks that a basis transforms, in buffer order and without overlap.
     """
 

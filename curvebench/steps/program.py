@@ -96,7 +96,7 @@ class Constants(NamedTuple):
     # The mapping is empty for a streamed workload, whose minibatches are part of the inputs of steps.
     data: dict[str, Array]
     rows: Array | None  # index of each seed in `data`, (S, 1); None if all seeds share the data
-    # For each block of parameters that the basis transforms: the matrices V of all seeds, (S, n, r).
+    # Matrices V of all seeds, (S, n, r), for each block of parameters that the basis transforms.
     matrices: tuple[Array, ...]
     # Hyperparameters by name, (1, K, 1). If the lanes are padded (`engine.tiles`), the shape is (S, K, 1).
     hyper: dict[str, Array]

@@ -93,7 +93,8 @@ def limit_threads(threads: int) -> None:
     from threadpoolctl import threadpool_limits
 
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
-    threadpool_limits(threads)  # for libraries that are already loaded, such as NumPy's linear algebra
+    # This call limits libraries that are already loaded, such as NumPy's linear algebra.
+    threadpool_limits(threads)
 
 
 @contextmanager

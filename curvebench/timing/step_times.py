@@ -316,10 +316,10 @@ def measure_methods(
                 contestants[method] = _Compiled(method, phase, bundle, engine, steps)
             progress(method)
         gc.collect()
-        # Without collections, all objects of a measurement stay in the youngest generation.
+        # Objects of a measurement stay in the youngest generation, since there are no collections.
         with uncollected():
             # Discard the first measurement.
-            # It includes memory that threads and libraries allocate at first use.
+            # The first measurement includes memory that threads and libraries allocate at first use.
             contestants["null"].memory()
             for method, contestant in contestants.items():
                 with _left_out(method, fail):

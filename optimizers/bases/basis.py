@@ -31,8 +31,8 @@ class Group(NamedTuple):
     """
 
     names: tuple[str, ...]
-    # Number of rows of V, which is usually the number of entries of the group.
-    # If the filters of a convolution or the rows of a weight share V, it is the size of one filter or row.
+    # Number n of rows of V, which is usually the number of entries of the group.
+    # If the filters of a convolution or the rows of a weight share V, n is the size of one filter or row.
     size: int
     change: Change = ROTATION
 

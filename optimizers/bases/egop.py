@@ -95,7 +95,7 @@ def _read_every(value: Any) -> Any:
 
 
 def _count(size: int | str, dimension: int) -> int:
-    """Return `size` if it is a number, or for a text such as `1.0 d` that multiple of `dimension`.
+    """Return a number `size` unchanged, and for a text such as `1.0 d` that multiple of `dimension`.
 
     The multiple is rounded, and is at least 1.
     """

@@ -237,7 +237,7 @@ class Streaming:
         if not self.count:
             checked(np.zeros((0, self.size)))
         sketch = self.sketch / self.count
-        # Without this shift, there is no Cholesky factor if P does not have full rank.
+        # With this shift, a Cholesky factor exists even if P does not have full rank.
         # The shift is subtracted from the eigenvalues below.
         shift = np.sqrt(self.size) * np.finfo(np.float64).eps * max(np.linalg.norm(sketch), 1e-280)
         shifted = sketch + shift * self.test

@@ -14,10 +14,10 @@ QUINTIC: OddPolynomial = (15 / 8, -5 / 4, 3 / 8)
 JORDAN: OddPolynomial = (3.4445, -4.7750, 2.0315)
 
 # Coefficients by Amsel, Persson, Musco, Gower 2025, "The Polar Express".
-# Each polynomial is the best on the interval to which the polynomials before it map [1e-3, 1].
-# Here "best" means the smallest maximum distance from 1 (minimax).
-# The interval has a margin of 0.024 at its lower end.
-# The coefficients in the paper agree with these coefficients to 9 digits.
+# A polynomial is the best on the interval to which the polynomials before it map [1e-3, 1].
+# The best polynomial is the one with the smallest maximum distance from 1 (minimax).
+# The interval of a polynomial has a margin of 0.024 at its lower end.
+# The coefficients in the paper agree with POLAR_EXPRESS to 9 digits.
 # No composition of equally many odd quintic polynomials comes closer to 1 on the whole interval [1e-3, 1].
 #
 # The composition of the first steps has slopes of up to 70,000 at 1, which amplify rounding errors.

@@ -21,7 +21,8 @@ def normalized(ops: Any, array: Any, axis: int | tuple[int, ...]) -> tuple[Any, 
     """
     largest = ops.max(ops.abs(array), axis=axis, keepdims=True)
     scaled = array / ops.where(largest == 0, 1.0, largest)
-    # If the array is not 0, a scaled entry is +-1 and the norm is at least 1. For 0 the maximum avoids 0 / 0.
+    # If the array is not 0, some scaled entry is +-1, so that the norm is at least 1.
+    # For an array of zeros, the maximum avoids the division 0 / 0.
     length = ops.maximum(ops.sqrt(ops.sum(ops.square(scaled), axis=axis, keepdims=True)), 1.0)
     return scaled / length, largest * length
 

@@ -182,7 +182,7 @@ def kronecker_spectral_step(
         parts = spectral_growth(factor.values, ops.diagonal(curvature) + added, rate, gamma)
         growth = LOGARITHMS_OF_EXPONENTIALS[maps.exponential](ops, *parts)
         # Before the step, the mean of log d is 0 up to rounding errors.
-        # Subtracting the mean after the step removes these errors, too.
+        # Subtracting the mean after the step removes the rounding errors of log d, too.
         mean = ops.mean(ops.log(factor.values) + growth, axis=-1, keepdims=True)
         basis = rotated_basis(ops, factor, curvature, rate, maps, rotation_rate)
         moved.append(Spectrum(basis, factor.values * ops.exp(growth - mean)))
@@ -195,6 +195,8 @@ def rotated_basis(
     ops: Any, spectrum: Spectrum, inside: Any, rate: Any, maps: SpectralMaps, rotation_rate: Any = None
 ) -> Any:
     """Return B Cayley(rate / 2 N), or B Cayley(rotation_rate / 2 N / |N|_F) if normalized (003 Sec. 3.4).
+
+    N is the skew-symmetric generator of the rotation of B.
 
     Args:
         spectrum: B and d.

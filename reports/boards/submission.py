@@ -99,7 +99,7 @@ class Placed:
 
 
 def standings(study: StudyPlan, tables: Tables, method: str) -> dict[str, Standing]:
-    """Compare a method with each other method by the share of problem instances on which it is better.
+    """Compare a method with every other method by the share of problem instances that the method wins.
 
     A tie counts as half an instance. The shares are averaged over the seeds of each problem, then over
     problems. The method beats another method if the whole interval of the share is above one half, and loses
@@ -132,8 +132,8 @@ def submissions(study: StudyPlan, tables: Tables, board: Board | None = None) ->
 
     Args:
         tables: tables of the study and of the studies that join it (`curvebench.reports.tables.tables_of`).
-        board: a board that ranks the study's methods. It is used if it ranks them on this study only;
-            otherwise, and without a board, the board of this study is computed.
+        board: a board that ranks the study's methods. The board is used if it has no other study. If it has
+            other studies, or is None, the board of this study alone is computed.
     """
     if not study.joined:
         return []

@@ -139,7 +139,7 @@ def paired_gains(
 
 @dataclass(frozen=True)
 class EffectBounds:
-    """Median effect over pairs and its confidence interval; only bounds of both if pairs are censored.
+    """Median effect over pairs and its confidence interval, or bounds of both if pairs are censored.
 
     Args:
         effect: whether pairs are compared by ratio or by difference.
@@ -325,7 +325,7 @@ def paired_effect(
 
 
 def unknown_words(stop: float | None, undecided: str = "both stopped") -> tuple[str, str]:
-    """Return the texts for an effect of which nothing is known: in place of its median and of its interval.
+    """Return two texts that are shown in place of the median and the interval of an unknown effect.
 
     Args:
         stop: threshold at which the runs stopped, which the second text names. If it is None, the second text
@@ -354,6 +354,6 @@ def effect_by_seed(
     stop = study.training.stop.get(study.metric)
     first, second = (censored_at(pairs[arm].to_numpy(), study.direction, stop) for arm in pairs.columns[1:])
     # The values of all methods in `values` decide whether pairs are compared by ratio or by difference.
-    # If only the two compared methods decided, some comparisons would use ratios and others differences.
+    # If only the two compared methods decided, some comparisons of a study would be by ratio, others not.
     effect = effect_for(values["value"].to_numpy(), study.direction)
     return paired_effect(first, second, study.direction, effect, unknown_words(stop), NEGLIGIBLE, level)

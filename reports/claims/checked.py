@@ -135,7 +135,7 @@ def property_rows(plan: ChecksPlan, checks: pl.DataFrame, scale: str) -> list[di
         holding = {(part, variant): holds for part, variant, holds in all_hold}
         capped, weak = plans[claim].at_most_partly, untested(plans[claim], measures)
         # For subclaims with a bound, a search for the worst case adds instances after the random instances.
-        # The estimate is a share of the random instances, so that instances of the search are left out.
+        # The estimate is a share of random instances, so that instances of the search must be left out.
         count_of = {(part.part, part.variant): part.instances for part in plans[claim].parts if part.bound}
         numbers = measures.select("part", "variant", "instance").iter_rows()
         sampled = measures.filter([number < count_of.get((*part,), inf) for *part, number in numbers])
@@ -226,7 +226,7 @@ def row_of(claim: ClaimPlan | Claim, study: str, scale: str) -> dict[str, object
 
 
 def _unmeasured(claim: ClaimPlan, scale: str, reasons: Mapping[str, str]) -> dict[str, object]:
-    """Return the row of the table `claims` for a claim without measures, with the reason why it has none.
+    """Return the row of the table `claims` for a claim without measures, with the reason for their absence.
 
     Args:
         reasons: reasons why checks failed, by the name of a claim or of a module of checks, as `reasons_of`

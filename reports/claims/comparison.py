@@ -108,7 +108,7 @@ class ClaimComparison:
         return control_in_words(self.key, self.condition.number)
 
     def at_pairs(self, indices: np.ndarray) -> ClaimComparison:
-        """Return the comparison with only the pairs at `indices`, also in the alternatives.
+        """Return the comparison and its alternatives with only the pairs at `indices`.
 
         Args:
             indices: indices of pairs; an index may occur more than once, as in a bootstrap resample.
@@ -264,7 +264,7 @@ def _compared(
         return compare([runs for _, runs in arms])
     chosen = compare([runs.filter(stage="final") for _, runs in arms])
     # The list `tuned` has the source of each arm's setting and the tuning outcome.
-    # The source is the workload, method and backend of the tuning runs that choose the setting.
+    # The source of a setting is the workload, method and backend of the tuning runs that choose the setting.
     # Two arms with the same source have the same setting.
     tuned: list[tuple[Hashable, TuningOutcome]] = []
     at_settings = []
@@ -338,7 +338,7 @@ def _workloads(study: StudyPlan, claim: Claim, condition: Condition) -> list[Wor
 
 
 def _pair(quantity: Quantity, backend: str, key: ComparisonKey, sides: list[pl.DataFrame]) -> ClaimComparison:
-    """Pair the runs of both arms by seed, and return the comparison of their values.
+    """Pair the runs of both arms by seed, and return the comparison of the two methods.
 
     Args:
         quantity: the quantity that the condition compares, with the study and its tables.

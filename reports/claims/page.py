@@ -13,7 +13,7 @@ from curvebench.results.schema import VERDICTS
 from curvebench.results.verdicts import TESTED
 from curvebench.spec.sources import OTHER, Paper, sources
 
-# Words for sentences without a verdict, in place of a verdict
+# Words that the page of a paper shows for a sentence without a verdict, in place of the verdict.
 OPEN, NOT_HERE = "open", "not decidable here"
 
 

@@ -336,7 +336,9 @@ class KeptGain(JudgedValue):
         return super().of_runs(runs)
 
     def pairs(self, sides: Sequence[pl.DataFrame]) -> pl.DataFrame:
-        """Compute for each seed the share of the gain that the method keeps, to compare it with a number.
+        """Compute, for each seed, the share of the gain that the method keeps.
+
+        The condition compares this share with a number, so that there is no second run in a pair.
 
         Args:
             sides: the frames that `of_runs` returns for the method, for the first reference method and for
@@ -425,7 +427,7 @@ class TargetSteps(CostToThreshold):
     """Steps until a run reached the condition's target, or the study's target if the condition has none."""
 
     def threshold(self, workload: str) -> float | None:
-        """Return the target of the condition, or the study's target on the workload if it has none."""
+        """Return the target of the condition, or of the study on the workload if the condition has none."""
         target, targets = self.condition.target, self.study.training.targets_on(workload)
         return targets.get(self.condition.metric) if target is None else target
 
@@ -475,11 +477,11 @@ def seconds_to_nearly_best(
 ) -> pl.DataFrame:
     """Return the seconds until each run first reaches 99.5 % of the best value of the run (000 App. B).
 
-    If more of the metric is better, this is the best value times 0.995. If less of the metric is better, it
-    is the best value divided by 0.995. The seconds are modelled as the number of steps times the median
-    seconds of a step in the timing jobs. A failed run did not converge, so that its seconds are infinite.
-    The bounds `least` and `most` have the ends of the interval of the median in its place, since all runs of
-    a method share its error.
+    If more of the metric is better, a run must reach 0.995 times its best value. If less of the metric is
+    better, it must reach its best value divided by 0.995. The seconds are modelled as the number of steps
+    times the median seconds of a step in the timing jobs. A failed run did not converge, so that its seconds
+    are infinite. The bounds `least` and `most` are computed with the two ends of the interval of this median,
+    since all runs of a method share the error of the median.
 
     Args:
         study: the study of the runs.
@@ -547,7 +549,7 @@ def _straightness(curve: pl.DataFrame, until: float) -> float | None:
     if not values[-1] <= until:
         return 0.0
     end = int(np.argmax(values <= until)) + 1
-    # A value of 0 has no logarithm. Only the last value can be 0, and it is replaced by `until`.
+    # Only the last value of a curve can be 0. It is replaced by `until`, because 0 has no logarithm.
     steps, values = steps[:end], np.where(values[:end] == 0, until, values[:end])
     if not np.isfinite(values).all():
         return 0.0

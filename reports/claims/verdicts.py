@@ -33,7 +33,7 @@ from curvebench.spec.plan import ReportPlan, StudyPlan
 
 # Minimum number of tuning seeds for the criterion that a finding is the same for 95 % of their resamples.
 # With fewer seeds, a single resample can have a probability of more than 5 %.
-# The criterion of 95 % is then too coarse.
+# The criterion of 95 % is too coarse for fewer tuning seeds.
 FEWEST_TUNING_SEEDS = 5
 ARMS = ("treated", "control")  # the two methods of a comparison
 

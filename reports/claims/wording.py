@@ -129,9 +129,9 @@ def reason(plan: ReportPlan, claim: Row, comparisons: Sequence[Row]) -> str:
 
 
 def _because(plan: ReportPlan, claim: Row, code: str) -> str | None:
-    """Return the explanation of a reason, for reasons that only the plan or the jobs can explain.
+    """Return an explanation of one of the reasons of a verdict, from the plan or from the jobs.
 
-    The result is None for all other reasons.
+    The result is None for a reason that the plan and the jobs do not explain.
 
     Args:
         plan: plan of the report that has the claim.

@@ -40,7 +40,7 @@ LABELS = 2.1  # Width of the names beside a panel, inches.
 LINE = 0.16  # Height of a name, inches.
 ABOVE = 0.1  # Margin above a panel without a legend, inches.
 # Lower and upper limit of the ratio at which the horizontal axis of a performance profile ends.
-# Between the two limits, the axis ends at the largest ratio in the profile.
+# Between the lower and the upper limit, the axis ends at the largest ratio in the profile.
 RATIOS = (4.0, 64.0)
 DATA, PERFORMANCE, LOG_RATIO = "data profile", "performance profile", "log-ratio profile (log₂)"
 ALONG = {  # Label of the horizontal axis of each profile.

@@ -40,7 +40,7 @@ Axes = Any  # Matplotlib's classes have no annotations.
 Figure = Any
 FONTS = "system-ui, 'Segoe UI', 'Helvetica Neue', Arial, sans-serif"
 # Patterns of a path in an SVG file, and of coordinates with more than two decimals.
-# Decimals beyond the second are removed, since differences below 0.01 points cannot be seen.
+# Further decimals of coordinates are removed, since differences below 0.01 points cannot be seen.
 PATHS, DECIMALS = (re.compile(r'<path (id="[^"]*" )?d="[^"]*"'), re.compile(r"(\.\d\d)\d+"))
 STYLE = TEMPLATES / "figures.mplstyle"  # Matplotlib style of all figures, without its colours.
 OF_TICKS = tuple(f"{axis}tick.{part}" for axis in "xy" for part in ("color", "labelcolor"))
@@ -345,7 +345,7 @@ def dashed(dashes: Mapping[str, Dashes]) -> list[Any]:
 
 
 def save(figure: Figure, out: Path, name: str, words: str, facts: Mapping[str, Any], **fields: str) -> Drawn:
-    """Save a figure as SVG for light and dark pages, and return it with its texts.
+    """Save a figure as SVG for light and dark pages, and return its texts and other facts.
 
     Equal data give equal bytes. If no panel has a finite value, no file is written, and the result is marked
     as empty.

@@ -207,7 +207,7 @@ def _wall_clock(cell: FigureCell, axes: Sequence[str], bands: pl.DataFrame, time
                 grid.panels[title].set_xscale("log")
             for method, line in lines.items():
                 optimizer, basis = Method.of(method)
-                # Equal quartiles make the band invisible.
+                # Both quartiles are set to the median, so that the line has no visible band.
                 bare = line.with_columns(lower_quartile="median", upper_quartile="median")
                 look, dash = looks[optimizer], dashes[basis]
                 drawing.draw_line(grid.panels[title], look, bare, axis, dash, markevery=SPARSE)

@@ -338,7 +338,7 @@ class SiteContents:
 
     @cached_property
     def warnings(self) -> list[str]:
-        """Sentences that warn readers about the machines of the leading studies."""
+        """Sentences that warn readers about the machines on which the leading studies ran."""
         return [f"{study.name}: {warning}" for study, tables in self.studies for warning in tables.warnings]
 
     @property

@@ -32,7 +32,7 @@ from curvebench.spec.method import Method
 from curvebench.spec.plan import StudyPlan, WorkloadPlan
 
 # Upper bounds of the ratios that cells of the map show in the colours 0 to 3.
-# Higher ratios have colour 4, and a method that misses the target has colour 5.
+# Ratios above the last bound have colour 4, and a method that misses the target has colour 5.
 STEPS = (1.1, 1.5, 3.0, 10.0)
 LEAST_PROBLEMS = 2  # Minimum number of problems that a method must have run to get a column of the map.
 

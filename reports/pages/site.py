@@ -37,13 +37,13 @@ if TYPE_CHECKING:
 
 STATIC = Path(__file__).parent.parent / "static"
 # Name of a file in the site's folder: a copy of the plan that the site shows.
-# Snakemake renders the site again if the plan differs from this copy.
+# Snakemake renders the site again if the plan differs from the copy in `plan.json`.
 SHOWN = "plan.json"
 # Rendered documentation (`make docs`), relative to the default folder of the site.
 # A site in another folder has no link to the documentation.
 DOCUMENTATION = "../../docs/site/docs/index.html"
 # Name of a file in the site's folder: a list of the files that the last rendering wrote.
-# The next rendering keeps all other files in the folder.
+# A rendering keeps the files in the folder of the site that are not in the list.
 WRITTEN = "files.json"
 
 

@@ -32,7 +32,8 @@ from curvebench.spec.method import Method
 from curvebench.spec.plan import ChecksPlan, ReportPlan, StudyPlan
 from curvebench.spec.sets import PLAN, PROVENANCE, SUMS, check_letters
 
-ROUNDING = 1e-6  # relative difference between a stored and a recomputed number that rounding may cause
+# Largest relative difference between a stored and a recomputed number that counts as rounding.
+ROUNDING = 1e-6
 # Control characters, which a terminal would execute, and characters that cannot be encoded.
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 

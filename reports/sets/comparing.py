@@ -35,7 +35,7 @@ from curvebench.spec.conditions.value import Value
 from curvebench.spec.errors import InputError
 
 RowAnswer = Literal["differs", "inconclusive", "agrees", "only in one"]
-ANSWERS: tuple[RowAnswer, ...] = get_args(RowAnswer)  # pages list answers in this order
+ANSWERS: tuple[RowAnswer, ...] = get_args(RowAnswer)  # answers in the order in which pages list them
 RowKind = Literal["verdicts", "comparisons of claims", "runs", "by the clock"]
 # Two values count as different only if their intervals have at least this coverage.
 # The interval of a median over 5 pairs of runs has the coverage 0.94.
@@ -89,7 +89,7 @@ def compare(earlier: Side, later: Side, claim: str | None = None) -> list[Compar
 
 
 def answer_of(rows: Sequence[ComparedRow]) -> RowAnswer:
-    """Return the overall answer of the rows that do not depend on the clock."""
+    """Return the overall answer of a comparison, from the rows that do not depend on the clock."""
     return overall_answer([row.answer for row in rows if row.kind != "by the clock"])
 
 
@@ -175,7 +175,7 @@ def _comparisons(earlier: Side, later: Side, claim: str | None) -> Iterator[Comp
 
 
 def _subject(comparison: ClaimComparison) -> str:
-    """Return the text that describes a comparison in its row."""
+    """Return the text that names the comparison of two methods in a row."""
     key, condition = comparison.key, comparison.condition
     metric = f"{say('reading', condition)} {formatting.metric_name(condition.metric)}"
     arms = f"{key.treated} {'over' if comparison.effect == 'ratio' else 'less'} {comparison.control}"

@@ -90,7 +90,7 @@ def side_of_claim(claim: str, plan: ReportPlan, name: str) -> Side:
 
 
 def command(claim: str, plan: ReportPlan, cores: str) -> list[str]:
-    """Return the arguments of Snakemake's command that runs a claim as it was run for a set.
+    """Return the arguments of the Snakemake command that runs a claim as it was run for a published set.
 
     The command uses the scale, backends and seeds of the set, and writes the results to a folder for this
     claim below `.cache/reproduced`.

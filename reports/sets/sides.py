@@ -16,7 +16,8 @@ from curvebench.spec.errors import InputError
 from curvebench.spec.plan import ReportPlan, read_plan
 from curvebench.spec.sets import PLAN
 
-SITE_PLAN = Path("reports/site/plan.json")  # plan of a checkout's site, relative to the checkout's folder
+# Path of the plan of the site in a checkout, relative to the folder of the checkout.
+SITE_PLAN = Path("reports/site/plan.json")
 
 
 @dataclass(frozen=True)

@@ -405,7 +405,7 @@ def _scores(times: np.ndarray, contest: _Contest) -> np.ndarray:
     # The profile is computed at POINTS ratios from 1 to LIMIT. Each ratio has a trapezoidal weight.
     # The ratio of a submission on a workload is its time divided by the fastest time.
     # A workload adds to the area the weights of all points from the ratio of the submission on.
-    # If this ratio is above LIMIT, the workload adds nothing.
+    # If the ratio of the submission is above LIMIT, the workload adds nothing.
     area = np.append(np.cumsum(weights[::-1])[::-1], 0.0)
     # A ratio that equals a point up to rounding counts as equal. Otherwise results would depend on the CPU.
     first_point = np.searchsorted(np.linspace(1.0, LIMIT, POINTS), ratios * (1 - ROUNDING))

@@ -11,7 +11,7 @@ from curvebench.spec.errors import InputError
 from curvebench.workloads.arguments import Array, Arrays, Ops
 
 MEANS = (0.485, 0.456, 0.406)  # means of ImageNet's red, green and blue pixels, which range from 0 to 1
-DEVIATIONS = (0.229, 0.224, 0.225)  # standard deviations of the same pixels
+DEVIATIONS = (0.229, 0.224, 0.225)  # standard deviations of ImageNet's red, green and blue pixels
 
 
 def normalized(

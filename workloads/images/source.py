@@ -126,7 +126,7 @@ class ImageSource:
             number = (number + 1) % len(self)
 
     def _decoded(self, number: int, path: str) -> Image:
-        """Return an image from the cache or from its file, whose size must be as in the index."""
+        """Return an image from the cache or from its file. A file must have the size that is in the index."""
         if self.decoded is not None:
             return self.decoded.image(path)
         content = (self.folder / path).read_bytes()

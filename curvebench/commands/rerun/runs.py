@@ -39,8 +39,7 @@ from curvebench.stages.job import Job
 from curvebench.stages.run_jobs import run_lanes
 
 # Differences between the learning rates of the twins and of the run, in units in the last place.
-# For the choice of these differences and of the tolerances below,
-# see docs/decisions/0021-sets-are-checked-by-re-execution.md.
+# docs/decisions/0021-sets-are-checked-by-re-execution.md explains these differences and the tolerances.
 TWIN_ULPS = (-256, -64, -16, -4, 4, 16, 64, 256)
 # The accepted difference between a published value and its repetition is the sum of three terms.
 # The first term is ALLOWED_SPREADS times the largest distance of a twin from the repetition (see `excess`).

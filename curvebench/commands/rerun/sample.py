@@ -124,7 +124,7 @@ def detectable_share(count: int) -> float:
 
 
 def draw(comparisons: Sequence[Deciding], runs: Sequence[Place], count: int | None, seed: int) -> Sample:
-    """Draw runs without replacement: first those of comparisons, then from all other runs.
+    """Draw runs without replacement: first runs of comparisons, then any runs of the set.
 
     First, one run of each comparison is drawn, then one run of each arm, then one tuning run for each arm,
     and then `CELLS` runs of each comparison. A run counts for all comparisons that use it.
@@ -163,7 +163,7 @@ def places(tables: Sequence[pl.DataFrame]) -> list[Place]:
 
 
 def drawable(plan: ReportPlan) -> list[pl.DataFrame]:
-    """Return the runs of each study of a set that can be drawn, with the column `method`.
+    """Return, for each study of a set, the runs that can be drawn, with the column `method`.
 
     Runs that failed, for example because memory or time ran out, are not drawn, because a repetition could
     not confirm the failure.
@@ -222,7 +222,7 @@ def _weakest_first(findings: pl.DataFrame, verdict: str) -> pl.DataFrame:
 def _arms(
     study: StudyPlan, runs: pl.DataFrame, backend: str, condition: Condition, key: ComparisonKey
 ) -> Iterator[dict[str, list[int]]]:
-    """Yield the compared runs of each arm, and the tuning runs with their setting, by the column `place`.
+    """Yield, for each arm, the places of the compared runs and of the tuning runs with the same setting.
 
     Args:
         study: the study of the comparison.

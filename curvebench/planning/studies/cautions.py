@@ -27,7 +27,7 @@ MIN_PAIRS = ceil(-log2(ALPHA))
 # Largest decay rate with which an exponential moving average works in half precision.
 # An update moves the average by (1 - decay rate) times the distance between new value and average.
 # Half precision rounds away changes of less than 1/256 of the average.
-# With a larger decay rate, the average therefore stops far from its limit.
+# The average therefore stops far from its limit if the decay rate is larger.
 MAX_DECAY = 0.99
 # A published setting outside of a search is reported if its cost is lower by at least this share.
 # The cost is compared with the costs of the published settings that the search contains.

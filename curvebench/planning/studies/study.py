@@ -78,7 +78,7 @@ class Study(Document):
         return tuple(spec for spec in self.optimizers if labels is None or spec.label in labels)
 
     def claims_at(self, scale: str) -> tuple[Claim, ...]:
-        """Return the claims all of whose methods run at a scale."""
+        """Return the claims whose methods all run at a scale."""
         labels = set(methods(self.optimizers_at(scale), self.bases))
         return tuple(claim for claim in self.claims if claim.methods <= labels)
 

@@ -139,7 +139,7 @@ class _Reader:
 
     @cached_property
     def workloads(self) -> dict[str, StudyWorkload]:
-        """Workloads of the study by label. If the study file gives no label, the workload's name is used."""
+        """Mapping from labels to workloads of the study. The default label is the name of the workload."""
         names: list[str] = []
         workloads: dict[str, StudyWorkload] = {}
         for entry in self.file.workloads:
@@ -459,7 +459,7 @@ class _Reader:
                     groups = bases()[basis.name].groups(basis.options, shapes, kinds)
                     check_inputs(workload, ((group.names, group.change) for group in groups))
                     # The number of columns of a projected basis is known only after the basis is estimated.
-                    # No check depends on the number of columns, so that 1 is used here.
+                    # The checks do not depend on the number of columns, so that 1 is used here.
                     changes = {group.names: (group.change, 1) for group in groups}
                     layout_in_basis = layout(shapes, roles, [group.names for group in groups], changes)
                     carried_in = policy if bases()[basis.name].reestimation(basis.options) else None

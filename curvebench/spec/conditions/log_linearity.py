@@ -30,10 +30,11 @@ class LogLinearity(Condition):
     of_curves: ClassVar[bool] = True
 
     def misfits(self, stop: float | None, has_target: bool, direction: Direction | None) -> Iterator[str]:
-        """Yield a reason for each condition under which the study cannot decide.
+        """Yield a reason for each of three cases in which the study cannot decide the condition.
 
-        Runs stop before the metric falls to `until`; the metric is maximized; or no log-linearity can be
-        better than the number in `compared_to` by the smallest effect.
+        In the first case, runs stop before the metric falls to `until`. In the second case, the metric is
+        maximized. In the third case, no log-linearity can be better than the number in `compared_to` by the
+        smallest effect.
         """
         number = self.number
         if stop is not None and stop >= self.until:

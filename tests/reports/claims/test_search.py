@@ -112,7 +112,7 @@ def test_a_handicapped_rival_reproduces_nothing(ran: Ran):
     (row,) = ran.verdicts.claims.filter(claim="handicapped").to_dicts()
     assert {reason["code"]: (reason["count"], reason["of"]) for reason in row["reasons"]}["at_edge"] == (1, 1)
     words = say("search", finding)
-    assert words == f"slow has the highest learning rate that was tried, {limit['value']:.3g}"
+    assert words == f"slow has a learning rate at the upper end of its search, {limit['value']:.3g}"
 
 
 def test_nor_does_it_refute_anything(ran: Ran):
@@ -182,6 +182,10 @@ HIGH_ENDS = ["learning_rate highest", "momentum highest", "damping highest", "po
         (HIGH, (INSIDE, LOW, {**HIGH, "damping": 50.0, "learning_rate": 50.0}), HIGH_ENDS),
         ({**INSIDE, "learning_rate": 50.0}, (LOW, HIGH), ["learning_rate highest"]),
         ({**INSIDE, "momentum": 0.0, "rate_decay": 1.0}, (LOW, HIGH), []),
+        # A rate close to an end counts even if rates beyond it were tried, with other values of the rest.
+        ({**INSIDE, "learning_rate": 0.18}, (LOW, HIGH), ["learning_rate lowest"]),
+        ({**INSIDE, "learning_rate": 0.92}, (LOW, HIGH), ["learning_rate highest"]),
+        ({**INSIDE, "learning_rate": 0.88, "damping": 0.95}, (LOW, HIGH), []),
     ],
 )
 def test_ends_of_a_search_count_unless_they_are_natural(
