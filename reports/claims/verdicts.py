@@ -280,10 +280,12 @@ def _search_limits(
     if not comparison.tuning_outcomes:
         return
     study, share = plan.study(comparison.study), comparison.condition.smallest_effect or NEGLIGIBLE
-    own = {search.key: search for search in found if search.study is study}
-    for arm, (workload, method) in zip(ARMS, comparison.key.arms, strict=False):
+    own, of_arms = {search.key: search for search in found if search.study is study}, []
+    for workload, method in comparison.key.arms:
         tuning = tables[study.name].runs.filter(stage="tuning", workload=workload)
         tuner, where = tuning_source(study, method, comparison.backend, tuning)
-        if search := own.get((workload, tuner, where)):
-            for limit in limits_of(search, found, share):
+        of_arms.append(own.get((workload, tuner, where)))
+    for arm, search, rival in zip(ARMS, of_arms, reversed(of_arms), strict=False):
+        if search:
+            for limit in limits_of(search, rival, found, share):
                 yield {"arm": arm, **limit}
