@@ -508,21 +508,23 @@ class MethodSearch:
 
         A hyperparameter whose interval is a single value is not searched. The values 0 and 1 on a linear
         scale, except those of learning rates, are natural ends (`NATURAL_ENDS`), and so are values next to
-        them if the search reaches the natural end.
+        them if the search reaches the natural end. A value of `also_try` outside of the interval of the
+        search does not extend the search, unless it is chosen.
         """
         tuning = self.tuning
         space = tuning.space if isinstance(tuning, SpaceSearch) else {}
         columns = zip(*settings_of(self.tried, tuning.names), strict=True)
-        for name, value, values in zip(tuning.names, self.outcome.chosen, columns, strict=True):
-            axis = space.get(name)
+        for name, value, tried in zip(tuning.names, self.outcome.chosen, columns, strict=True):
+            axis, (low, high) = space.get(name), tuning.reach[name]
+            values = [each for each in tried if low <= each <= high or each == value]
             if len({*values}) == 1 and (axis is None or axis.low == axis.high):
                 continue
             natural = axis and axis.scale == "linear" and not name.endswith(LEARNING_RATE)
-            ends = (axis.low, axis.high, value) if axis and natural else ()
             place = axis.place(value) if axis and name.endswith(LEARNING_RATE) else 0.5
             near = {"lowest": place <= NEAR_END, "highest": place >= 1 - NEAR_END}
-            for limit, extreme in (("lowest", min(values)), ("highest", max(values))):
-                if (value == extreme or near[limit]) and NATURAL_ENDS[limit] not in ends:
+            for limit, extreme, end in (("lowest", min(values), low), ("highest", max(values), high)):
+                at_end = value == extreme or near[limit]
+                if at_end and not (natural and NATURAL_ENDS[limit] in (end, value)):
                     yield {"hyperparameter": name, "value": value, "limit": limit}
 
     def is_of(self, optimizer: OptimizerSpec, basis: BasisSpec, workload: WorkloadPlan) -> bool:
@@ -583,7 +585,9 @@ def searches(study: StudyPlan, runs: Callable[[], pl.DataFrame], like: StudyPlan
     judge = Judge(study.tuning, study.direction_of, study.training.stop)
     tuning = runs().filter(stage="tuning") if workloads else pl.DataFrame()
     for workload in workloads:
-        groups = tuning.filter(workload=workload.name).group_by("optimizer", "basis", "backend")
+        groups = tuning.filter(workload=workload.name).group_by(
+            "optimizer", "basis", "backend", maintain_order=True
+        )
         for (optimizer, basis, backend), tried in groups:
             spec = study.optimizer(str(optimizer))
             used = next(each for each in study.bases if each.label == basis)

@@ -58,7 +58,7 @@ class Sample:
         directed: number of runs drawn for comparisons; the runs after them are drawn from all runs.
         enough: two numbers of runs. A sample of the first number contains a run of every comparison. A sample
             of the second number contains a run of every arm of every comparison.
-        total: number of runs in the set.
+        total: number of runs from which the rest of the sample is drawn.
     """
 
     comparisons: tuple[Deciding, ...]
@@ -102,7 +102,9 @@ class Sample:
         free = len(set(computed)) - len(directed)
 
         def chance(forged: Places) -> float:
-            return 1.0 if forged & directed else 1.0 - (1.0 - len(forged) / self.total) ** free
+            if forged & directed:
+                return 1.0
+            return 1.0 - (1.0 - len(forged) / self.total) ** free if free else 0.0
 
         arms = [arm for comparison in self.comparisons for arm in comparison.arms]
         whole = [comparison.compared for comparison in self.comparisons]
@@ -129,7 +131,8 @@ def draw(comparisons: Sequence[Deciding], runs: Sequence[Place], count: int | No
 
     Args:
         comparisons: the deciding comparisons.
-        runs: all runs that can be drawn.
+        runs: runs from which the rest of the sample is drawn: all runs of a set; or no runs, if only runs of
+            the comparisons are drawn.
         count: number of runs to draw; None to draw only the runs for comparisons.
         seed: seed of the random sample.
     """
