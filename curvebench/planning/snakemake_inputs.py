@@ -209,7 +209,7 @@ class SnakemakeInputs(Document):
         Raises:
             SystemExit: if the name of the new set is missing, invalid or in use; if the runs use the seeds of
                 another set; if the page that `readme` names has no place for a leaderboard; or if files of
-                the project differ from the last commit. (For an InputError, Snakemake would print a traceback.)
+                the project differ from the last commit. An InputError would make Snakemake print a traceback.
         """
         try:
             check_name(self.config.name, NEW_SETS)
