@@ -25,7 +25,7 @@ class Spectrum(NamedTuple):
 
 
 class KroneckerSpectrum(NamedTuple):
-    """Kronecker product S = alpha S_1 x S_2 x ... of factors with determinant 1, one per axis (003 Claim 5)."""
+    """Product S = alpha S_1 x S_2 x ... of factors with determinant 1, one for each axis (003 Claim 5)."""
 
     scale: Any  # alpha, (..., 1), above 0, by which the product of the factors is multiplied.
     factors: tuple[Spectrum, ...]  # Spectral factorization of the factor of each axis of a parameter.
