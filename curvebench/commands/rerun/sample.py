@@ -175,9 +175,9 @@ def drawable(plan: ReportPlan) -> list[pl.DataFrame]:
 def deciding(plan: ReportPlan, tables: Sequence[pl.DataFrame], claim: str | None = None) -> list[Deciding]:
     """Return the deciding comparisons of a set: the weakest comparison of each claim first.
 
-    The verdict "not reproduced" is correct if a single refuted comparison of the claim is correct. For this
-    verdict, one refuted comparison of each condition is therefore enough. For any other verdict, every
-    comparison of the claim counts, because each of them may change the verdict.
+    The verdict "not reproduced" is correct if a single refuted comparison of the claim is correct and does
+    not depend on a search. For this verdict, one such comparison of each condition is therefore enough. For
+    any other verdict, every comparison of the claim counts, because each of them may change the verdict.
 
     Args:
         plan: plan of the set.
@@ -213,7 +213,8 @@ def _weakest_first(findings: pl.DataFrame, verdict: str) -> pl.DataFrame:
         verdict: the verdict on the claim.
     """
     if verdict == "not reproduced":
-        refuted = findings.filter(~pl.col("positive_control"), finding="refuted").sort("refuting_p_value")
+        decides = ~pl.col("positive_control") & (pl.col("at_edge").list.len().fill_null(0) == 0)
+        refuted = findings.filter(decides, finding="refuted").sort("refuting_p_value")
         return refuted.unique("condition", keep="first", maintain_order=True)
     paired = findings.filter(pl.col("seeds") > 0)
     return paired.sort("deciding", "p_value", descending=True, nulls_last=True)

@@ -306,13 +306,14 @@ def test_only_runs_of_a_claim_are_drawn_for_it(count: int, drawn: int):
 def test_a_claim_that_is_not_reproduced_rests_on_a_refuted_comparison_of_each_condition():
     findings = pl.DataFrame(
         {
-            "condition": [0, 0, 1, 2],
-            "positive_control": [False] * 4,
-            "finding": ["refuted", "refuted", "refuted", "supported"],
-            "refuting_p_value": [0.04, 0.01, 0.03, 1.0],
-            "p_value": [1.0, 0.9, 0.8, 0.01],
-            "seeds": [9, 9, 9, 0],
-            "deciding": [False, True, False, False],
+            "condition": [0, 0, 1, 2, 0],
+            "positive_control": [False] * 5,
+            "finding": ["refuted", "refuted", "refuted", "supported", "refuted"],
+            "refuting_p_value": [0.04, 0.01, 0.03, 1.0, 0.001],
+            "p_value": [1.0, 0.9, 0.8, 0.01, 1.0],
+            "seeds": [9, 9, 9, 0, 0],
+            "deciding": [False, True, False, False, False],
+            "at_edge": [[], [], None, [], [{"limit": "highest"}]],  # the last one refutes nothing
         }
     )
     refuted = rerun_sample._weakest_first(findings, "not reproduced")
