@@ -73,7 +73,7 @@ OUTPUT = (
 def compare_model(args: Namespace) -> int:
     """Find the optimizer that trains a model of your own best.
 
-    The file defines the model, its loss and its data. Every optimizer gets the same seeds, the same steps, and
+    The file defines the model, its loss and its data. Every optimizer gets the same seeds and steps, and
     the same number of trials for each tuned hyperparameter. An interrupted command resumes when it is called
     again; curvebench more adds seeds.
 
