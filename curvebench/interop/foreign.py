@@ -54,10 +54,10 @@ LOSS = Need(
 
 @dataclass(frozen=True)
 class Location:
-    """The module that defines an optimizer of another library, and the optimizer's name in the module.
+    """The module that defines an optimizer of another library or a model, and its name in the module.
 
     Args:
-        library: library whose interface the optimizer has, `torch` or `optax`.
+        library: library whose interface the optimizer or model has, such as `torch`.
         module: dotted name of the module, or path of a file.
         name: name of the class or function in the module.
         is_file: whether `module` is the path of a file.

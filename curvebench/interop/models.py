@@ -29,7 +29,7 @@ from typing import Any, Literal, NamedTuple, Protocol, cast
 import numpy as np
 
 from curvebench.interop.files import FILE, error_at, imported_names, load_file, with_neighbours
-from curvebench.interop.foreign import distributions_of
+from curvebench.interop.foreign import Location, distributions_of
 from curvebench.spec.errors import InputError, unknown
 from curvebench.spec.method import MODELS
 from curvebench.spec.values import whole
@@ -78,27 +78,16 @@ def packages(locator: str) -> tuple[str, ...]:
     its neighbours (imported modules of the same folder) import.
     """
     at = location(locator)
-    imported = (name for file in with_neighbours(Path(at.path)) for name in imported_names(file, ""))
+    imported = (name for file in with_neighbours(Path(at.module)) for name in imported_names(file, ""))
     return distributions_of({MODELS[at.library], *(name.split(".")[0] for name in imported)} - {"curvebench"})
 
 
-class ModelLocation(NamedTuple):
-    """Library of a model, path of the file that defines the model, and name of the model in the file.
-
-    On JAX, the name may be empty.
-    """
-
-    library: str
-    path: str
-    name: str
-
-
-def location(locator: str) -> ModelLocation:
-    """Parse the locator of a model, such as `torch:my_gru.py:GRU`."""
+def location(locator: str) -> Location:
+    """Parse the locator of a model, such as `torch:my_gru.py:GRU`. On JAX, the name may be empty."""
     library, _, rest = locator.partition(":")
     match = FILE.fullmatch(rest)
     assert match is not None, "callers ask is_model"
-    return ModelLocation(library, match["path"], match["item"] or "")
+    return Location(library, match["path"], match["item"] or "", is_file=True)
 
 
 @dataclass(frozen=True)
@@ -122,7 +111,7 @@ class ModelFile:
         Raises:
             InputError: if the file does not exist, or if its import raises an error.
         """
-        path = Path(location(locator).path).resolve()
+        path = Path(location(locator).module).resolve()
         with attributed(locator, path), global_seed(0):
             return cls(locator, path, vars(load_file(path)))
 
@@ -500,12 +489,10 @@ def store(data: Any, path: Path) -> None:
             arrays = [np.stack(column) for column in zip(*items, strict=True)]
         else:
             arrays = np.stack(items)
-    if isinstance(arrays, Mapping):
-        np.savez(path, allow_pickle=False, **arrays)
-    elif isinstance(arrays, Sequence):
-        np.savez(path, *arrays, allow_pickle=False)
-    else:
-        np.savez(path, allow_pickle=False, **{ONLY: arrays})
+    if isinstance(arrays, Sequence):
+        arrays = {f"arr_{number}": array for number, array in enumerate(arrays)}
+    named = arrays if isinstance(arrays, Mapping) else {ONLY: arrays}
+    np.savez(path, allow_pickle=False, **named)
 
 
 def loaded(path: Path) -> Any:

@@ -466,10 +466,6 @@ class ReportPlan(Document):
         moved = {name: _moved(value, move) for name, value in self if name != "path"}
         return self.model_copy(update=moved)
 
-    def to_json(self) -> str:
-        """Return the text of `plan.json`."""
-        return self.model_dump_json(indent=1) + "\n"
-
 
 def _moved(value: Any, move: Callable[[Path], Path]) -> Any:
     """Return a value of a document in which each path, at any depth, is replaced by `move(path)`."""
