@@ -17,7 +17,7 @@ import json
 import random as python_random
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cache, cached_property
@@ -28,7 +28,7 @@ from typing import Any, Literal, NamedTuple, Protocol, cast
 
 import numpy as np
 
-from curvebench.interop.files import FILE, error_at, imported_names, load_file, with_neighbours
+from curvebench.interop.files import FILE, as_errors_of_user, imported_names, load_file, with_neighbours
 from curvebench.interop.foreign import Location, distributions_of
 from curvebench.spec.errors import InputError, unknown
 from curvebench.spec.method import MODELS
@@ -176,20 +176,14 @@ def _is_defined_here(name: str, item: Any, objects: Mapping[str, Any]) -> bool:
     return is_own and not name.startswith("_") and not isinstance(item, ModuleType)
 
 
-@contextmanager
-def attributed(owner: str, path: Path) -> Iterator[None]:
+def attributed(owner: str, path: Path) -> AbstractContextManager[None]:
     """Return a context that turns an exception of a user's code into an InputError with the line in the file.
 
     Args:
         owner: name of the evaluated object, such as `loss`, for the message.
         path: the user's file.
     """
-    try:
-        yield
-    except InputError:
-        raise
-    except (Exception, SystemExit) as error:  # a user's code may raise any exception
-        raise InputError(f"{path}: {owner}: fails ({error_at(error, path)})") from error
+    return as_errors_of_user(f"{path}: {owner}: fails", path)
 
 
 @contextmanager

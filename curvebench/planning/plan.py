@@ -44,7 +44,7 @@ from curvebench.results.temporary import write_texts
 from curvebench.sources import ROOT, RULES_AND_WORKLOADS, SourceTree, files_hash
 from curvebench.spec import job as job_specs
 from curvebench.spec import plan as plans
-from curvebench.spec.errors import InputError, Problems, by_reason, nearest, unknown
+from curvebench.spec.errors import InputError, Problems, by_reason, check_known, nearest, unknown
 from curvebench.spec.method import BasisSpec, Method, OptimizerSpec, WorkloadSpec, methods
 from curvebench.spec.sets import PLAN
 from curvebench.spec.sources import papers
@@ -843,10 +843,8 @@ def _census(
     }
     by_id |= {name: unrun(claim, study=file_of(module)) for name, (module, claim) in checked.items()}
     for number, paper in (papers() if config.study_folder == STUDY_FOLDER and not broken else {}).items():
-        for name in (name for sentence in paper.sentences for name in (sentence.claim, sentence.stand_in)):
-            if name and name not in by_id:
-                path = PAPERS / f"{number}.yaml"
-                raise InputError(f"{path}: {unknown('curvebench', 'claim', name, by_id)}")
+        names = (name for sentence in paper.sentences for name in (sentence.claim, sentence.stand_in))
+        check_known("curvebench", "claim", filter(None, names), by_id, where=f"{PAPERS / number}.yaml: ")
     return tuple(claim for claim in by_id.values() if claim.id not in decided)
 
 
