@@ -421,8 +421,7 @@ def _plain_or_none(value: Any) -> Any:
 
 def library_of(locator: str) -> Library:
     """Return the functions for the library of a model. The library is imported."""
-    module = import_module(f"curvebench.interop.{location(locator).library}_model")
-    return cast(Library, module)
+    return cast(Library, import_module(f"curvebench.interop.{location(locator).library}_model"))
 
 
 @cache

@@ -232,7 +232,7 @@ class Online:
             if need.amortized and not work & Work.OBSERVE:
                 continue
             value, example = values.get(need.name), need.example(model_of(update.layout))
-            if not _same_shapes(value, example):
+            if value is None or _shapes(value) != _shapes(example):
                 raise InputError(
                     f"{update.rule.name} needs {need.description} of shape {_shapes(example)} at every step"
                     f"{' that observes' if need.amortized else ''}, and got "
@@ -251,17 +251,6 @@ class Online:
 def _shapes(value: Any) -> Any:
     """Return the shape of an array, or the shapes of nested mappings of arrays."""
     return map_arrays(np.shape, value)
-
-
-def _same_shapes(value: Any, example: Any) -> bool:
-    """Return whether a value has the same names and shapes as an example.
-
-    Value and example are arrays, or nested mappings of arrays.
-    """
-    if isinstance(example, Mapping):
-        same = isinstance(value, Mapping) and set(value) == set(example)
-        return same and all(_same_shapes(value[name], item) for name, item in example.items())
-    return value is not None and not isinstance(value, Mapping) and np.shape(value) == np.shape(example)
 
 
 def replay(

@@ -120,11 +120,10 @@ def write_submission(
     if (joins.parent / f"{label}.yaml").exists():
         raise InputError(f"--label: {label!r} is a study in {joins.parent}; give another")
     folder = results / FOLDER_NAME / label
-    entry = {locator: {**(options or {}), "label": label}}
     content: dict[str, Any] = {
         "joins": joins.stem,
         "question": f"How good is {label} under the protocol of {joins.stem}?",
-        "optimizers": [entry],
+        "optimizers": [{locator: {**(options or {}), "label": label}}],
     }
     if contributed is not None:
         content["contributed"] = contributed.model_dump()

@@ -292,10 +292,8 @@ class TwoStageSweep(Protocol):
         """
         if outcome is None:
             return tuple({self.of: rate} for rate in self.rates)
-        (rate,) = outcome.ranked[0]
-        exponent = power_of_ten(rate)
-        if exponent is None:
-            raise ValueError(f"the coarse rate {rate:g} is not a power of ten")
+        (rate,) = outcome.ranked[0]  # one of `rates`, which are powers of ten
+        exponent = round(math.log10(rate))
         powers = (exponent - 1, exponent)
         return tuple({self.of: float(f"{multiple}e{power}")} for power in powers for multiple in MULTIPLES)
 
