@@ -363,14 +363,12 @@ def tuning_outcome(runs: pl.DataFrame, names: Sequence[str], judge: Judge) -> Tu
     present = judge.costs(comparable(runs, judge.tuning))
     if present.is_empty():
         return None
-    seeds = {seed: index for index, seed in enumerate(sorted(present["seed"].unique()))}
-    cost_of: dict[Setting, np.ndarray] = {}
-    results = present.select("seed", "first", "second").iter_rows()
-    for setting, (seed, *pair) in zip(settings_of(present, names), results, strict=True):
-        seed_costs = cost_of.setdefault(setting, np.full((2, len(seeds)), np.nan))
-        seed_costs[:, seeds[seed]] = pair
-    ordered = sorted(cost_of)
-    costs = np.stack([cost_of[setting] for setting in ordered], axis=1)
+    settings = [*settings_of(present, names)]
+    ordered = sorted({*settings})
+    seeds, columns = np.unique(present["seed"], return_inverse=True)
+    costs = np.full((2, len(ordered), len(seeds)), np.nan)
+    rows = [ordered.index(setting) for setting in settings]
+    costs[:, rows, columns] = present.select("first", "second").to_numpy().T
     medians = np.nanmedian(costs, axis=-1, keepdims=True)
     return TuningOutcome(tuple(ordered), np.where(np.isnan(costs), medians, costs), judge.floor_cost)
 
