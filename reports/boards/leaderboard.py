@@ -79,8 +79,8 @@ class Overall:
     Args:
         low, high: ends of the interval or range of `value`; None if there are too few seeds.
         workloads: number of workloads; the workloads of a sweep count as one workload.
-        seeds: smallest number of seeds on any workload; 0 for ratios of costs and for decades, where this
-            number is not computed.
+        seeds: smallest number of seeds on any workload; 0 for ratios of costs and for
+            decades of learning rates, where this number is not computed.
     """
 
     value: float
@@ -387,7 +387,7 @@ def _column(problem: StudyProblem) -> Column:
         )
     seeds = max(value.count for value in summary.values())
     # A run that starts at its target gets a time of one evaluation instead of 0.
-    # The reason is that times are divided by the fastest time, which must not be 0.
+    # Times are divided by the fastest time of any method, which must therefore not be 0.
     cost, of_entries = pl.col("value").clip(lower_bound=1.0), pl.col("method").is_in(list(entries))
     times = reached.filter(of_entries).select(submission="method", study="seed", seconds=cost)
     times = times.with_columns(workload=pl.lit(f"{study.name}/{problem.workload.name}"))

@@ -46,11 +46,12 @@ TWIN_ULPS = (-256, -64, -16, -4, 4, 16, 64, 256)
 ALLOWED_SPREADS = 5.0
 # The second term is a share of the value itself. The share depends on the precision of the run.
 VALUE_SHARE = {"float64": 1e-7, "float32": 1e-4, "tf32": 1e-3, "mixed": 1e-2, "bfloat16": 1e-2}
-# The third term is a share of the largest absolute value on the curve, for small values on a noisy curve.
+# The third term of the tolerance is a share of the largest absolute value on the curve. It is for small
+# values on a noisy curve.
 # The share depends on the precision of the run.
 CURVE_SHARE = {"float64": 1e-12, "float32": 1e-6, "tf32": 1e-4, "mixed": 1e-3, "bfloat16": 1e-3}
 # The rounding errors of a curve are at most this number times its smallest absolute value above 0.
-# This number limits the third term for a curve that falls to very small values.
+# This number limits the third term of the tolerance for a curve that falls to very small values.
 NOISE = 1e3
 # Share of the points of a curve at which the published absolute value may be too large.
 # Such points are accepted because chaotic runs have spikes at other steps in each repetition.
@@ -61,7 +62,7 @@ SUMMARIES = ("final", "best")
 # Rounding does not change values in these columns.
 EXACT_COLUMNS = ("hyperparameters", "dtype", "basis_gradient_evaluations")
 # Columns of the table of runs that rounding may change, for example the step at which a run stops.
-# A published value must equal the value of the repetition or of a twin, or be between two such values.
+# The function `_within` says which published values are accepted.
 COUNT_COLUMNS = ("outcome", "outcome_step", "steps", "gradient_evaluations", "examples")
 
 
@@ -342,12 +343,16 @@ def differences(published: RunRecord, recomputed: Sequence[RunRecord]) -> tuple[
         lanes = [lane.row[name] for lane in (recomputed[:1] if name in EXACT_COLUMNS else recomputed)]
         if not _within(published.row[name], lanes):
             lines.append(f"{name} is {published.row[name]}, and recomputed {lanes[0]}")
-    for target, *others in zip(*(run.row["targets"] for run in (published, *recomputed)), strict=False):
-        steps = [lane["steps"] for lane in others]
-        if not _within(target["steps"], steps):
-            lines.append(
-                f"steps to the target of {target['metric']} are {target['steps']}, and recomputed {steps[0]}"
-            )
+    own, *others = (
+        {(target["metric"], target["threshold"]): target["steps"] for target in run.row["targets"]}
+        for run in (published, *recomputed)
+    )
+    if own.keys() != others[0].keys():
+        lines.append(f"targets are {[*own]}, and recomputed {[*others[0]]}")
+    for target in sorted(own.keys() & others[0].keys()):
+        steps = [lane[target] for lane in others]
+        if not _within(own[target], steps):
+            lines.append(f"steps to the target of {target[0]} are {own[target]}, and recomputed {steps[0]}")
     scale, spreads = _spreads(recomputed)
     largest = 0.0
     summaries = (key for key in recomputed[0].values if key[1] in SUMMARIES)

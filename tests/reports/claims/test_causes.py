@@ -134,7 +134,10 @@ def test_seconds_decide_on_the_kind_of_machine_of_the_source_only(study, tables)
         == verdict_of(asking(study, {"at_equal": "seconds"}), tables).verdict
     )
     mixed = asking(study, {"at_equal": "seconds"}, {}, hardware="gpu")
-    assert verdict_of(mixed, ending(tables, 1.1)).verdict == "not reproduced"
+    refuted = verdict_of(mixed, ending(tables, 1.1))
+    assert {one["finding"] for one in refuted.comparisons} == {"refuted"}
+    assert refuted.verdict == "not reproduced"
+    assert refuted.estimate == pytest.approx(1.1), "the estimate is of the comparison that decides"
     assert verdict_of(mixed, ending(tables, 0.5)).verdict == "not run"
 
 
@@ -205,3 +208,15 @@ def test_parts_of_a_property_have_domains_and_causes(checks: ChecksPlan):
     )
     assert row_of(3.0, cause="resolution")["cause"] == "resolution"
     assert row_of(3.0, at_most_partly="the data are reduced")["cause"] == "other_data"
+
+
+def test_the_limit_at_which_a_property_turns_is_that_of_its_worst_measure(checks: ChecksPlan):
+    """With a limit of 0, all measures that violate it have an infinite share."""
+    place = pl.col("instance").cast(pl.Float64)
+    measured = check_rows(checks).with_columns(
+        holds=False, relation=pl.lit("<="), limit=0.0, tolerance=0.5, share=float("inf"), value=1.0 + place
+    )
+    (found,) = (row for row in property_rows(checks, measured, "quick") if row["claim"] == REGRET)
+    last = max(measured.filter(claim=REGRET)["instance"].to_list())
+    assert last > 0
+    assert found["turns_at"] == last + 0.5
