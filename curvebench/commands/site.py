@@ -131,13 +131,11 @@ def parity(args: Namespace) -> None:
     from curvebench.planning.parity_problems import CORE, PROBLEMS, TOLERANCE
     from curvebench.registry import RULES
     from curvebench.results.schema import COMPARISONS
-    from curvebench.spec.errors import unknown
+    from curvebench.spec.errors import check_known
     from curvebench.stages.parity import parities
 
     rules = RULES.own()
-    for name in args.optimizers:
-        if name not in rules:
-            raise InputError(unknown("curvebench", "optimizer", name, rules))
+    check_known("curvebench", "optimizer", args.optimizers, rules)
     if not args.json:
         heads = [comparison.replace("against float64 ", "") for comparison in COMPARISONS]
         print(_parity_line("optimizer", "problem", heads))
