@@ -5,14 +5,17 @@ from __future__ import annotations
 import sys
 import tempfile
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from curvebench.commands.command import JSON, PLAN, argument, command, print_json
 from curvebench.paths import SITE
-from curvebench.spec.errors import InputError
+from curvebench.spec.errors import InputError, unknown
+
+if TYPE_CHECKING:
+    from curvebench.stages.parity import Parity
 
 
 @command(
@@ -131,7 +134,6 @@ def parity(args: Namespace) -> None:
     from curvebench.planning.parity_problems import CORE, PROBLEMS, TOLERANCE
     from curvebench.registry import RULES
     from curvebench.results.schema import COMPARISONS
-    from curvebench.spec.errors import unknown
     from curvebench.stages.parity import parities
 
     rules = RULES.own()
@@ -146,8 +148,7 @@ def parity(args: Namespace) -> None:
     for row in parities(names, problems):
         rows.append(row)
         if not args.json and row.comparison == COMPARISONS[-1]:
-            latest = rows[-len(COMPARISONS) :]
-            values = [_parity_value(asdict(row) | {"holds": row.holds}) for row in latest]
+            values = [*map(_parity_value, rows[-len(COMPARISONS) :])]
             print(_parity_line(row.optimizer, row.problem, values), flush=True)
     if args.json:
         print_json([{**asdict(row), "holds": row.holds} for row in rows])
@@ -162,14 +163,14 @@ def _parity_line(optimizer: str, problem: str, values: Sequence[str]) -> str:
     return f"{optimizer:26} {problem:26}{''.join(f'{value:25}' for value in values)}".rstrip()
 
 
-def _parity_value(row: Mapping[str, Any]) -> str:
+def _parity_value(row: Parity) -> str:
     """Return the result of a comparison of backends as text.
 
     Args:
-        row: row of the table `parity`. The difference in the row is either in units in the last place (ulps),
-            or relative to the largest entry.
+        row: the comparison. The difference in it is either in units in the last place (ulps), or relative to
+            the largest entry.
     """
-    if row["unit"] == "ulps":
-        return f"{row['first_step']:.2g} to {row['difference']:.2g} ulps"
-    verdict = ("equal" if row["holds"] else "DIFFERENT") if row["judged"] else "as measured"
-    return f"{row['difference']:.1e} {verdict}"
+    if row.unit == "ulps":
+        return f"{row.first_step:.2g} to {row.difference:.2g} ulps"
+    verdict = ("equal" if row.holds else "DIFFERENT") if row.judged else "as measured"
+    return f"{row.difference:.1e} {verdict}"

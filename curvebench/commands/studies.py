@@ -173,9 +173,8 @@ def _rules_of_files(studies: Iterable[Study]) -> dict[str, Any]:
     from curvebench.registry import find_rule
 
     optimizers = (optimizer for study in studies for optimizer in study.optimizers)
-    rules = [optimizer.locator for optimizer in optimizers if optimizer.only_backend is None]
-    locators = sorted({locator for locator in rules if FILE.fullmatch(locator)})
-    return {locator: find_rule(locator) for locator in locators}
+    locators = {optimizer.locator for optimizer in optimizers if optimizer.only_backend is None}
+    return {locator: find_rule(locator) for locator in sorted(filter(FILE.fullmatch, locators))}
 
 
 def _print_plan(plan: Plan, studies: Iterable[Study], scale: str) -> None:

@@ -174,10 +174,19 @@ def _cells(plan: ReportPlan, tables: SetTables) -> Iterator[str]:
     The runs or instances of each cell are counted.
     """
     for study in plan.studies:
-        present = _runs_there(with_method(tables[study.name]["runs"]))
+        runs = with_method(tables[study.name]["runs"]).filter(pl.col("stage") != "alternative")
+        counts = runs.group_by("stage", "backend", "workload", "method", "seed").len()
+        present = {tuple(cell): count for *cell, count in counts.rows()}
         yield from _unplanned(f"{study.name}/runs.parquet", "runs", _runs_planned(study), present)
     if plan.checks:
-        planned, checks = _instances_planned(plan.checks), tables["checks"]["checks"]
+        checks = tables["checks"]["checks"]
+        # A subclaim with a bound gets at least one instance more, from the search for the worst case.
+        planned = {
+            (claim.id, part.part, part.variant): part.instances + part.bound
+            for claim in plan.checks.claims
+            for part in claim.parts
+            if not claim.missing
+        }
         counts = checks.group_by("claim", "part", "variant").agg(pl.col("instance").n_unique())
         # Searches for the worst case of a bound add instances, whose number is not in the plan.
         present = {tuple(cell): min(count, planned.get(tuple(cell), count)) for *cell, count in counts.rows()}
@@ -223,38 +232,18 @@ def _runs_planned(study: StudyPlan) -> Counts:
     return planned
 
 
-def _runs_there(runs: pl.DataFrame) -> Counts:
-    """Count the tuning and final runs of a table by stage, backend, workload, method and seed."""
-    planned = runs.filter(pl.col("stage") != "alternative")
-    counted = planned.group_by("stage", "backend", "workload", "method", "seed").len()
-    return {tuple(cell): count for *cell, count in counted.rows()}
-
-
-def _instances_planned(plan: ChecksPlan) -> Counts:
-    """Count the instances in a plan of property checks by claim, subclaim and variant.
-
-    A subclaim with a bound (an upper limit) gets one instance more than planned, because a search for the
-    worst case adds at least one instance.
-    """
-    return {
-        (claim.id, part.part, part.variant): part.instances + part.bound
-        for claim in plan.claims
-        if not claim.missing
-        for part in claim.parts
-    }
-
-
 def _wrongly_held(plan: ChecksPlan, checks: pl.DataFrame) -> Iterator[str]:
     """Yield a sentence if the column `holds` of a row disagrees with the row's measured value and limit."""
     sampled = {
         (claim.id, part.part, part.variant) for claim in plan.claims for part in claim.parts if part.sampled
     }
-    measures = checks.with_columns(pl.col("variant", "relation").cast(pl.String)).rows(named=True)
-    wrong = []
-    for row in measures:
-        is_drawn = (row["claim"], row["part"], row["variant"]) in sampled
-        if satisfies(row["value"], row["relation"], row["limit"], row["tolerance"], is_drawn) != row["holds"]:
-            wrong.append(f"claim {row['claim']}, part {row['part']}: holds is {row['holds']}")
+    columns = ("claim", "part", "variant", "value", "relation", "limit", "tolerance", "holds")
+    rows = checks.with_columns(pl.col("variant", "relation").cast(pl.String)).select(columns).rows()
+    wrong = [
+        f"claim {claim}, part {part}: holds is {holds}"
+        for claim, part, variant, *measure, holds in rows
+        if satisfies(*measure, (claim, part, variant) in sampled) != holds
+    ]
     if wrong:
         yield (
             f"checks/checks.parquet: {wrong[0]}, and should be what its numbers give; "
