@@ -249,11 +249,9 @@ def _defined_in(item: Any, kind: str) -> tuple[str, str]:
 
     name = getattr(item, "__qualname__", None)
     if name is None:
-        remedy = (
-            f"give the class, {type(item).__name__}, and its arguments as settings={{'NAME': VALUE}}"
-            if kind == "model"
-            else "give a function (model, batch) of a file"
-        )
+        remedy = "give a function (model, batch) of a file"
+        if kind == "model":
+            remedy = f"give the class, {type(item).__name__}, and its arguments as settings={{'NAME': VALUE}}"
         raise InputError(f"{kind}: an object of class {type(item).__name__}; {remedy}")
     if item.__module__.startswith(MODULE_PREFIX):
         raise InputError(
@@ -429,14 +427,12 @@ def model_as_text(study: Study) -> str:
         f"  {name:<{width}}  {roles[name].kind:<12} {' x '.join(map(str, shape)) or 'scalar'}"
         for name, shape in shapes.items()
     ]
-    how = (
-        "together"
-        if workload.mapped
-        else "one after another: the loss draws random numbers, or an operation cannot be batched"
-    )
+    apart = "one after another: the loss draws random numbers, or an operation cannot be batched"
     count = sum(map(math.prod, shapes.values()))
     head = f"{spec.name}: {count:,} parameters, whose kinds --settings '{{roles: {{NAME: KIND}}}}' corrects"
-    return "\n".join([head, *lines, f"Runs of a method are computed {how}."])
+    return "\n".join(
+        [head, *lines, f"Runs of a method are computed {'together' if workload.mapped else apart}."]
+    )
 
 
 def affordable(comparison: ComparisonPlan, budget: float | None, cores: str) -> ComparisonPlan:
@@ -478,8 +474,7 @@ def affordable(comparison: ComparisonPlan, budget: float | None, cores: str) -> 
     fitting = (choice for choice in choices if budget is None or seconds(*choice) <= budget)
     chosen = next(fitting, None)
     if chosen is None:
-        shortest = seconds(*choices[-1]) if choices else 0.0
-        raise InputError(f"--budget: two methods alone take about {shortest:.0f} s; give more")
+        raise InputError(f"--budget: two methods alone take about {seconds(*choices[-1]):.0f} s; give more")
     trials, left_out = chosen
     print(f"about {seconds(trials, left_out) / 60:.1f} min on {count} cores", file=sys.stderr)
     if trials < full:

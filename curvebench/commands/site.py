@@ -38,7 +38,7 @@ def site(args: Namespace) -> None:
     from curvebench.results.temporary import write_texts
     from curvebench.spec.plan import read_plan
 
-    plan, say = read_plan(args.plan), partial(_say, "site")
+    plan, say = read_plan(args.plan), partial(print, "site:", file=sys.stderr, flush=True)
     if plan.published and args.out is None:
         raise InputError(
             f"{args.plan}: is the plan of a published set; name the folder of its site with --out"
@@ -52,16 +52,6 @@ def site(args: Namespace) -> None:
         write_texts({args.summary: "\n".join(lines) + "\n"})
     else:
         print("\n".join(lines))
-
-
-def _say(command: str, progress: str) -> None:
-    """Print a line on the progress of a command to standard error.
-
-    Args:
-        command: name of the command, such as `site`.
-        progress: text of the line.
-    """
-    print(f"{command}: {progress}", file=sys.stderr, flush=True)
 
 
 @command("failures", PLAN)
@@ -92,8 +82,8 @@ def figures(args: Namespace) -> None:
     from curvebench.reports.figures.all_figures import as_pdf, draw_all
     from curvebench.spec.plan import read_plan
 
-    plan = read_plan(args.plan)
-    count = draw_all(as_pdf(plan, args.pdf) if args.pdf else plan, partial(_say, "figures"))
+    plan, say = read_plan(args.plan), partial(print, "figures:", file=sys.stderr, flush=True)
+    count = draw_all(as_pdf(plan, args.pdf) if args.pdf else plan, say)
     print(f"{count} figures")
 
 

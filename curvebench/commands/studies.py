@@ -126,10 +126,8 @@ def _check_rules(rules: Mapping[str, Any], problems: Problems) -> set[str]:
         except Exception as error:  # The code of a user's rule may raise any exception.
             defined = origin(RULES, name)
             files = [*map(path_of, defined.modules), *map(str, defined.files.values())]
-            text = (
-                error if isinstance(error, InputError) else f"a step fails ({type(error).__name__}: {error})"
-            )
-            problems.add(f"{files[0]}: {rule.name}: {text}")
+            failed = f"a step fails ({type(error).__name__}: {error})"
+            problems.add(f"{files[0]}: {rule.name}: {error if isinstance(error, InputError) else failed}")
             refused.add(name)
     return refused
 

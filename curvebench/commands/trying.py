@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from curvebench.planning.config import Config
     from curvebench.planning.plan import Plan
     from curvebench.planning.submission import Submission
-    from curvebench.reports.tables import Tables
-    from curvebench.spec.plan import ReportPlan, StudyPlan
+    from curvebench.spec.plan import ReportPlan
 
 FIELD = "field"  # Name of the study with which the new method is compared
 ROUNDS = 3  # Number of rounds of a runs job of the field's study: two tuning rounds and the final round
@@ -73,7 +72,10 @@ def try_method(args: Namespace) -> int:
         --publish: write the results as a set that can be submitted, results/published/NAME (default: no set)
         --minutes: time limit for all runs of a problem, in minutes (default: %(default)s)
     """
+    from curvebench.reports.boards.submission import as_json, as_text, hopeless, submissions
+    from curvebench.reports.pages.site import study_file
     from curvebench.reports.tables import tables_of
+    from curvebench.results.archive import LOCAL
     from curvebench.results.outcomes import finished
 
     submission = submission_of(args)
@@ -83,7 +85,14 @@ def try_method(args: Namespace) -> int:
     studies = (study for published in plan.archive for study in published.studies)
     (study,) = (study for study in studies if study.name == submission.joins)
     tables = tables_of(study)
-    print_standing(args, submission, study, tables)
+    standing = next((standing for standing in submissions(study, tables) if standing.origin == LOCAL), None)
+    reason = hopeless(tables.runs, args.method, submission.name)
+    if standing is None:
+        raise InputError(reason or "no final run of the method has a result; the failures are listed above")
+    page = (config.site / study_file(study.name)).resolve()
+    present(as_json(standing), as_text(standing), page, args)
+    if reason:
+        print(reason, file=sys.stderr)
     return status or int(tables.runs.filter(finished(), method=submission.name).is_empty())
 
 
@@ -142,32 +151,6 @@ def checked(args: Namespace, submission: Submission) -> Config:
             shutil.rmtree(submission.path.parent)
         raise InputError(in_words_of_the_command(str(error), args.method, submission)) from error
     return config
-
-
-def print_standing(args: Namespace, submission: Submission, study: StudyPlan, tables: Tables) -> None:
-    """Print the rank of the new method among the methods of the field.
-
-    Args:
-        args: arguments of the command `try`.
-        submission: the study that runs the new method.
-        study: the study of the field.
-        tables: the tables of the field, with the runs of the new method.
-
-    Raises:
-        InputError: when no final run of the new method has a result.
-    """
-    from curvebench.reports.boards.submission import as_json, as_text, hopeless, submissions
-    from curvebench.reports.pages.site import study_file
-    from curvebench.results.archive import LOCAL
-
-    standing = next((standing for standing in submissions(study, tables) if standing.origin == LOCAL), None)
-    reason = hopeless(tables.runs, args.method, submission.name)
-    if standing is None:
-        raise InputError(reason or "no final run of the method has a result; the failures are listed above")
-    page = (submission.config(args.results).site / study_file(study.name)).resolve()
-    present(as_json(standing), as_text(standing), page, args)
-    if reason:
-        print(reason, file=sys.stderr)
 
 
 def in_words_of_the_command(text: str, method: str, submission: Submission) -> str:

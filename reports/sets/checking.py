@@ -241,8 +241,8 @@ def _wrongly_held(plan: ChecksPlan, checks: pl.DataFrame) -> Iterator[str]:
     rows = checks.with_columns(pl.col("variant", "relation").cast(pl.String)).select(columns).rows()
     wrong = [
         f"claim {claim}, part {part}: holds is {holds}"
-        for claim, part, variant, *measure, holds in rows
-        if satisfies(*measure, (claim, part, variant) in sampled) != holds
+        for claim, part, variant, value, relation, limit, tolerance, holds in rows
+        if satisfies(value, relation, limit, tolerance, (claim, part, variant) in sampled) != holds
     ]
     if wrong:
         yield (

@@ -212,11 +212,7 @@ def _parts(study: StudyPlan, row: Mapping[str, Any]) -> tuple[OptimizerSpec, Bas
 
 
 def run_cell(
-    study: StudyPlan,
-    scale: str,
-    row: Mapping[str, Any],
-    results: Path,
-    ulps: Sequence[int] = (0, *TWIN_ULPS),
+    study: StudyPlan, scale: str, row: Mapping[str, Any], results: Path, ulps: Sequence[int]
 ) -> list[RunRecord]:
     """Recompute a run and its twins in one bundle, and return their records: first the run, then the twins.
 
