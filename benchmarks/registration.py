@@ -1,10 +1,11 @@
 """Find from git when the limits of claims were registered: `python -m benchmarks.registration`.
 
-The limits of a claim are the numbers by which it is decided, such as targets, floors and smallest effects. A
-published set with a verdict on the claim is a look at its outcome. If the limits were committed before the
-first look, they cannot have been chosen by the outcome. If they changed after a look, the claim is
-exploratory until it is decided by data that did not exist at that time. The program finds such changes by
-itself: it compares the limits at each commit with the sets that existed at that commit.
+The limits of a claim are the numbers by which it is decided, such as targets, floors and smallest effects,
+and the number of methods that it compares. A published set with a verdict on the claim is a look at its
+outcome. If the limits were committed before the first look, they cannot have been chosen by the outcome. If
+they changed after a look, the claim is exploratory until it is decided by data that did not exist at that
+time. The program finds such changes by itself: it compares the limits at each commit with the sets that
+existed at that commit.
 
 The program writes `results/published/registration.json`, which reports read
 (`curvebench.reports.claims.registration`). It needs the whole history of the repository, which reports do not
@@ -35,7 +36,7 @@ from curvebench.results.temporary import write_texts
 STUDIES = "benchmarks/studies/*.yaml"
 SETS = f"{PUBLISHED.as_posix()}/*"
 NUMBER = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)( ?%)?", re.IGNORECASE)
-# Limits of a claim. If a study decides the claim, the limits are the numbers of each condition.
+# Limits of a claim. If a study decides the claim: for each condition its numbers, and a count of its methods.
 # If property checks decide the claim: limit by quantity of a subclaim, and whether all instances satisfy it.
 # A limit of a quantity is None if instances have different limits.
 Limits = tuple[Any, ...] | dict[tuple[str, ...], tuple[float | None, bool]]
@@ -127,7 +128,9 @@ def study_limits(text: bytes) -> dict[str, Limits]:
     """Return the numbers of each condition of each claim of a study file, by the claim's id.
 
     The keys of a condition are ignored, since their names have changed over time. If a condition counts steps
-    to a target of the study, the numbers of the study's targets are added.
+    to a target of the study, the numbers of the study's targets are added. The methods of a condition are
+    counted beside its numbers, because a claim is easier to satisfy without one of its rivals. A list with a
+    single method counts as 0, because older files have no list for it.
     """
     study, limits = YAML(typ="safe").load(text), dict[str, Limits]()
     for claim in study.get("claims") or []:
@@ -140,9 +143,10 @@ def study_limits(text: bytes) -> dict[str, Limits]:
     return limits
 
 
-def _condition_limits(condition: dict[str, Any], study: dict[str, Any]) -> tuple[float, ...]:
+def _condition_limits(condition: dict[str, Any], study: dict[str, Any]) -> tuple[list[float], int]:
     shared = condition.get("quantity") == "steps_to_target" and "target" not in condition
-    return tuple(sorted([*numbers(condition), *(numbers(study.get("targets")) if shared else ())]))
+    methods = sum(len(value) - 1 for value in condition.values() if isinstance(value, list))
+    return sorted([*numbers(condition), *(numbers(study.get("targets")) if shared else ())]), methods
 
 
 def check_limits(table: bytes) -> dict[str, Limits]:
@@ -162,12 +166,16 @@ def check_limits(table: bytes) -> dict[str, Limits]:
 def changed(old: Limits, new: Limits) -> bool:
     """Return whether the limits of a claim have changed.
 
-    If property checks decide the claim, the limits have changed if a limit has another value, or if a
-    subclaim was dropped that was violated. New subclaims, subclaims that only one scale has, and dropped
-    subclaims that were satisfied do not count.
+    If a study decides the claim, the limits have changed if a condition has other numbers, if conditions were
+    added or dropped, or if the conditions compare fewer methods. If property checks decide the claim, the
+    limits have changed if a limit has another value, or if a subclaim was dropped that was violated. New
+    subclaims, subclaims that only one scale has, and dropped subclaims that were satisfied do not count.
     """
-    if not isinstance(old, dict) or not isinstance(new, dict):
-        return old != new
+    if isinstance(old, tuple) and isinstance(new, tuple):
+        (had, methods_then), (have, methods_now) = ([*zip(*each, strict=True)] for each in (old, new))
+        return had != have or sum(methods_then) > sum(methods_now)
+    if isinstance(old, tuple) or isinstance(new, tuple):
+        return True
     scales = {key[0] for key in new}
     return any(
         limit != new[key][0] if key in new else not satisfied

@@ -117,7 +117,7 @@ def steepest_linfinity(ops: Ops, tangent: Array, point: Array, rounding: Array) 
     is_past = reached >= ops.sum(weight, axis=-1, keepdims=True) / 2
     sorted_breakpoints = ops.take_along_axis(breakpoints, order, -1)
     # The weighted median is the smallest breakpoint at which at least half of the weight is reached.
-    # It is computed as a maximum, so that no index is needed.
+    # The weighted median is computed as a maximum, so that no index is needed.
     multiplier = -ops.max(ops.where(is_past, -sorted_breakpoints, -math.inf), axis=-1, keepdims=True)
     lagrangian = tangent + multiplier * point
     is_tied = ops.abs(lagrangian) <= tie_tolerance(ops, tangent, point, multiplier, rounding)

@@ -170,9 +170,9 @@ class _Stiefel:
 def manifold_muon(chosen: Options) -> Rule:
     """Return the update rule of manifold Muon; options that are not given keep their defaults.
 
-    Weight matrices, and convolutions as matrices outputs x all other axes, stay on the Stiefel manifold. For
-    a matrix with more columns than rows, the transpose does. The first step starts from the polar factor of
-    the initial matrix, but its gradient is computed at the initial matrix itself.
+    Weight matrices, and convolutions as matrices outputs x all other axes, stay on the Stiefel manifold. If a
+    matrix has more columns than rows, its transpose stays on the manifold. The first step starts from the
+    polar factor of the initial matrix, but its gradient is computed at the initial matrix itself.
     """
     polar = polar_factor(chosen)
 

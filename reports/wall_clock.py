@@ -172,7 +172,7 @@ def _each(timings: pl.DataFrame, phase: str, name: str) -> pl.DataFrame:
 
 
 def step_pairs(timings: pl.DataFrame, reference: Mapping[str, str]) -> pl.DataFrame:
-    """Return, for every repetition of a timing job, each method's step time divided by its reference's.
+    """Return step times divided by the step time of a reference method, for every repetition of a timing job.
 
     Args:
         timings: the table `timings` with `method`.

@@ -114,7 +114,7 @@ def _best(versions: Sequence[Sequence[tuple[str, tuple[Any, ...]]]]) -> dict[str
 
 
 # Fields of a study plan that must be equal for a submission and for the study that it joins.
-# The field `training` must be equal, too.
+# The field `training` of the two plans must be equal, too.
 SHARED_SETTINGS = ("bases", "seeds", "tuning", "compare")
 # Key of `StudyPlan.joined` for submissions with local runs. The other keys are names of published sets.
 LOCAL = "here"

@@ -40,7 +40,7 @@ def merge(jobs: Sequence[Path], out: Path) -> None:
             the same key differ.
     """
     for job in jobs:
-        # A job writes this table last, so that a job without it has not finished.
+        # A job writes the table `jobs` last, so that a job without the table has not finished.
         if not (job / "jobs.parquet").is_file():
             raise InputError(f"{job}: holds no jobs.parquet; run snakemake again, which finishes the job")
     files = {name: [file for job in jobs if (file := job / f"{name}.parquet").is_file()] for name in KEYS}

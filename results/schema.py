@@ -280,7 +280,7 @@ CLAIMS = _schema(
     turns_at=pl.Float64,
 )
 
-# Limits of a search. The chosen value may be the lowest or the highest value that was tried.
+# Limits of a search. The chosen value may be at the lower or the upper end of the values that were tried.
 # `missed` says that another study found a better setting inside of the search.
 LIMITS = ("lowest", "highest", "missed")
 EDGE = {
@@ -321,7 +321,7 @@ FINDINGS = _schema(
     # Whether the comparison would stay inconclusive with any number of seeds, because pairs are censored
     beyond_seeds=pl.Boolean,
     # For a comparison at equal cost: number of pairs in which a method could make no step within the cost.
-    # `treated_at_start` counts such pairs for the treated method, `control_at_start` for the control.
+    # `treated_at_start` counts the pairs for the treated method, `control_at_start` for the control.
     **_each(pl.Int64, "treated_at_start", "control_at_start"),
     # A tie is a pair of settings, one per method, that were as good in tuning as the chosen settings.
     # `ties` is the number of ties.

@@ -445,6 +445,9 @@ LEARNING_RATE = "learning_rate"
 # Values at which the legal interval of a hyperparameter ends, so that there is nothing to search beyond them.
 # Examples of such values are no momentum, no weight decay, and no decay of the learning rate.
 NATURAL_ENDS = {"lowest": 0.0, "highest": 1.0}
+# A learning rate is at an end of the interval that was searched if it is within this share of the interval.
+# If several hyperparameters are tuned, points with a rate closer to the end are often worse in the others.
+NEAR_END = 0.1
 # Under the schedule `exponential`, a rate decay of 1 is the schedule `constant`.
 CONSTANT, EXPONENTIAL, RATE_DECAY = "constant", "exponential", "rate_decay"
 
@@ -497,24 +500,41 @@ class MethodSearch:
         return frozenset(self.tried["seed"])
 
     @property
-    def edges(self) -> Iterator[dict[str, Any]]:
-        """Hyperparameters whose chosen value is an end of the values that tuning tried.
+    def searched(self) -> set[str]:
+        """Hyperparameters for which tuning may try several values."""
+        return {name for name, (low, high) in self.tuning.reach.items() if low < high}
 
-        A hyperparameter whose interval is a single value is not searched. The values 0 and 1 on a linear
-        scale, except those of learning rates, are natural ends (`NATURAL_ENDS`), and so are values next to
-        them if the search reaches the natural end.
+    def edges(self, rival: MethodSearch | None = None) -> Iterator[dict[str, Any]]:
+        """Yield the hyperparameters whose chosen value is an end of the values that tuning tried.
+
+        A learning rate from a searched interval is an end, too, if it is near an end of the interval
+        (`NEAR_END`), even if tuning tried a rate that is closer to the end.
+
+        A hyperparameter whose interval is a single value has no ends, unless the other method of the
+        comparison was searched for it. The values 0 and 1 on a linear scale, except those of learning rates,
+        are natural ends (`NATURAL_ENDS`), and so are values next to them if the search reaches the natural
+        end. A value of `also_try` outside of the interval of the search does not extend the search, unless it
+        is chosen.
+
+        Args:
+            rival: the search for the other method of a comparison.
         """
+        searched = self.searched | (rival.searched if rival else set())
         tuning = self.tuning
         space = tuning.space if isinstance(tuning, SpaceSearch) else {}
         columns = zip(*settings_of(self.tried, tuning.names), strict=True)
-        for name, value, values in zip(tuning.names, self.outcome.chosen, columns, strict=True):
-            axis = space.get(name)
-            if len({*values}) == 1 and (axis is None or axis.low == axis.high):
+        for name, value, tried in zip(tuning.names, self.outcome.chosen, columns, strict=True):
+            axis, (low, high) = space.get(name), tuning.reach[name]
+            values = [each for each in tried if low <= each <= high or each == value]
+            if len({*values}) == 1 and name not in searched:
                 continue
             natural = axis and axis.scale == "linear" and not name.endswith(LEARNING_RATE)
-            ends = (axis.low, axis.high, value) if axis and natural else ()
-            for limit, extreme in (("lowest", min(values)), ("highest", max(values))):
-                if value == extreme and NATURAL_ENDS[limit] not in ends:
+            is_rate = axis and low < high and name.endswith(LEARNING_RATE)
+            place = axis.place(value) if axis and is_rate else 0.5
+            near = {"lowest": place <= NEAR_END, "highest": place >= 1 - NEAR_END}
+            for limit, extreme, end in (("lowest", min(values), low), ("highest", max(values), high)):
+                at_end = value == extreme or near[limit]
+                if at_end and not (natural and NATURAL_ENDS[limit] in (end, value)):
                     yield {"hyperparameter": name, "value": value, "limit": limit}
 
     def is_of(self, optimizer: OptimizerSpec, basis: BasisSpec, workload: WorkloadPlan) -> bool:
@@ -575,7 +595,9 @@ def searches(study: StudyPlan, runs: Callable[[], pl.DataFrame], like: StudyPlan
     judge = Judge(study.tuning, study.direction_of, study.training.stop)
     tuning = runs().filter(stage="tuning") if workloads else pl.DataFrame()
     for workload in workloads:
-        groups = tuning.filter(workload=workload.name).group_by("optimizer", "basis", "backend")
+        groups = tuning.filter(workload=workload.name).group_by(
+            "optimizer", "basis", "backend", maintain_order=True
+        )
         for (optimizer, basis, backend), tried in groups:
             spec = study.optimizer(str(optimizer))
             used = next(each for each in study.bases if each.label == basis)
@@ -585,7 +607,9 @@ def searches(study: StudyPlan, runs: Callable[[], pl.DataFrame], like: StudyPlan
                     yield MethodSearch(study, workload, spec, used, str(backend), tried, outcome)
 
 
-def limits_of(own: MethodSearch, others: Iterable[MethodSearch], share: float) -> Iterator[dict[str, Any]]:
+def limits_of(
+    own: MethodSearch, rival: MethodSearch | None, others: Iterable[MethodSearch], share: float
+) -> Iterator[dict[str, Any]]:
     """Yield the limits of a search: reasons why another search might have found a better setting.
 
     A limit is a hyperparameter whose chosen value is an end of the search, or a better setting inside of the
@@ -594,13 +618,14 @@ def limits_of(own: MethodSearch, others: Iterable[MethodSearch], share: float) -
 
     Args:
         own: the search.
+        rival: the search for the other method of the comparison; None if there is none.
         others: searches of all studies.
         share: the smallest difference of costs that matters, as a share of the cost.
 
     Yields:
         Items of the column `at_edge` of the table `findings`, without the arm.
     """
-    yield from own.edges
+    yield from own.edges(rival)
     for other in others:
         alike = other.is_of(own.optimizer, own.basis, own.workload) and own.backend == other.backend
         better = alike and own.seeds == other.seeds and other.is_better(own, share)

@@ -313,7 +313,7 @@ class Perceptron:
         found = np.empty(parameters.shape)
         backward = (layers[-1] - targets.T) / len(inputs)
         for layer in range(self.depth, 0, -1):
-            # The product has the shape (N, d_(l-1), d_l).
+            # `product` is the gradient with respect to W_l, of shape (N, d_(l-1), d_l).
             product = layers[layer - 1] @ backward.swapaxes(1, 2)
             found[:, self.places[f"W{layer}"]] = product.reshape(len(parameters), -1)
             if self.bias:
@@ -354,7 +354,7 @@ class Perceptron:
         inputs_of = {1: np.broadcast_to(layers[0], (count, *layers[0].shape))}
         inputs_of |= {layer + 1: layers[layer] for layer in range(1, self.depth)}
         for low in range(1, self.depth + 1):
-            # dz_l / dz_low has the shape (N, d_l, d_low, P).
+            # `to_inner` is the derivative dz_l / dz_low, of shape (N, d_l, d_low, P).
             to_inner = np.broadcast_to(
                 np.eye(self.widths[low])[:, :, None], (count, *(self.widths[low],) * 2, points)
             )

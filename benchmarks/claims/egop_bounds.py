@@ -46,9 +46,9 @@ def _spectral_factor(ball: Ball) -> float:
 
 
 def _greatest_ratio(ball: Ball) -> float:
-    """Return an upper bound of the smallest sum of smoothness constants in the EGOP basis, relative.
+    """Return an upper bound of the ratio of two smallest sums of smoothness constants.
 
-    The sum is divided by the smallest sum in the original coordinates.
+    The smallest sum in the EGOP basis is divided by the smallest sum in the original coordinates.
     """
     return ball.rotated(ball.spectrum[1]).sums()[1] / ball.sums()[0]
 
@@ -172,7 +172,7 @@ class Descent:
             squares = squares + (basis.T @ gradient) ** 2
             after = online.step({"w": gradient})["w"]
             # The step of Adagrad does not depend on its starting point.
-            # The projected run therefore adds the rule's updates to its own points.
+            # The run with projections therefore adds the updates of the rule to its own points.
             away = projected(basis.T @ (point + after - before - centre), np.sqrt(squares), self.ball.radius)
             point, before = centre + basis @ away, after
         values = objective.values(np.array([*path, objective.minimizer]))

@@ -50,7 +50,7 @@ def _adam_fails(random: Random) -> Iterator[Measure]:
     height, rate, path, regrets = _counterexample(random, False)
     # The learning rate is eta / sqrt(t), and beta_1 = 0.
     # Since v_t >= (1 - beta_2) g_t^2, a step is at most eta / sqrt((1 - beta_2) t).
-    # Here 1 / sqrt(1 - beta_2) is sqrt(1 + C^2) / C.
+    # By the choice of beta_2, 1 / sqrt(1 - beta_2) = sqrt(1 + C^2) / C.
     # Two of three steps therefore begin at a distance from 1 that is at most the length of a step.
     step = rate * float(np.sqrt(1 + height**2)) / height
     slack = 2 * step / float(np.sqrt(STEPS))

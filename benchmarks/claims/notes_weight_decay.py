@@ -174,7 +174,7 @@ def _coupled_size(random: Random) -> Iterator[Measure]:
 
 
 def _scaling(random: Random) -> Iterator[Measure]:
-    """Check that the stationary size of weights stays if eta is multiplied by c, and lambda by c^2.
+    """Check that the stationary size of weights is the same for eta and lambda as for c eta and c^2 lambda.
 
     The statement is exact up to the factor sqrt((2 - lambda) / (2 - c^2 lambda)).
     """

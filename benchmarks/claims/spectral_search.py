@@ -267,7 +267,7 @@ def search(
 
 @dataclass(frozen=True)
 class SearchSizes:
-    """Sizes of a comparison.
+    """Sizes of a comparison of search methods.
 
     Args:
         dimension: number of parameters d.

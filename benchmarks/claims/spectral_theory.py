@@ -404,7 +404,7 @@ METRIC = PropertyClaim(
 KEPT = 1e-11
 STEPS = 20
 # Relative tolerance of Cayley maps, and of generators that are computed back from them.
-# The generators have norms up to 100.
+# The generators of the rotations have norms up to 100.
 INVERTED = 1e-9
 # Range of the Frobenius norms of normalized rotations' generators.
 ROTATION_RATES = (1e-3, 1.9)

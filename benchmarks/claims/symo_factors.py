@@ -94,7 +94,7 @@ def correlation(one: np.ndarray, other: np.ndarray) -> float:
 
 @dataclass(frozen=True)
 class Amount:
-    """Sample sizes.
+    """Sample sizes of the comparison of single networks with an ensemble.
 
     Args:
         points: number of data points from which each gradient is computed.

@@ -72,7 +72,7 @@ def _rerun(args: Namespace) -> int:
     plan, show = read_set(args.folder), partial(print, flush=True)
     tables, subclaims = drawable(plan), checks.read_subclaims(plan, args.claim)
     comparisons = deciding(plan, tables, args.claim)
-    sample = draw(comparisons, places(tables), args.rerun, seed)
+    sample = draw(comparisons, [] if args.claim else places(tables), args.rerun, seed)
     instances, enough = checks.draw(plan, subclaims, args.rerun, seed)
     if not sample.places and not instances:
         what = f" that decides {args.claim}; give another claim" if args.claim else "; leave --rerun out"

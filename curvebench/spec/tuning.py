@@ -349,6 +349,12 @@ class Axis(Document):
         # Because of rounding, exp(log(high)) may be slightly larger than `high`.
         return np.clip(values, self.low, self.high)
 
+    def place(self, value: float) -> float:
+        """Return the number that `scaled` maps to a value: 0 for the low end, 1 for the high end."""
+        numbers = np.array([self.low, self.high, value])
+        low, high, at = np.log(numbers) if self.scale == "log" else numbers
+        return float((at - low) / (high - low))
+
 
 class SpaceSearch(Protocol):
     """Base class of the protocols that search a space of hyperparameters.

@@ -196,6 +196,8 @@ def rotated_basis(
 ) -> Any:
     """Return B Cayley(rate / 2 N), or B Cayley(rotation_rate / 2 N / |N|_F) if normalized (003 Sec. 3.4).
 
+    N is the skew-symmetric generator of the rotation of B.
+
     Args:
         spectrum: B and d.
         rate: beta_2, a number or (..., 1).

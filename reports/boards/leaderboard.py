@@ -387,7 +387,7 @@ def _column(problem: StudyProblem) -> Column:
         )
     seeds = max(value.count for value in summary.values())
     # A run that starts at its target gets a time of one evaluation instead of 0.
-    # The reason is that times are divided by the fastest time, which must not be 0.
+    # Times are divided by the fastest time of any method, which must therefore not be 0.
     cost, of_entries = pl.col("value").clip(lower_bound=1.0), pl.col("method").is_in(list(entries))
     times = reached.filter(of_entries).select(submission="method", study="seed", seconds=cost)
     times = times.with_columns(workload=pl.lit(f"{study.name}/{problem.workload.name}"))

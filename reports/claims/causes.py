@@ -22,7 +22,8 @@ from curvebench.spec.plan import ClaimPlan, StudyPlan
 
 # Factors by which targets are changed to find a target at which a claim holds, the smallest changes first.
 FACTORS = tuple(10.0 ** (sign * half / 2) for half in range(1, 5) for sign in (1, -1))
-# For verdicts that determine their cause: the cause, and the choice that another verdict requires.
+# Causes of the verdicts that have only one possible cause, by verdict.
+# `turns_in` is the choice that would have to change for another verdict.
 OF_VERDICT: Mapping[Verdict, Mapping[str, str]] = {
     "reproduced where": {"cause": "unstated_setting", "turns_in": "setting"},
     "depends on search": {"cause": "rival", "turns_in": "setting"},

@@ -354,6 +354,6 @@ def effect_by_seed(
     stop = study.training.stop.get(study.metric)
     first, second = (censored_at(pairs[arm].to_numpy(), study.direction, stop) for arm in pairs.columns[1:])
     # The values of all methods in `values` decide whether pairs are compared by ratio or by difference.
-    # If the two compared methods decided this, a study would have comparisons by ratio and by difference.
+    # If only the two compared methods decided, some comparisons of a study would be by ratio, others not.
     effect = effect_for(values["value"].to_numpy(), study.direction)
     return paired_effect(first, second, study.direction, effect, unknown_words(stop), NEGLIGIBLE, level)

@@ -116,7 +116,7 @@ def finding_of(comparison: ClaimComparison, refuting: float, relations: int) -> 
     """Return the finding of a comparison, and how many alternatives have the same finding.
 
     The finding is inconclusive if it changes at other settings that tuning may have chosen (`choices_flip`),
-    or if the threshold of the comparison decides nothing (`Quantity.reach`).
+    or if the threshold of the comparison cannot decide it (`Quantity.reach`).
 
     Args:
         refuting: p-value against the relation, corrected by Holm's method.

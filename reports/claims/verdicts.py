@@ -80,9 +80,10 @@ def claim_verdicts(plan: ReportPlan, tables: Mapping[str, Tables], checks: pl.Da
             claim_findings = findings.filter(claim=claim.id, backend=backend)
             row = row_of(claim, study.name, plan.scale) | {"backend": backend, "rule": study.rules[claim.id]}
             row["rule_of_runs"] = rule_of_runs(tables[study.name].jobs, claim.id, backend)
-            if weakest := _weakest(claim_findings):
+            judged = _judged(claim, tables[study.name].jobs, claim_findings)
+            if weakest := _weakest(judged) or _weakest(claim_findings):
                 deciding.append(weakest["place"])
-                row |= _decided_row(study, claim, tables[study.name], claim_findings, weakest)
+                row |= _decided_row(study, claim, tables[study.name], claim_findings, judged, weakest)
             else:
                 row["reasons"] = [reason("not_paired")]
             rows.append(row)
@@ -121,26 +122,46 @@ def combined(findings: Sequence[Finding], at_edge: Sequence[bool] = ()) -> Verdi
     return "depends on search" if ("supported", True) in found else "reproduced"
 
 
+def _judged(claim: Claim, jobs: pl.DataFrame, findings: pl.DataFrame) -> pl.DataFrame:
+    """Return the comparisons that decide a claim, without positive controls.
+
+    If the runs were made on another kind of machine than the source timed, comparisons of seconds do not
+    decide the claim.
+
+    Args:
+        jobs: the table `jobs` of the claim's study.
+        findings: the claim's rows of the table `findings` on one backend.
+    """
+    relations = findings.filter(~pl.col("positive_control"))
+    devices = jobs.filter(pl.col("backend").is_in(findings["backend"].unique().to_list()))["device"]
+    if not claim.hardware or (devices == claim.hardware).all():
+        return relations
+    by_clock = [claim.conditions[place].by_clock for place in relations["condition"]]
+    return relations.filter(~pl.Series(by_clock, dtype=pl.Boolean))
+
+
 def _decided_row(
-    study: StudyPlan, claim: Claim, tables: Tables, findings: pl.DataFrame, weakest: Mapping[str, Any]
+    study: StudyPlan,
+    claim: Claim,
+    tables: Tables,
+    findings: pl.DataFrame,
+    judged: pl.DataFrame,
+    weakest: Mapping[str, Any],
 ) -> dict[str, object]:
     """Return the verdict on a claim, with its reasons and numbers, by column of the table `claims`.
 
-    At least one comparison of the claim must have a pair of runs. If the runs were made on another kind of
-    machine than the source timed, comparisons of seconds are not used. Unless another comparison refutes the
-    claim, its verdict is then "not run".
+    At least one comparison of the claim must have a pair of runs. If comparisons of seconds do not decide the
+    claim because of the machine (`_judged`), and no other comparison refutes it, its verdict is "not run".
 
     Args:
         tables: tables of the study.
         findings: the claim's rows of the table `findings` on one backend.
+        judged: the rows of `findings` that decide the claim, as `_judged` returns them.
         weakest: the row of `findings` whose estimate, interval and p-value stand for the claim, as `_weakest`
             returns it.
     """
     relations, controls = findings.filter(~pl.col("positive_control")), findings.filter("positive_control")
-    devices = tables.jobs.filter(backend=weakest["backend"])["device"]
-    other_hardware = bool(claim.hardware) and not (devices == claim.hardware).all()
-    by_clock = [claim.conditions[place].by_clock for place in relations["condition"]]
-    judged = relations.filter(~pl.Series(by_clock)) if other_hardware else relations
+    other_hardware = len(judged) < len(relations)
     wheres = (claim.conditions[place].where for place in judged["condition"])
     at_edge = (judged["at_edge"].list.len() > 0).fill_null(False).to_list()
     domains = by_domain(zip(wheres, zip(judged["finding"], at_edge, strict=True), strict=True))
@@ -280,10 +301,12 @@ def _search_limits(
     if not comparison.tuning_outcomes:
         return
     study, share = plan.study(comparison.study), comparison.condition.smallest_effect or NEGLIGIBLE
-    own = {search.key: search for search in found if search.study is study}
-    for arm, (workload, method) in zip(ARMS, comparison.key.arms, strict=False):
+    own, of_arms = {search.key: search for search in found if search.study is study}, []
+    for workload, method in comparison.key.arms:
         tuning = tables[study.name].runs.filter(stage="tuning", workload=workload)
         tuner, where = tuning_source(study, method, comparison.backend, tuning)
-        if search := own.get((workload, tuner, where)):
-            for limit in limits_of(search, found, share):
+        of_arms.append(own.get((workload, tuner, where)))
+    for arm, search, rival in zip(ARMS, of_arms, reversed(of_arms), strict=False):
+        if search:
+            for limit in limits_of(search, rival, found, share):
                 yield {"arm": arm, **limit}

@@ -77,7 +77,7 @@ def _reached(cell: FigureCell, metric: str, threshold: float, times: pl.DataFram
     budgets = (times["time"] - times["basis_gradient_evaluations"].fill_null(0)).max()
     end = drawing.as_float(times["time"].max())
     # The axis is logarithmic if a basis costs several times as much as the steps of a run.
-    # With such a costly basis, a linear axis would compress all curves.
+    # If the basis costs that much, a linear axis would compress all curves.
     log = "x" if end > 4 * drawing.as_float(budgets) else ""
     start, edge = (drawing.as_float(times["time"].min()) / 1.3, 1.1) if log else (0.0, 1.02)
     band = {"share": "median", "low": "lower_quartile", "high": "upper_quartile"}

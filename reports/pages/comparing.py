@@ -46,10 +46,10 @@ from curvebench.results.intervals import MedianInterval
 from curvebench.spec.plan import StudyPlan
 
 # Maximum number of pairs of methods on the page, which keeps the page below 2 MB.
-# A pair has about 100 bytes.
+# The texts of a pair of methods have about 100 bytes.
 MOST_PAIRS = 15_000
 MOST_COMPARED = 12  # maximum number of methods to choose from on the page of a study
-MISSED = ("both missed", "the target")  # texts in place of an effect on a cost of which nothing is known
+MISSED = ("both missed", "the target")  # texts that are shown in place of an unknown effect on a cost
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ SCHEMA = {
     "version": pl.String,  # Version of the benchmark; values of different versions cannot be compared.
     "case": pl.String,
     "backend": pl.String,
-    "value": pl.Float64,  # The value is null if the call failed.
+    "value": pl.Float64,  # Measured value; null if the call failed.
     "low": pl.Float64,  # Ends of asv's 99 % interval of the median; null if too few samples were taken.
     "high": pl.Float64,
 }

@@ -175,7 +175,8 @@ def settings_rows(problem: StudyProblem, outcome_of: OutcomeLookup) -> Rows:
 def options_of(study: StudyPlan, method: str) -> dict[str, Any]:
     """Return the options that a study fixes for a method, by name, without the tuned hyperparameters."""
     options = study.optimizer(Method.of(method).optimizer).chosen
-    options.pop("tuned", None)  # The table shows tuned options in another column.
+    # Tuned options are removed, because the table shows them in another column.
+    options.pop("tuned", None)
     options |= options.pop("arguments", {})
     return {
         name: value

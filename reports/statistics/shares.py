@@ -169,7 +169,7 @@ def _shares(group: pl.DataFrame) -> list[tuple[float, float, float, float]]:
         at_risk, share = int((times >= time).sum()), float(1 - surviving)
         events = int((reached & (times == time)).sum())
         # Greenwood's formula gives no variance for a share of 0 or 1.
-        # The interval of such a share uses the number of runs that were not censored before the time `time`.
+        # The interval of a share of 0 or 1 uses the number of runs that were not censored before `time`.
         if share in (0.0, 1.0):
             effective_count = float(len(times) - ((times < time) & ~reached).sum())
         else:

@@ -16,7 +16,7 @@ targets: {{loss: {target}}}
 claims:
   - id: lower
     sentence: "2 methods"
-    {key}: [{{metric: final loss, better: [adam], compared_to: [sgd], smallest_effect: {effect}}}]
+    {key}: [{{metric: final loss, better: [adam], compared_to: [{rivals}], smallest_effect: {effect}}}]
   - id: sooner
     {key}: {{metric: best loss, quantity: steps_to_target, better: [adam], compared_to: [sgd]}}
 """
@@ -46,8 +46,11 @@ class Repository:
         self.git("add", "--all")
         self.git("commit", "--quiet", "-m", "a change")
 
-    def study(self, effect: str = "5 %", target: str = "1e-3", key: str = "supported_if") -> None:
-        self.commit("benchmarks/studies/one.yaml", STUDY.format(effect=effect, target=target, key=key))
+    def study(
+        self, effect: str = "5 %", target: str = "1e-3", key: str = "supported_if", rivals: str = "sgd, kfac"
+    ) -> None:
+        text = STUDY.format(effect=effect, target=target, key=key, rivals=rivals)
+        self.commit("benchmarks/studies/one.yaml", text)
 
     def look(self, name: str, *claims: str, verdict: str = "reproduced") -> None:
         rows = pl.DataFrame({"claim": list(claims), "verdict": verdict})
@@ -80,7 +83,14 @@ def test_limits_that_were_committed_before_the_first_verdict_are_registered(repo
 
 
 @pytest.mark.parametrize(
-    ("changes", "claims"), [({"effect": "4 %"}, {"lower"}), ({"target": "1e-4"}, {"sooner"}), ({}, set())]
+    ("changes", "claims"),
+    [
+        ({"effect": "4 %"}, {"lower"}),
+        ({"target": "1e-4"}, {"sooner"}),
+        ({"rivals": "sgd"}, {"lower"}),
+        ({"rivals": "sgd, kfac, shampoo"}, set()),
+        ({}, set()),
+    ],
 )
 def test_a_limit_that_changed_after_a_verdict_is_found(
     repository: Repository, changes: dict[str, str], claims: set[str]

@@ -61,7 +61,7 @@ SUMMARIES = ("final", "best")
 # Rounding does not change values in these columns.
 EXACT_COLUMNS = ("hyperparameters", "dtype", "basis_gradient_evaluations")
 # Columns of the table of runs that rounding may change, for example the step at which a run stops.
-# A published value must equal the value of the repetition or of a twin, or be between two such values.
+# The function `_within` says which published values are accepted.
 COUNT_COLUMNS = ("outcome", "outcome_step", "steps", "gradient_evaluations", "examples")
 
 
@@ -323,12 +323,16 @@ def differences(published: RunRecord, recomputed: Sequence[RunRecord]) -> tuple[
         lanes = [lane.row[name] for lane in (recomputed[:1] if name in EXACT_COLUMNS else recomputed)]
         if not _within(published.row[name], lanes):
             lines.append(f"{name} is {published.row[name]}, and recomputed {lanes[0]}")
-    for target, *others in zip(*(run.row["targets"] for run in (published, *recomputed)), strict=False):
-        steps = [lane["steps"] for lane in others]
-        if not _within(target["steps"], steps):
-            lines.append(
-                f"steps to the target of {target['metric']} are {target['steps']}, and recomputed {steps[0]}"
-            )
+    own, *others = (
+        {(target["metric"], target["threshold"]): target["steps"] for target in run.row["targets"]}
+        for run in (published, *recomputed)
+    )
+    if own.keys() != others[0].keys():
+        lines.append(f"targets are {[*own]}, and recomputed {[*others[0]]}")
+    for target in sorted(own.keys() & others[0].keys()):
+        steps = [lane[target] for lane in others]
+        if not _within(own[target], steps):
+            lines.append(f"steps to the target of {target[0]} are {own[target]}, and recomputed {steps[0]}")
     scale, spreads = _spreads(recomputed)
     largest = 0.0
     summaries = (key for key in recomputed[0].values if key[1] in SUMMARIES)

@@ -58,7 +58,7 @@ class Sample:
         directed: number of runs drawn for comparisons; the runs after them are drawn from all runs.
         enough: two numbers of runs. A sample of the first number contains a run of every comparison. A sample
             of the second number contains a run of every arm of every comparison.
-        total: number of runs in the set.
+        total: number of runs from which the rest of the sample is drawn.
     """
 
     comparisons: tuple[Deciding, ...]
@@ -102,7 +102,9 @@ class Sample:
         free = len(set(computed)) - len(directed)
 
         def chance(forged: Places) -> float:
-            return 1.0 if forged & directed else 1.0 - (1.0 - len(forged) / self.total) ** free
+            if forged & directed:
+                return 1.0
+            return 1.0 - (1.0 - len(forged) / self.total) ** free if free else 0.0
 
         arms = [arm for comparison in self.comparisons for arm in comparison.arms]
         whole = [comparison.compared for comparison in self.comparisons]
@@ -129,7 +131,8 @@ def draw(comparisons: Sequence[Deciding], runs: Sequence[Place], count: int | No
 
     Args:
         comparisons: the deciding comparisons.
-        runs: all runs that can be drawn.
+        runs: runs from which the rest of the sample is drawn: all runs of a set; or no runs, if only runs of
+            the comparisons are drawn.
         count: number of runs to draw; None to draw only the runs for comparisons.
         seed: seed of the random sample.
     """
@@ -172,9 +175,9 @@ def drawable(plan: ReportPlan) -> list[pl.DataFrame]:
 def deciding(plan: ReportPlan, tables: Sequence[pl.DataFrame], claim: str | None = None) -> list[Deciding]:
     """Return the deciding comparisons of a set: the weakest comparison of each claim first.
 
-    The verdict "not reproduced" is correct if a single refuted comparison of the claim is correct. For this
-    verdict, one refuted comparison of each condition is therefore enough. For any other verdict, every
-    comparison of the claim counts, because each of them may change the verdict.
+    The verdict "not reproduced" is correct if a single refuted comparison of the claim is correct and does
+    not depend on a search. For this verdict, one such comparison of each condition is therefore enough. For
+    any other verdict, every comparison of the claim counts, because each of them may change the verdict.
 
     Args:
         plan: plan of the set.
@@ -210,7 +213,8 @@ def _weakest_first(findings: pl.DataFrame, verdict: str) -> pl.DataFrame:
         verdict: the verdict on the claim.
     """
     if verdict == "not reproduced":
-        refuted = findings.filter(~pl.col("positive_control"), finding="refuted").sort("refuting_p_value")
+        decides = ~pl.col("positive_control") & (pl.col("at_edge").list.len().fill_null(0) == 0)
+        refuted = findings.filter(decides, finding="refuted").sort("refuting_p_value")
         return refuted.unique("condition", keep="first", maintain_order=True)
     paired = findings.filter(pl.col("seeds") > 0)
     return paired.sort("deciding", "p_value", descending=True, nulls_last=True)

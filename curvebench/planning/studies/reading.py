@@ -32,8 +32,9 @@ def study_files(folder: Path, names: Collection[str] = ()) -> list[Path]:
 def comparisons(folder: Path) -> dict[str, Path]:
     """Return a mapping from the names of comparisons in `RESULTS` to their study files.
 
-    A comparison is a study that `curvebench compare` has made. It is read only if the user requests it by
-    name, because reading it imports the user's model, which may have been moved since.
+    A comparison is a study that `curvebench compare` has made. Commands that run or check studies read it
+    only if the user requests it by name, because reading it imports the user's model, which may have been
+    moved since.
 
     Args:
         folder: folder of the study files. Comparisons belong to the project's own folder; for any other

@@ -203,8 +203,8 @@ class _Reader:
     def bases(self) -> tuple[BasisSpec, ...]:
         """Bases of the study, with the values of all their options.
 
-        If the study file gives no number for the rotation of a random basis, the number is the position of
-        the basis among the random bases, counted from 0.
+        If the study file gives no number for the rotation of a random basis, the number is the smallest that
+        no random basis before it has.
         """
         specs: list[BasisSpec] = []
         problems, tuning = self.problems, self.file.tuning
@@ -220,7 +220,8 @@ class _Reader:
             with problems.caught(f"bases.{label}: "):
                 options = bases()[entry.name].complete(entry.options)
                 if ROTATION_NUMBER in options and ROTATION_NUMBER not in entry.options:
-                    options[ROTATION_NUMBER] = sum(spec.name == entry.name for spec in specs)
+                    taken = {spec.options.get(ROTATION_NUMBER) for spec in specs}
+                    options[ROTATION_NUMBER] = min({*range(len(specs) + 1)} - taken)
                 specs.append(BasisSpec(label, entry.name, options, users))
             self._check_labels(f"bases.{label}.optimizers", users)
             if users and label == IDENTITY:

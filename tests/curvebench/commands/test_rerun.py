@@ -293,16 +293,29 @@ def test_the_chances_are_the_shares_of_samples_with_a_forged_run(count: int):
     assert all((count < sample.enough[1]) or sample.chances(sample.places)[1] == 1.0 for sample in samples)
 
 
+@pytest.mark.parametrize(("count", "drawn"), [(2, 2), (60, 6)])
+def test_only_runs_of_a_claim_are_drawn_for_it(count: int, drawn: int):
+    arms = [frozenset((0, 10 * arm + number) for number in range(10)) for arm in range(4)]
+    comparisons = [rerun_sample.Deciding((one,), (other,)) for one, other in (arms[:2], arms[2:])]
+    sample = rerun_sample.draw(comparisons, [], count, 0)
+    assert len(sample.places) == drawn
+    assert {*sample.places} <= frozenset().union(*arms)
+    assert sample.chances(sample.places) == (1.0, 1.0)
+    assert sample.chances(sample.places[:1]) == (0.5, 0.5)
+    assert not any("all runs of the set" in line for line in sample.power(sample.places))
+
+
 def test_a_claim_that_is_not_reproduced_rests_on_a_refuted_comparison_of_each_condition():
     findings = pl.DataFrame(
         {
-            "condition": [0, 0, 1, 2],
-            "positive_control": [False] * 4,
-            "finding": ["refuted", "refuted", "refuted", "supported"],
-            "refuting_p_value": [0.04, 0.01, 0.03, 1.0],
-            "p_value": [1.0, 0.9, 0.8, 0.01],
-            "seeds": [9, 9, 9, 0],
-            "deciding": [False, True, False, False],
+            "condition": [0, 0, 1, 2, 0],
+            "positive_control": [False] * 5,
+            "finding": ["refuted", "refuted", "refuted", "supported", "refuted"],
+            "refuting_p_value": [0.04, 0.01, 0.03, 1.0, 0.001],
+            "p_value": [1.0, 0.9, 0.8, 0.01, 1.0],
+            "seeds": [9, 9, 9, 0, 0],
+            "deciding": [False, True, False, False, False],
+            "at_edge": [[], [], None, [], [{"limit": "highest"}]],  # the last one refutes nothing
         }
     )
     refuted = rerun_sample._weakest_first(findings, "not reproduced")
@@ -405,7 +418,7 @@ def test_what_rounding_may_change(said: float, values: list[float], growth: floa
     assert (rerun.excess(said, values, 1.0, growth, dtype) <= 1.0) is right
 
 
-def test_a_stop_between_those_of_the_twins_is_right():
+def test_a_stop_may_differ_by_five_times_the_distance_of_a_twin():
     def lane(steps: int) -> rerun.RunRecord:
         row = {"outcome": "reached", "outcome_step": steps, "steps": steps, "dtype": "float64", "targets": []}
         row |= {"gradient_evaluations": 9, "examples": 9, "basis_gradient_evaluations": 0}
@@ -416,6 +429,22 @@ def test_a_stop_between_those_of_the_twins_is_right():
     assert found[0] == "outcome_step is 111, and recomputed 100"
     found, _ = rerun.differences(lane(101), [lane(100), lane(100)])
     assert found[0] == "outcome_step is 101, and recomputed 100"
+
+
+def test_steps_to_targets_are_those_of_the_repetition(anew: list[rerun.RunRecord]):
+    first, *twins = anew
+
+    def found(targets: list[dict[str, Any]]) -> list[str]:
+        row = {**first.row, "targets": targets}
+        lanes = [rerun.RunRecord({**lane.row, "targets": [reached]}, lane.values) for lane in (first, *twins)]
+        return rerun.differences(rerun.RunRecord(row, first.values), lanes)[0]
+
+    reached = {"metric": "train_loss", "threshold": 0.1, "steps": 7}
+    assert found([reached]) == []
+    assert found([{**reached, "steps": 8}]) == ["steps to the target of train_loss are 8, and recomputed 7"]
+    assert found([{**reached, "steps": None}])[0].endswith("are None, and recomputed 7")
+    assert found([]) == ["targets are [], and recomputed [('train_loss', 0.1)]"]
+    assert found([{**reached, "threshold": 0.2}])[0].startswith("targets are [('train_loss', 0.2)]")
 
 
 def test_twins_differ_by_units_in_the_last_place():

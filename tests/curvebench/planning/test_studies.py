@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -97,6 +98,14 @@ def test_random_bases_of_a_study_are_different_rotations(tmp_path):
     np.testing.assert_array_equal(matrices[0], matrices[1])
     np.testing.assert_array_equal(matrices[0], matrices[3])
     assert np.abs(matrices[0] - matrices[2]).max() > 0.1
+
+
+def test_a_random_basis_has_no_number_that_one_before_it_was_given(tmp_path):
+    given, random = {"label": "given", "rotation": 1}, "random_orthogonal"
+    entries = json.dumps([{random: options} for options in (given, {"label": "a"}, {"label": "b"})])[1:-1]
+    study = read_study(write_study(tmp_path, ("bases: [identity, ", f"bases: [identity, {entries}, ")))
+    numbers = [spec.options["rotation"] for spec in study.bases if spec.name == random]
+    assert numbers == [1, 0, 2]
 
 
 def test_a_workload_comes_twice_with_other_settings_and_labels(tmp_path):

@@ -134,7 +134,10 @@ def test_seconds_decide_on_the_kind_of_machine_of_the_source_only(study, tables)
         == verdict_of(asking(study, {"at_equal": "seconds"}), tables).verdict
     )
     mixed = asking(study, {"at_equal": "seconds"}, {}, hardware="gpu")
-    assert verdict_of(mixed, ending(tables, 1.1)).verdict == "not reproduced"
+    refuted = verdict_of(mixed, ending(tables, 1.1))
+    assert {one["finding"] for one in refuted.comparisons} == {"refuted"}
+    assert refuted.verdict == "not reproduced"
+    assert refuted.estimate == pytest.approx(1.1), "the estimate is of the comparison that decides"
     assert verdict_of(mixed, ending(tables, 0.5)).verdict == "not run"
 
 

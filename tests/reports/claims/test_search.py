@@ -27,10 +27,10 @@ RIVALS = (
     "[adam, {adam: {label: slow, space: {learning_rate: {low: 1e-5, high: 1e-3, scale: log}}}}, "
     "sgd, {momentum: {label: heavy, momentum: 0.99}}]"
 )
-# The best setting of Adam, 0.003, is inside of what was tried, and far below the best rate.
+# The best setting of Adam, 0.001, is inside of what was tried, and far below the best rate.
 COARSE = (
-    "[{adam: {space: {learning_rate: {low: 1e-6, high: 1e3, scale: log}}, "
-    "also_try: [{learning_rate: 1e-7}, {learning_rate: 3e-3}, {learning_rate: 1e4}]}}, "
+    "[{adam: {space: {learning_rate: {low: 1e-7, high: 1e3, scale: log}}, "
+    "also_try: [{learning_rate: 1e-7}, {learning_rate: 1e-3}, {learning_rate: 1e4}]}}, "
     "{sgd: {space: {learning_rate: {low: 0.02, high: 0.02, scale: log}}}}]"
 )
 STUDY = """\
@@ -112,7 +112,7 @@ def test_a_handicapped_rival_reproduces_nothing(ran: Ran):
     (row,) = ran.verdicts.claims.filter(claim="handicapped").to_dicts()
     assert {reason["code"]: (reason["count"], reason["of"]) for reason in row["reasons"]}["at_edge"] == (1, 1)
     words = say("search", finding)
-    assert words == f"slow has the highest learning rate that was tried, {limit['value']:.3g}"
+    assert words == f"slow has a learning rate at the upper end of its search, {limit['value']:.3g}"
 
 
 def test_nor_does_it_refute_anything(ran: Ran):
@@ -127,9 +127,10 @@ def test_methods_inside_of_their_searches_are_decided(ran: Ran):
 
 def test_a_better_setting_of_another_study_inside_of_the_search_is_missed(ran: Ran):
     """The search of `coarse` contains that of `rivals`, whose Adam ends better on the same tuning seeds."""
-    assert [(each["arm"], each["limit"], each["study"]) for each in ran.limits("missed")] == [
-        ("control", "missed", "rivals")
-    ]
+    limits = [(each["arm"], each["limit"], each["study"]) for each in ran.limits("missed")]
+    assert limits[-1] == ("control", "missed", "rivals")
+    # SGD has a fixed learning rate, and the learning rate of Adam was searched.
+    assert limits[:-1] == [("treated", "lowest", None), ("treated", "highest", None)]
     assert ran.verdict("missed") == "depends on search"
 
 
@@ -138,6 +139,7 @@ SPACE = {
     "momentum": Axis(low=0.0, high=0.9, scale="linear"),
     "rate_decay": Axis(low=0.9, high=1.0, scale="linear"),
     "damping": Axis(low=0.1, high=1.0, scale="log"),
+    "power": Axis(low=1.0, high=5.0, scale="linear"),
     "epsilon": Axis(low=1e-8, high=1e-8, scale="log"),
 }
 
@@ -162,9 +164,11 @@ def search_of(ran: Ran, chosen: dict[str, float], *others: dict[str, float]) -> 
     return MethodSearch(study, study.workloads[0], adam, study.bases[0], "torch", tried, outcome)
 
 
-INSIDE = {"momentum": 0.5, "rate_decay": 0.95, "damping": 0.5, "learning_rate": 0.5}
-LOW = {"momentum": 0.01, "rate_decay": 0.91, "damping": 0.11, "learning_rate": 0.11}
-HIGH = {"momentum": 0.89, "rate_decay": 0.99, "damping": 0.99, "learning_rate": 0.99}
+INSIDE = {"momentum": 0.5, "rate_decay": 0.95, "damping": 0.5, "power": 3.0, "learning_rate": 0.5}
+LOW = {"momentum": 0.01, "rate_decay": 0.91, "damping": 0.11, "power": 1.1, "learning_rate": 0.11}
+HIGH = {"momentum": 0.89, "rate_decay": 0.99, "damping": 0.99, "power": 4.9, "learning_rate": 0.99}
+LOW_ENDS = ["learning_rate lowest", "rate_decay lowest", "damping lowest", "power lowest"]
+HIGH_ENDS = ["learning_rate highest", "momentum highest", "damping highest", "power highest"]
 
 
 @pytest.mark.parametrize(
@@ -172,20 +176,28 @@ HIGH = {"momentum": 0.89, "rate_decay": 0.99, "damping": 0.99, "learning_rate": 
     [
         (INSIDE, (LOW, HIGH), []),
         # No momentum and no decay of the rate are natural ends, which the search reaches; others are not.
-        (LOW, (INSIDE, HIGH), ["learning_rate lowest", "rate_decay lowest", "damping lowest"]),
-        (HIGH, (INSIDE, LOW), ["learning_rate highest", "momentum highest", "damping highest"]),
+        (LOW, (INSIDE, HIGH), LOW_ENDS),
+        (HIGH, (INSIDE, LOW), HIGH_ENDS),
+        # A setting of `also_try` outside of the intervals does not move the ends, unless it is chosen.
+        (LOW, (INSIDE, HIGH, {**LOW, "damping": 1e-3, "learning_rate": 1e-3}), LOW_ENDS),
+        (HIGH, (INSIDE, LOW, {**HIGH, "damping": 50.0, "learning_rate": 50.0}), HIGH_ENDS),
+        ({**INSIDE, "learning_rate": 50.0}, (LOW, HIGH), ["learning_rate highest"]),
         ({**INSIDE, "momentum": 0.0, "rate_decay": 1.0}, (LOW, HIGH), []),
+        # A rate close to an end counts even if rates beyond it were tried, with other values of the rest.
+        ({**INSIDE, "learning_rate": 0.18}, (LOW, HIGH), ["learning_rate lowest"]),
+        ({**INSIDE, "learning_rate": 0.92}, (LOW, HIGH), ["learning_rate highest"]),
+        ({**INSIDE, "learning_rate": 0.88, "damping": 0.95}, (LOW, HIGH), []),
     ],
 )
 def test_ends_of_a_search_count_unless_they_are_natural(
     ran: Ran, chosen: dict[str, float], others: tuple[dict[str, float], ...], ends: list[str]
 ):
-    found = [f"{each['hyperparameter']} {each['limit']}" for each in search_of(ran, chosen, *others).edges]
+    found = [f"{each['hyperparameter']} {each['limit']}" for each in search_of(ran, chosen, *others).edges()]
     assert sorted(found) == sorted(ends)
 
 
 def test_a_single_candidate_of_a_wide_search_is_at_both_ends(ran: Ran):
-    found = {(each["hyperparameter"], each["limit"]) for each in search_of(ran, INSIDE).edges}
+    found = {(each["hyperparameter"], each["limit"]) for each in search_of(ran, INSIDE).edges()}
     assert {("damping", "lowest"), ("damping", "highest")} <= found
     assert "epsilon" not in {name for name, _ in found}, "its interval is a single value"
 
