@@ -204,11 +204,9 @@ def _plan_of(args: Namespace, scale: str, backends: Sequence[str] = ()) -> Plan:
     from curvebench.planning.config import read_config
     from curvebench.planning.plan import make_plan
 
-    raw: dict[str, Any] = {"scale": scale, "study_folder": str(args.studies)}
-    raw |= {"studies": args.names} if args.names else {}
-    raw |= {"backends": list(backends)} if backends else {}
+    raw = {"scale": scale, "study_folder": str(args.studies), "studies": args.names}
     try:
-        return make_plan(read_config(raw))
+        return make_plan(read_config({**raw, "backends": list(backends)}))
     except InputError as error:
         text = str(error)
         for key, name in ARGUMENTS.items():

@@ -27,7 +27,7 @@ from curvebench.reports.sets.objections import all_objections
 from curvebench.results.archive import submission_flaws
 from curvebench.results.reading import read, with_method
 from curvebench.results.verdicts import RULE_VERSION, rules, satisfies
-from curvebench.spec.errors import InputError
+from curvebench.spec.errors import InputError, Problems
 from curvebench.spec.method import Method
 from curvebench.spec.plan import ChecksPlan, ReportPlan, StudyPlan
 from curvebench.spec.sets import PLAN, PROVENANCE, SUMS, check_letters
@@ -82,14 +82,12 @@ def flaws(folder: Path) -> list[str]:
         check_letters(plan.published)
         if reasons := list(_layout(folder, plan)):
             return reasons
-        tables: dict[str, dict[str, pl.DataFrame]] = {}
+        tables, problems = dict[str, dict[str, pl.DataFrame]](), Problems()
         for path in sorted(folder.rglob("*.parquet")):
-            try:
+            with problems.caught():
                 tables.setdefault(path.parent.name, {})[path.stem] = read([path], path.stem)
-            except InputError as error:
-                reasons.append(str(error).removeprefix(f"{folder}/"))
-        if reasons:
-            return reasons
+        if problems:
+            return [line.removeprefix(f"{folder}/") for line in problems.lines]
         claims = tables.pop(folder.name)["claims"]
         return [
             *_cells(plan, tables),
