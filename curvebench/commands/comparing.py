@@ -183,8 +183,8 @@ def compare(
     }
     given = {
         "loss": _name_in(file, loss, "loss"),
-        "metrics": _name_in(file, metrics, "metrics"),
         **data,
+        "metrics": _name_in(file, metrics, "metrics"),
         "maximize": maximize,
         "minimize": minimize,
         "batch_size": batch_size,
