@@ -178,7 +178,7 @@ def _cells(plan: ReportPlan, tables: SetTables) -> Iterator[str]:
         yield from _unplanned(f"{study.name}/runs.parquet", "runs", _runs_planned(study), present)
     if plan.checks:
         checks = tables["checks"]["checks"]
-        # A subclaim with a bound gets at least one instance more, from the search for the worst case.
+        # The search for the worst case of a bound adds at least one instance, and no further ones are planned.
         planned = {
             (claim.id, part.part, part.variant): part.instances + part.bound
             for claim in plan.checks.claims
@@ -186,7 +186,6 @@ def _cells(plan: ReportPlan, tables: SetTables) -> Iterator[str]:
             if not claim.missing
         }
         counts = checks.group_by("claim", "part", "variant").agg(pl.col("instance").n_unique())
-        # Searches for the worst case of a bound add instances, whose number is not in the plan.
         present = {tuple(cell): min(count, planned.get(tuple(cell), count)) for *cell, count in counts.rows()}
         yield from _unplanned("checks/checks.parquet", "instances", planned, present)
         yield from _wrongly_held(plan.checks, checks)
