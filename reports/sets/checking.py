@@ -178,7 +178,7 @@ def _cells(plan: ReportPlan, tables: SetTables) -> Iterator[str]:
         yield from _unplanned(f"{study.name}/runs.parquet", "runs", _runs_planned(study), present)
     if plan.checks:
         checks = tables["checks"]["checks"]
-        # The search for the worst case of a bound adds at least one instance, and no further ones are planned.
+        # The search for the worst case of a bound adds at least one instance; further ones are not planned.
         planned = {
             (claim.id, part.part, part.variant): part.instances + part.bound
             for claim in plan.checks.claims
