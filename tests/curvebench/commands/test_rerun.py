@@ -84,7 +84,8 @@ def test_runs_as_they_were_agree_with_or_without_a_basis(plan: ReportPlan):
     for named in ({"basis": "egop"}, {"basis": "identity"}):
         cell = rerun.compute(plan.studies[0], plan.scale, row(plan, **named))
         assert (cell.differences, cell.missing) == ((), "")
-        assert cell.largest is not None and cell.largest <= 1.0
+        assert cell.largest is not None
+        assert cell.largest <= 1.0
         assert "tiny: " in cell.name
 
 
