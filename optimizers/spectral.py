@@ -78,7 +78,7 @@ class Curvature(Protocol):
         """Return the curvature S after one step along g g^T, where g = B `inside` is the gradient."""
 
     def direction(self, ops: Ops, inside: Array, curvature: Any) -> Array:
-        """Return the direction S^(-1/p) g of the gradient g = B `inside`."""
+        """Return the direction S^(-1/p) g for the curvature S and the gradient g = B `inside`."""
 
     def corrected(self, ops: Ops, curvature: Any) -> Any:
         """Return the curvature with bases B that are corrected to be closer to orthogonal."""

@@ -30,8 +30,8 @@ from curvebench.workloads.workload import Problem, Setting, Workload, batch_size
 NETWORK = ReluNetwork((PIXELS, 32, CLASSES), xavier_normal, uniform_bias)
 READERS = {"reduced": read_reduced_digits, "full": read_full_digits}
 FILES = {"reduced": reduced_digits_files, "full": FULL_DIGITS.paths}
-# Number of examples of each split.
-# `reduced` is for the digits of scikit-learn, and `full` for all digits (000 C.1).
+# Number of examples of each split, by the data set.
+# `reduced` is the subset of digits in scikit-learn, and `full` the whole data set of 000 C.1.
 SPLITS = {
     "reduced": {"train": 1222, "validation": 191, "test": 384},
     "full": {"train": 3823, "validation": 598, "test": 1199},

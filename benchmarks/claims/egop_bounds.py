@@ -29,7 +29,7 @@ from curvebench.benchmarks.claims._spectra import density, stable_rank
 from curvebench.property_checks.checks import Measure, PropertyClaim
 
 # Tolerance of ratios with the smallest sum of smoothness constants.
-# The smallest sum is the value of a semidefinite program, with a relative error of at most 1e-9.
+# This sum is the value of a semidefinite program, with a relative error of at most 1e-9.
 SUMS = 1e-6
 
 
@@ -201,7 +201,7 @@ def projected(point: np.ndarray, weights: np.ndarray, radius: float) -> np.ndarr
 
 
 def _distant_ball(random: Random) -> Ball:
-    """Draw a ball around the minimizer of a logistic regression. The Hessian varies in the large ball."""
+    """Draw a ball near the minimizer of a logistic regression, so large that the Hessian varies in it."""
     objective = draw_logistic(random)
     direction, scale = random.standard_normal(len(objective.minimizer)), float(random.uniform(0.3, 2))
     share = scale * random.random() / np.linalg.norm(direction)

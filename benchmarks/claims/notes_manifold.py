@@ -78,10 +78,10 @@ def _first_order(random: Random) -> Iterator[Measure]:
     weight, gradient = _pair(random)
     radius, size = float(np.linalg.norm(weight)), float(np.linalg.norm(gradient))
     along = tangential(gradient, weight)
-    # The error is of second order in the step. Let c be the cosine of the angle between w and g.
-    # For `pin_to_sphere`, the second-order coefficient is |(3 c^2 - 1) w / (2 r) - c g / |g||.
-    # The coefficient of `pin_to_sphere` is at most 1 / sqrt(3).
-    # For `riemannian_sgd`, the second-order coefficient is |g_perp|^2 / (2 |g|^2).
+    # The error is of second order in the step. Let c be the cosine between the weight w and the gradient g.
+    # For `pin_to_sphere`, the error divided by the squared step tends to |(3 c^2 - 1) w / (2 r) - c g / |g||.
+    # This limit is at most 1 / sqrt(3).
+    # For `riemannian_sgd`, it tends to |g_perp|^2 / (2 |g|^2).
     for optimizer, constant in (("pin_to_sphere", float(1 / np.sqrt(3))), ("riemannian_sgd", 0.5)):
         for share in (1e-2, 1e-3, 1e-4):
             rate = share * radius / size

@@ -286,10 +286,12 @@ def _rule_second_order(random: Random, optimizer: str) -> Iterator[Measure]:
 def _between(growths: list[np.ndarray], rate: float) -> np.ndarray:
     """Return a bound of the difference between an exact and a truncated step in log(eigenvalues of S).
 
-    The shape is (n,), or (n, m) with Kronecker factors. For one matrix S, the difference is x - log(1 + x),
+    `growths` has for each factor the relative changes of its eigenvalues, divided by the rate. The result has
+    shape (n,), or (n, m) with Kronecker factors. For one matrix S, the difference is x - log(1 + x),
     where x is the rate times a growth, and 0 <= x - log(1 + x) <= x^2 / (2 min(1, 1 + x)). With two Kronecker
-    factors, the difference is the sum of such a term of each factor, minus half of the sum of the two mean
-    terms. Neither of these sums is negative, so that the larger of their bounds is a bound of the difference.
+    factors, each factor has terms x - log(1 + x) of this kind. The difference is a term of the first factor
+    plus a term of the second, minus half of the sum of the two means of the terms. Neither of these sums is
+    negative, so that the larger of their bounds is a bound of the difference.
     """
     least = [(rate * one) ** 2 / (2 * np.minimum(1, 1 + rate * one)) for one in growths]
     if len(least) == 1:
@@ -356,7 +358,7 @@ def _positive_values(random: Random) -> Iterator[Measure]:
 def _positive_rule(random: Random, optimizer: str) -> Iterator[Measure]:
     """Check that all steps of a rule are finite.
 
-    This implies that d stays positive, since the roots of d would otherwise not be finite.
+    This implies that the eigenvalues d stay positive: a step divides by roots of d, which must be positive.
     """
     shape = lengths_of(random, 2, 2, 4) if optimizer == "spectral" else lengths_of(random, 1)
     rate, gamma, damping = _draw_damped(random)

@@ -66,8 +66,9 @@ def duration(text: str) -> float:
 def compare_model(args: Namespace) -> int:
     """Find the optimizer that trains a model of your own best.
 
-    The file defines the model, its loss and its data. Every optimizer gets the same number of trials, seeds
-    and steps. An interrupted command resumes when it is called again; curvebench more adds seeds.
+    The file defines the model, its loss and its data. Every optimizer gets the same seeds and steps, and
+    the same number of trials for each tuned hyperparameter. An interrupted command resumes when it is called
+    again; curvebench more adds seeds.
 
     Args:
         file: the Python file, such as my_gru.py

@@ -61,7 +61,7 @@ TRIAL_EXAMPLES = 4  # number of examples in the trial of a loss
 SEEDS = "seeds"  # name of the array of seeds among the random numbers of a step
 ONLY = "only"  # name in a file for an array that the user gives without a name
 # Suffix of files of arrays.
-# A split may be such a file, instead of an object in the model's file.
+# A split of the data may be a file with this suffix, instead of an object in the model's file.
 STORED_DATA = ".npz"
 
 

@@ -207,9 +207,9 @@ class SnakemakeInputs(Document):
         The check comes before all jobs, so that nothing is computed in vain.
 
         Raises:
-            SystemExit: if the set's name is missing, invalid or in use; if the runs use the seeds of another
-                set; if the page has no place for a leaderboard; or if files of the project differ from the
-                commit. (An InputError would make Snakemake print a traceback.)
+            SystemExit: if the name of the new set is missing, invalid or in use; if the runs use the seeds of
+                another set; if the page that `readme` names has no place for a leaderboard; or if files of
+                the project differ from the last commit. An InputError would make Snakemake print a traceback.
         """
         try:
             check_name(self.config.name, NEW_SETS)

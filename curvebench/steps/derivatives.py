@@ -172,7 +172,9 @@ def model_of(lay: Layout) -> Model:
 
 @dataclass(frozen=True)
 class StepEvaluation:
-    """Evaluation of a step for all lanes: loss, gradient and the needs of a rule (an `Evaluation`).
+    """Function that evaluates the loss, the gradient and what else the rule needs in a step, for all lanes.
+
+    A call returns an `Evaluation`.
 
     Args:
         derivatives: the backend's automatic differentiation.

@@ -25,7 +25,7 @@ class Spectrum(NamedTuple):
 
 
 class KroneckerSpectrum(NamedTuple):
-    """Kronecker product S = alpha S_1 x S_2 x ... of a factor per axis, of determinant 1 (003 Claim 5)."""
+    """Product S = alpha S_1 x S_2 x ... of factors with determinant 1, one for each axis (003 Claim 5)."""
 
     scale: Any  # alpha, (..., 1), above 0, by which the product of the factors is multiplied.
     factors: tuple[Spectrum, ...]  # Spectral factorization of the factor of each axis of a parameter.
@@ -107,7 +107,7 @@ def spectral_step(
     """Return B and d after a step along a curvature H (003 Fig. 1, top; Fig. 5 for a truncated exponential).
 
     To first order in the rate, S <- (1 - rate gamma) S + rate (H + damping I), the default update (003 eq.
-    3), if the values are distinct (003 Claim 2).
+    3), if the eigenvalues d are distinct (003 Claim 2).
 
     Args:
         spectrum: B and d of S = B diag(d) B^T.

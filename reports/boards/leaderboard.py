@@ -79,8 +79,8 @@ class Overall:
     Args:
         low, high: ends of the interval or range of `value`; None if there are too few seeds.
         workloads: number of workloads; the workloads of a sweep count as one workload.
-        seeds: smallest number of seeds on any workload; 0 for ratios of costs and for decades, where this
-            number is not computed.
+        seeds: smallest number of seeds on any workload; 0 for ratios of costs and for
+            decades of learning rates, where this number is not computed.
     """
 
     value: float

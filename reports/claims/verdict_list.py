@@ -127,7 +127,7 @@ class ClaimVerdict:
 
     @property
     def sentences(self) -> Rows:
-        """Sentences of the source documents that the claim decides, with the fields of the paper files.
+        """Sentences of the source documents that the claim decides: mappings with the keys of a paper file.
 
         If the claim is a stand-in, the sentences are about the larger problem that it replaces.
         """

@@ -253,8 +253,7 @@ class HeatMap:
 
     @property
     def leading(self) -> HeatMap:
-        """Part of the map that fits on a page: methods of joining studies, and the best methods of the first
-        board.
+        """Part of the heat map that fits on a page: submissions that join a study, and the best others.
 
         Problems that fewer than half of the shown methods ran are left out.
         """

@@ -30,17 +30,24 @@ def all_objections(
         claims: the table `claims`.
     """
     tuned_bases = {study.name: study.tuning.tuned_bases for study in plan.studies}
+    settings = {
+        study.name: {spec.label: sum(study.tuning.for_optimizer(spec).rounds) for spec in study.optimizers}
+        for study in plan.studies
+    }
     revision, dirty = code
     raised = []
     if revision is None or dirty is not False:
         raised.append(Objection(kind="dirty", names=(revision[:12],) if revision and dirty else ()))
     for folder, frames in tables.items():
-        raised += objections(folder, frames, tuned_bases.get(folder))
+        raised += objections(folder, frames, tuned_bases.get(folder), settings.get(folder, {}))
     return raised + changed_rules(claims)
 
 
 def objections(
-    study: str, tables: Mapping[str, pl.DataFrame], tuned_bases: Sequence[str] | None
+    study: str,
+    tables: Mapping[str, pl.DataFrame],
+    tuned_bases: Sequence[str] | None,
+    settings: Mapping[str, int],
 ) -> list[Objection]:
     """Return the objections to publishing the tables of one study.
 
@@ -50,6 +57,8 @@ def objections(
         tuned_bases: labels of the bases (coordinate systems of the parameters) in which tuning tries
             settings; None for all bases. The other bases use the setting of the identity basis, so that they
             have no tuning runs.
+        settings: a mapping from labels of optimizers to the numbers of settings that the study's protocol
+            prescribes for them. An optimizer with more tuned hyperparameters has more settings.
     """
     raised = [*_dirty(study, tables["jobs"]), *_failures(study, tables["jobs"])]
     if "runs" in tables:
@@ -61,7 +70,7 @@ def objections(
         ]
         runs = tables["runs"]
         tuned = runs if tuned_bases is None else runs.filter(pl.col("basis").is_in(list(tuned_bases)))
-        raised += _unequal_tuning(study, tuned)
+        raised += _unequal_tuning(study, tuned, settings)
     return raised
 
 
@@ -87,15 +96,17 @@ def _failures(study: str, jobs: pl.DataFrame) -> list[Objection]:
     return [Objection(kind="failures", where=study, names=names, count=len(failed), of=len(jobs))]
 
 
-def _unequal_tuning(study: str, runs: pl.DataFrame) -> list[Objection]:
-    """Return an objection for each workload on which methods had different numbers of tuning runs."""
+def _unequal_tuning(study: str, runs: pl.DataFrame, settings: Mapping[str, int]) -> list[Objection]:
+    """Return an objection for each workload on which methods had different numbers of runs for a setting."""
     method = ["workload", "optimizer", "basis"]
     counts = runs.filter(stage="tuning").group_by(*method, "backend").len()
     judged = runs.filter(stage="final").select(method).unique()
+    prescribed = pl.col("optimizer").replace_strict(settings, default=1, return_dtype=pl.Int64)
     spent = judged.join(counts, on=method, how="left").with_columns(pl.col("len").fill_null(0))
+    spent = spent.with_columns(for_a_setting=pl.col("len") / prescribed)
     raised = []
-    for (workload,), rows in spent.sort("len", *method).group_by(["workload"], maintain_order=True):
-        if rows["len"].n_unique() == 1:
+    for (workload,), rows in spent.sort("for_a_setting", *method).group_by(["workload"], maintain_order=True):
+        if rows["for_a_setting"].n_unique() == 1:
             continue
         fewest, most = rows.row(0, named=True), rows.row(-1, named=True)
         names = (str(workload), *(f"{row['optimizer']} @ {row['basis']}" for row in (fewest, most)))

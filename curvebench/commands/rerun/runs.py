@@ -46,11 +46,12 @@ TWIN_ULPS = (-256, -64, -16, -4, 4, 16, 64, 256)
 ALLOWED_SPREADS = 5.0
 # The second term is a share of the value itself. The share depends on the precision of the run.
 VALUE_SHARE = {"float64": 1e-7, "float32": 1e-4, "tf32": 1e-3, "mixed": 1e-2, "bfloat16": 1e-2}
-# The third term is a share of the largest absolute value on the curve, for small values on a noisy curve.
+# The third term of the tolerance is a share of the largest absolute value on the curve. It is for small
+# values on a noisy curve.
 # The share depends on the precision of the run.
 CURVE_SHARE = {"float64": 1e-12, "float32": 1e-6, "tf32": 1e-4, "mixed": 1e-3, "bfloat16": 1e-3}
 # The rounding errors of a curve are at most this number times its smallest absolute value above 0.
-# This number limits the third term for a curve that falls to very small values.
+# This number limits the third term of the tolerance for a curve that falls to very small values.
 NOISE = 1e3
 # Share of the points of a curve at which the published absolute value may be too large.
 # Such points are accepted because chaotic runs have spikes at other steps in each repetition.

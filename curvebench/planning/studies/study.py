@@ -165,7 +165,7 @@ class Study(Document):
 
 
 def _bound_to_backends(optimizers: Sequence[OptimizerSpec], backends: Collection[str]) -> list[str]:
-    """Return a sentence for each optimizer of another library that runs, because it runs on one backend only.
+    """Return for each optimizer of another library a sentence that says on which single backend it runs.
 
     Args:
         optimizers: the optimizers of a study.

@@ -68,10 +68,16 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 Rows = list[dict[str, Any]]
 
 
-def kinds(jobs: Rows, runs: Rows, timings: Rows, tuned_bases: list[str] | None = None) -> list[str]:
+def kinds(
+    jobs: Rows,
+    runs: Rows,
+    timings: Rows,
+    tuned_bases: list[str] | None = None,
+    settings: dict[str, int] | None = None,
+) -> list[str]:
     given = {"jobs": jobs, "runs": runs, "timings": timings, "memory": []}
     tables = {name: rows(name, *each) for name, each in given.items()}
-    return [each.kind for each in objections("toy", tables, tuned_bases)]
+    return [each.kind for each in objections("toy", tables, tuned_bases, settings or {})]
 
 
 CLEAN = {"commit": COMMIT, "dirty": False}
@@ -121,6 +127,12 @@ SHARED = tuned("adam", 3) + tuned("adam", 0, basis="egop")
 )
 def test_tuning_budgets_are_counted_by_method(runs: Rows, tuned_bases: list[str] | None, found: list[str]):
     assert kinds([CLEAN], runs, [], tuned_bases) == found
+
+
+@pytest.mark.parametrize(("count", "found"), [(6, []), (5, ["tuning"]), (3, ["tuning"])])
+def test_a_method_with_more_hyperparameters_has_more_tuning_runs(count: int, found: list[str]):
+    runs = tuned("adam", 3) + tuned("sgd", count)
+    assert kinds([CLEAN], runs, [], settings={"adam": 3, "sgd": 6}) == found
 
 
 README = f"before\n{BEGIN}\nlast year\n{END}\nafter\n"
