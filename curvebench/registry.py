@@ -172,7 +172,7 @@ def known(kind: Kind, broken: dict[str, str]) -> dict[str, Any]:
 def origin(kind: Kind, locator: str) -> Origin:
     """Return the source files and packages that decide the results of an optimizer or a workload."""
     if kind is WORKLOADS and models.is_model(locator):
-        return Origin(files=_neighbours(models.location(locator).path), packages=models.packages(locator))
+        return Origin(files=_neighbours(models.location(locator).module), packages=models.packages(locator))
     if foreign.is_foreign(locator):
         source, packages = foreign.location(locator), foreign.packages(locator)
         if source.is_file:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from itertools import product
 from math import comb, lgamma, log, nan, prod
@@ -123,6 +123,8 @@ class TuningOutcome:
     settings: tuple[Setting, ...]
     costs: np.ndarray
     floor_cost: float
+    # Results of `choices`, by number of seeds in a resample, so that they are computed only once
+    _choices: dict[int, np.ndarray] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @cached_property
     def tied(self) -> tuple[Setting, ...]:
@@ -168,13 +170,6 @@ class TuningOutcome:
             parts = np.array_split(draws, -(-draws.shape[1] // JUDGED_AT_ONCE), axis=1)
             self._choices[size] = np.concatenate([self._best(part).argmax(axis=0) for part in parts])
         return self._choices[size]
-
-    @cached_property
-    def _choices(self) -> dict[int, np.ndarray]:
-        """Results of `choices`, by number of seeds in a resample, so that the choices for each number are
-        computed only once.
-        """
-        return {}
 
     @property
     def candidate_settings(self) -> tuple[Setting, ...]:
@@ -368,14 +363,12 @@ def tuning_outcome(runs: pl.DataFrame, names: Sequence[str], judge: Judge) -> Tu
     present = judge.costs(comparable(runs, judge.tuning))
     if present.is_empty():
         return None
-    seeds = {seed: index for index, seed in enumerate(sorted(present["seed"].unique()))}
-    cost_of: dict[Setting, np.ndarray] = {}
-    results = present.select("seed", "first", "second").iter_rows()
-    for setting, (seed, *pair) in zip(settings_of(present, names), results, strict=True):
-        seed_costs = cost_of.setdefault(setting, np.full((2, len(seeds)), np.nan))
-        seed_costs[:, seeds[seed]] = pair
-    ordered = sorted(cost_of)
-    costs = np.stack([cost_of[setting] for setting in ordered], axis=1)
+    settings = [*settings_of(present, names)]
+    ordered = sorted({*settings})
+    seeds, columns = np.unique(present["seed"], return_inverse=True)
+    costs = np.full((2, len(ordered), len(seeds)), np.nan)
+    rows = [ordered.index(setting) for setting in settings]
+    costs[:, rows, columns] = present.select("first", "second").to_numpy().T
     medians = np.nanmedian(costs, axis=-1, keepdims=True)
     return TuningOutcome(tuple(ordered), np.where(np.isnan(costs), medians, costs), judge.floor_cost)
 
@@ -570,12 +563,8 @@ def outside(study: StudyPlan, optimizer: OptimizerSpec, setting: Mapping[str, fl
     values = {name: (value, value) for name, value in fixed(study, optimizer).items()}
 
     def beyond(ends: Mapping[str, tuple[float, float]]) -> dict[str, float]:
-        lows, highs = ({name: pair[side] for name, pair in ends.items()} for side in (0, 1))
-        return {
-            name: value
-            for name, value in setting.items()
-            if not lows.get(name, math.inf) <= value <= highs.get(name, math.inf)
-        }
+        places = [(name, value, ends.get(name, (math.inf, math.inf))) for name, value in setting.items()]
+        return {name: value for name, value, (low, high) in places if not low <= value <= high}
 
     known = ({**values, **{name: (value, value) for name, value in each.items()}} for each in tuning.also_try)
     return min((beyond(ends) for ends in ({**values, **tuning.reach}, *known)), key=bool)

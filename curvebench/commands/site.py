@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from curvebench.commands.command import JSON, PLAN, argument, command, print_json
 from curvebench.paths import SITE
-from curvebench.spec.errors import InputError, unknown
+from curvebench.spec.errors import InputError, check_known
 
 if TYPE_CHECKING:
     from curvebench.stages.parity import Parity
@@ -127,9 +127,7 @@ def parity(args: Namespace) -> None:
     from curvebench.stages.parity import parities
 
     rules = RULES.own()
-    for name in args.optimizers:
-        if name not in rules:
-            raise InputError(unknown("curvebench", "optimizer", name, rules))
+    check_known("curvebench", "optimizer", args.optimizers, rules)
     if not args.json:
         heads = [comparison.replace("against float64 ", "") for comparison in COMPARISONS]
         print(_parity_line("optimizer", "problem", heads))

@@ -17,7 +17,7 @@ from typing import Any
 from curvebench.optimizers import HyperparameterError, Rule, rules
 from curvebench.optimizers.layer_statistics import fisher_of
 from curvebench.optimizers.options import OptionError, Options
-from curvebench.spec.errors import InputError, unknown
+from curvebench.spec.errors import InputError, check_known
 from curvebench.steps.layout import KINDS
 
 FLOATS = ("float32", "float64")  # precisions of parameters that a user may pass to a rule
@@ -48,8 +48,7 @@ def chosen(rule: str | Rule, options: Options | None) -> Rule:
         InputError: when a name or option is unknown, or a value is wrong.
     """
     if isinstance(rule, str):
-        if rule not in rules():
-            raise InputError(unknown("curvebench", "optimizer", rule, rules()))
+        check_known("curvebench", "optimizer", [rule], rules())
         rule = rules()[rule]
     with as_input_errors():
         return rule.choose({**rule.chosen, **options}) if options else rule
@@ -105,8 +104,8 @@ def check_kind(owner: str, kind: Any) -> None:
     Raises:
         InputError: when `kind` is neither a kind of parameters nor None.
     """
-    if kind is not None and kind not in KINDS:
-        raise InputError(unknown(owner, "kind", kind, KINDS))
+    if kind is not None:
+        check_known(owner, "kind", [kind], KINDS)
 
 
 def check_array(owner: str, shape: tuple[int, ...], dtype: str, remedy: str) -> None:

@@ -12,7 +12,8 @@ import importlib.util
 import re
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -136,6 +137,22 @@ def with_packages(module: str) -> list[str]:
     """Return the names of the packages that contain a module, the outermost first, and the module's name."""
     parts = module.split(".")
     return [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
+
+
+@contextmanager
+def as_errors_of_user(text: str, path: Path) -> Iterator[None]:
+    """Return a context that turns an exception of a user's code into an InputError.
+
+    Args:
+        text: beginning of the message, which is followed by the exception and the line in the file.
+        path: the user's file.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except (Exception, SystemExit) as error:  # a user's code may raise any exception
+        raise InputError(f"{text} ({error_at(error, path)})") from error
 
 
 def error_at(error: BaseException, path: Path) -> str:

@@ -21,13 +21,13 @@ from typing import Any
 
 import numpy as np
 
-from curvebench.interop.files import FILE, error_at, load_file
+from curvebench.interop.files import FILE, as_errors_of_user, load_file
 from curvebench.interop.needed_arguments import ADAMW, NEEDED
 from curvebench.optimizers.arrays import Array, Ops
 from curvebench.optimizers.needs import Need
 from curvebench.optimizers.options import Option, OptionError, Options, complete
 from curvebench.optimizers.rule import LEARNING_RATE, PRECISIONS, Hyperparameter, ParameterRole, Rule
-from curvebench.spec.errors import InputError, nearest, unknown
+from curvebench.spec.errors import InputError, check_known, nearest
 from curvebench.spec.method import LIBRARIES
 from curvebench.steps.layout import KINDS
 from curvebench.steps.torch_rule import TorchRule, requires_closure
@@ -54,10 +54,10 @@ LOSS = Need(
 
 @dataclass(frozen=True)
 class Location:
-    """The module that defines an optimizer of another library, and the optimizer's name in the module.
+    """The module that defines an optimizer of another library or a model, and its name in the module.
 
     Args:
-        library: library whose interface the optimizer has, `torch` or `optax`.
+        library: library whose interface the optimizer or model has, such as `torch`.
         module: dotted name of the module, or path of a file.
         name: name of the class or function in the module.
         is_file: whether `module` is the path of a file.
@@ -345,9 +345,8 @@ def _grouped(
         InputError: when a key of `groups` is unknown, or a parameter belongs to no group.
     """
     members: dict[str, list[Any]] = {key: [] for key in groups}
-    for key in groups:
-        if key not in (*leaves, *KINDS, OTHERS):
-            raise InputError(f"{locator}: {unknown('groups', 'parameter or kind', key, (*KINDS, OTHERS))}")
+    keys = [key for key in groups if key not in leaves]
+    check_known("groups", "parameter or kind", keys, (*KINDS, OTHERS), where=f"{locator}: ")
     for name, leaf in leaves.items():
         group = next((key for key in (name, roles[name].kind, OTHERS) if key in groups), None)
         if group is None:
@@ -528,12 +527,8 @@ def _load(locator: str) -> Any:
     """
     at = location(locator)
     path = Path(at.module).resolve()
-    try:
+    with as_errors_of_user(f"{locator}: {at.module} cannot be imported", path):
         module = load_file(path) if at.is_file else import_module(at.module)
-    except InputError:
-        raise
-    except (Exception, SystemExit) as error:  # a module may raise any exception when it is imported
-        raise InputError(f"{locator}: {at.module} cannot be imported ({error_at(error, path)})") from error
     if not hasattr(module, at.name):
         raise InputError(f"{locator}: {at.module} has no {at.name!r}{nearest(at.name, dir(module))}")
     return getattr(module, at.name)

@@ -21,7 +21,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
@@ -100,15 +100,14 @@ def flatten(data: Any) -> tuple[list[Any], Any]:
     return jax.tree.flatten(data)
 
 
-def _context() -> AbstractContextManager[Any]:
+@contextmanager
+def _context() -> Iterator[None]:
     """Return a context in which models are constructed: on the CPU, and without 64-bit numbers.
 
     Models are then equal, whatever the precision and device of a run.
     """
-    stack = ExitStack()
-    stack.enter_context(jax.enable_x64(False))
-    stack.enter_context(jax.default_device(jax.devices("cpu")[0]))
-    return stack
+    with jax.enable_x64(False), jax.default_device(jax.devices("cpu")[0]):
+        yield
 
 
 def _key(words: Any) -> Any:

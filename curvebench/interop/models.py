@@ -17,7 +17,7 @@ import json
 import random as python_random
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cache, cached_property
@@ -28,8 +28,8 @@ from typing import Any, Literal, NamedTuple, Protocol, cast
 
 import numpy as np
 
-from curvebench.interop.files import FILE, error_at, imported_names, load_file, with_neighbours
-from curvebench.interop.foreign import distributions_of
+from curvebench.interop.files import FILE, as_errors_of_user, imported_names, load_file, with_neighbours
+from curvebench.interop.foreign import Location, distributions_of
 from curvebench.spec.errors import InputError, unknown
 from curvebench.spec.method import MODELS
 from curvebench.spec.values import whole
@@ -78,27 +78,16 @@ def packages(locator: str) -> tuple[str, ...]:
     its neighbours (imported modules of the same folder) import.
     """
     at = location(locator)
-    imported = (name for file in with_neighbours(Path(at.path)) for name in imported_names(file, ""))
+    imported = (name for file in with_neighbours(Path(at.module)) for name in imported_names(file, ""))
     return distributions_of({MODELS[at.library], *(name.split(".")[0] for name in imported)} - {"curvebench"})
 
 
-class ModelLocation(NamedTuple):
-    """Library of a model, path of the file that defines the model, and name of the model in the file.
-
-    On JAX, the name may be empty.
-    """
-
-    library: str
-    path: str
-    name: str
-
-
-def location(locator: str) -> ModelLocation:
-    """Parse the locator of a model, such as `torch:my_gru.py:GRU`."""
+def location(locator: str) -> Location:
+    """Parse the locator of a model, such as `torch:my_gru.py:GRU`. On JAX, the name may be empty."""
     library, _, rest = locator.partition(":")
     match = FILE.fullmatch(rest)
     assert match is not None, "callers ask is_model"
-    return ModelLocation(library, match["path"], match["item"] or "")
+    return Location(library, match["path"], match["item"] or "", is_file=True)
 
 
 @dataclass(frozen=True)
@@ -122,7 +111,7 @@ class ModelFile:
         Raises:
             InputError: if the file does not exist, or if its import raises an error.
         """
-        path = Path(location(locator).path).resolve()
+        path = Path(location(locator).module).resolve()
         with attributed(locator, path), global_seed(0):
             return cls(locator, path, vars(load_file(path)))
 
@@ -187,20 +176,14 @@ def _is_defined_here(name: str, item: Any, objects: Mapping[str, Any]) -> bool:
     return is_own and not name.startswith("_") and not isinstance(item, ModuleType)
 
 
-@contextmanager
-def attributed(owner: str, path: Path) -> Iterator[None]:
+def attributed(owner: str, path: Path) -> AbstractContextManager[None]:
     """Return a context that turns an exception of a user's code into an InputError with the line in the file.
 
     Args:
         owner: name of the evaluated object, such as `loss`, for the message.
         path: the user's file.
     """
-    try:
-        yield
-    except InputError:
-        raise
-    except (Exception, SystemExit) as error:  # a user's code may raise any exception
-        raise InputError(f"{path}: {owner}: fails ({error_at(error, path)})") from error
+    return as_errors_of_user(f"{path}: {owner}: fails", path)
 
 
 @contextmanager
@@ -438,8 +421,7 @@ def _plain_or_none(value: Any) -> Any:
 
 def library_of(locator: str) -> Library:
     """Return the functions for the library of a model. The library is imported."""
-    module = import_module(f"curvebench.interop.{location(locator).library}_model")
-    return cast(Library, module)
+    return cast(Library, import_module(f"curvebench.interop.{location(locator).library}_model"))
 
 
 @cache
@@ -500,12 +482,10 @@ def store(data: Any, path: Path) -> None:
             arrays = [np.stack(column) for column in zip(*items, strict=True)]
         else:
             arrays = np.stack(items)
-    if isinstance(arrays, Mapping):
-        np.savez(path, allow_pickle=False, **arrays)
-    elif isinstance(arrays, Sequence):
-        np.savez(path, *arrays, allow_pickle=False)
-    else:
-        np.savez(path, allow_pickle=False, **{ONLY: arrays})
+    if isinstance(arrays, Sequence):
+        arrays = {f"arr_{number}": array for number, array in enumerate(arrays)}
+    named = arrays if isinstance(arrays, Mapping) else {ONLY: arrays}
+    np.savez(path, allow_pickle=False, **named)
 
 
 def loaded(path: Path) -> Any:

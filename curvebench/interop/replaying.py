@@ -22,7 +22,7 @@ from curvebench.backends import BACKENDS
 from curvebench.interop import FLOATS, chosen, completed
 from curvebench.optimizers.arrays import map_arrays
 from curvebench.optimizers.options import Options
-from curvebench.spec.errors import InputError, unknown
+from curvebench.spec.errors import InputError, check_known
 from curvebench.steps.derivatives import StepInfo, model_of
 from curvebench.steps.layout import by_name, end_to_end, layout, roles_of
 from curvebench.steps.program import Constants, Inputs, Program
@@ -46,9 +46,7 @@ def _blocks(basis: Basis, params: Mapping[str, np.ndarray]) -> dict[tuple[str, .
     else:
         blocks = {tuple(params): np.asarray(basis, np.float64)}
     for group, matrix in blocks.items():
-        for name in group:
-            if name not in params:
-                raise InputError(unknown("the basis", "parameter", name, params))
+        check_known("the basis", "parameter", group, params)
         owner, size = f"basis of {', '.join(group)}", sum(params[name].size for name in group)
         if matrix.shape != (size, size):
             raise InputError(f"{owner}: the matrix has shape {matrix.shape} and needs {(size, size)}")
@@ -128,8 +126,7 @@ class Online:
     ) -> None:
         rule = chosen(optimizer, options)
         values = completed(rule, hyper)
-        if backend not in (*BACKENDS, "numpy"):
-            raise InputError(unknown("curvebench", "backend", backend, (*BACKENDS, "numpy")))
+        check_known("curvebench", "backend", [backend], (*BACKENDS, "numpy"))
         if dtype not in FLOATS:
             raise InputError(f"dtype = {dtype!r} is not one of {', '.join(FLOATS)}")
         start = {name: np.asarray(value, dtype) for name, value in params.items()}
@@ -229,16 +226,13 @@ class Online:
         user_shapes = {name: value.shape for name, value in self._start.items()}
         indices = by_name(numpy_ops(), user_shapes, np.arange(update.layout.entries))
         order = end_to_end(numpy_ops(), update.layout.parameters, indices, 0)
-        names = {need.name for need in update.bound.needs}
-        for name in values:
-            if name not in names:
-                raise InputError(unknown(update.rule.name, "need", name, names))
+        check_known(update.rule.name, "need", values, {need.name for need in update.bound.needs})
         lanes = {}
         for need in update.bound.needs:
             if need.amortized and not work & Work.OBSERVE:
                 continue
             value, example = values.get(need.name), need.example(model_of(update.layout))
-            if not _same_shapes(value, example):
+            if value is None or _shapes(value) != _shapes(example):
                 raise InputError(
                     f"{update.rule.name} needs {need.description} of shape {_shapes(example)} at every step"
                     f"{' that observes' if need.amortized else ''}, and got "
@@ -257,17 +251,6 @@ class Online:
 def _shapes(value: Any) -> Any:
     """Return the shape of an array, or the shapes of nested mappings of arrays."""
     return map_arrays(np.shape, value)
-
-
-def _same_shapes(value: Any, example: Any) -> bool:
-    """Return whether a value has the same names and shapes as an example.
-
-    Value and example are arrays, or nested mappings of arrays.
-    """
-    if isinstance(example, Mapping):
-        same = isinstance(value, Mapping) and set(value) == set(example)
-        return same and all(_same_shapes(value[name], item) for name, item in example.items())
-    return value is not None and not isinstance(value, Mapping) and np.shape(value) == np.shape(example)
 
 
 def replay(

@@ -44,12 +44,7 @@ KINDS_OF_LAYERS: tuple[tuple[tuple[type, ...], str], ...] = (
     ((torch.nn.Linear, torch.nn.Bilinear, torch.nn.RNNBase, torch.nn.RNNCellBase), "weight"),
     ((torch.nn.MultiheadAttention,), "weight"),
     (
-        (
-            torch.nn.modules.batchnorm._NormBase,
-            torch.nn.LayerNorm,
-            torch.nn.GroupNorm,
-            torch.nn.RMSNorm,
-        ),
+        (torch.nn.modules.batchnorm._NormBase, torch.nn.LayerNorm, torch.nn.GroupNorm, torch.nn.RMSNorm),
         "norm",
     ),
 )

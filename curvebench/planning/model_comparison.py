@@ -90,7 +90,6 @@ class ComparisonPlan:
     def study(self) -> dict[str, Any]:
         """Content of the comparison's study file: keys and values."""
         backend = find_workload(self.model).backend
-        shape = {"name": self.schedule, "warmup": WARMUP}
         return {
             "question": f"Which optimizer trains {self.label} best in {self.steps} steps?",
             "source": self.model.partition(":")[2],
@@ -104,7 +103,7 @@ class ComparisonPlan:
                 "choose": f"median final {self.metric}",
                 "shared_across": "none",
             },
-            "schedule": shape,
+            "schedule": {"name": self.schedule, "warmup": WARMUP},
             "compare": {"metric": f"final {self.metric}"},
             "scales": {
                 SCALE: {

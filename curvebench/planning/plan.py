@@ -44,7 +44,7 @@ from curvebench.results.temporary import write_texts
 from curvebench.sources import ROOT, RULES_AND_WORKLOADS, SourceTree, files_hash
 from curvebench.spec import job as job_specs
 from curvebench.spec import plan as plans
-from curvebench.spec.errors import InputError, Problems, by_reason, nearest, unknown
+from curvebench.spec.errors import InputError, Problems, by_reason, check_known, nearest, unknown
 from curvebench.spec.method import BasisSpec, Method, OptimizerSpec, WorkloadSpec, methods
 from curvebench.spec.sets import PLAN
 from curvebench.spec.sources import papers
@@ -180,9 +180,9 @@ class RunSelection:
         seeds: seeds of the final round, or seeds for which bases are estimated.
         rounds: numbers of the rounds; empty if bases are estimated.
         tuning_seeds: seeds of the tuning rounds.
-        one_run_per_job: whether the job makes a single tuning run, or the final runs of a single seed.
-        setting: for a job that makes a single tuning run, index of the setting of the run; None for other
-            jobs.
+        single_run: whether the job makes a single tuning run, or the final runs of a single seed.
+        setting_index: for a job that makes a single tuning run, index of the setting of the run; None for
+            other jobs.
     """
 
     workloads: tuple[WorkloadSpec, ...]
@@ -190,8 +190,8 @@ class RunSelection:
     seeds: tuple[int, ...]
     rounds: tuple[int, ...] = ()
     tuning_seeds: tuple[int, ...] = ()
-    one_run_per_job: bool = False
-    setting: int | None = None
+    single_run: bool = False
+    setting_index: int | None = None
 
     def reads(self, spec: job_specs.JobSpec, tuning: Tuning) -> bool:
         """Return whether runs of this selection need the results of another job.
@@ -210,11 +210,10 @@ class RunSelection:
                 and self.workloads[0] in spec.workloads
             )
         assert isinstance(spec, job_specs.RunsSpec)
-        if not (self.one_run_per_job == spec.single_run and spec.rounds[0] < self.rounds[0]):
+        if self.single_run != spec.single_run or spec.rounds[0] >= self.rounds[0]:
             return False
-        if self.workloads[0] not in spec.workloads:
-            return False
-        return not self.one_run_per_job or spec.bases[0].label == tuning.tuning_basis(self.bases[0].label)
+        same_basis = spec.bases[0].label == tuning.tuning_basis(self.bases[0].label)
+        return self.workloads[0] in spec.workloads and (same_basis or not self.single_run)
 
 
 @dataclass(frozen=True)
@@ -403,14 +402,9 @@ class Planner:
             spec = job_specs.RunsSpec(
                 stage="runs",
                 tuning=tuning,
-                rounds=share.rounds,
-                tuning_seeds=share.tuning_seeds,
-                single_run=share.one_run_per_job,
-                setting_index=share.setting,
                 compared_bases=self._compared(optimizer, share.bases) if share.seeds else (),
                 claim_rules=self.study.rules if share.seeds else {},
-                **self._common(backend, (optimizer,), share, read),
-                **self._training(backend),
+                **self._common(backend, (optimizer,), share, read) | self._training(backend) | vars(share),
             )
             jobs += (PlannedJob(spec, self.results, sum(spec.lanes), read),)
         return jobs[len(upstream) :]
@@ -594,41 +588,6 @@ def checks_job(module: str, scale: str, results: Path, tree: SourceTree) -> Plan
     return PlannedJob(spec, results, lanes)
 
 
-def describe_parity(tables: Iterable[Path]) -> plans.ParityPlan:
-    """Return the description of the parity jobs for the report plan.
-
-    Args:
-        tables: folders of the tables of the parity jobs.
-    """
-    problems = tuple(map(plans.ProblemPlan.taken_from, PROBLEMS))
-    return plans.ParityPlan(steps=STEPS, tolerance=TOLERANCE, problems=problems, tables=tuple(tables))
-
-
-def describe_checks(tables: Mapping[str, Path], scale: str) -> plans.ChecksPlan:
-    """Return the description of the property claims for the report plan.
-
-    The field `figures`, the folder of figures, is filled in by the caller.
-
-    Args:
-        tables: a mapping from the names of modules of claims to the folders of their tables.
-        scale: scale of the checks, which decides the number of random instances.
-    """
-    claims = [
-        plans.ClaimPlan.taken_from(
-            claim,
-            file=file_of(module),
-            rule=check_rule(claim),
-            missing=missing_of(at_defaults(claim.workloads)) or "",
-            parts=tuple(
-                plans.PartPlan.taken_from(part, instances=part.count(scale)) for part in claim.checks
-            ),
-        )
-        for module in tables
-        for claim in claims_of(module)
-    ]
-    return plans.ChecksPlan(claims=tuple(claims), tables=tuple(tables.values()), figures=Path())
-
-
 # --- the plan ------------------------------------------------------------------------------------
 
 
@@ -726,20 +685,13 @@ class Plan:
         """Return the plan as text: numbers of jobs and runs by study and stage, and skipped studies."""
         lines = [f"curvebench, scale {self.config.scale}: {_jobs(self.jobs)}"]
         for planned in self.studies:
-            stages = [
-                f"{stage} {_jobs(jobs)}, {sum(job.lanes for job in jobs)} {LANES.get(stage, 'runs')}"
-                for stage in inputs.TABLES
-                if (jobs := [job for job in planned.jobs if job.spec.stage == stage])
-            ]
-            lines.append(
-                f"  {planned.study.name} on {' and '.join(planned.plan.backends)}: "
-                f"{'; '.join([*stages, *_remarks(planned.jobs)])}"
-            )
-        kinds = {"parity": (f"parity of {' and '.join(BACKENDS)}", "problems")}
-        kinds["checks"] = ("property checks", "claims")
-        for stage, (name, unit) in kinds.items():
-            if jobs := [job for job in self.extra_jobs if job.spec.stage == stage]:
-                lines.append(f"  {name}: {_jobs(jobs)}, {sum(job.lanes for job in jobs)} {unit}")
+            counts = {stage: _counted(planned.jobs, stage) for stage in inputs.TABLES}
+            stages = [f"{stage} {count}" for stage, count in counts.items() if count]
+            remarks = "; ".join([*stages, *_remarks(planned.jobs)])
+            lines.append(f"  {planned.study.name} on {' and '.join(planned.plan.backends)}: {remarks}")
+        names = {"parity": f"parity of {' and '.join(BACKENDS)}", "checks": "property checks"}
+        counts = {name: _counted(self.extra_jobs, stage) for stage, name in names.items()}
+        lines += [f"  {name}: {count}" for name, count in counts.items() if count]
         return "\n".join([*lines, *(f"  {line}" for line in self.left_out)])
 
     @property
@@ -759,6 +711,12 @@ def _jobs(jobs: Sequence[PlannedJob]) -> str:
     return f"{len(jobs)} {'job' if len(jobs) == 1 else 'jobs'}"
 
 
+def _counted(jobs: Iterable[PlannedJob], stage: str) -> str:
+    """Return the number of jobs of a stage, and their sizes together, as text; empty if there is no job."""
+    chosen = [job for job in jobs if job.spec.stage == stage]
+    return f"{_jobs(chosen)}, {sum(job.lanes for job in chosen)} {LANES.get(stage, 'runs')}" if chosen else ""
+
+
 def _remarks(jobs: Iterable[PlannedJob]) -> Iterator[str]:
     """Yield remarks about the jobs of a study for the printed plan.
 
@@ -767,16 +725,14 @@ def _remarks(jobs: Iterable[PlannedJob]) -> Iterator[str]:
     """
     specs = [job.spec for job in jobs]
     runs = [spec for spec in specs if isinstance(spec, job_specs.RunsSpec)]
-    separate = {spec.workloads[0].name: None for spec in runs if spec.single_run}
-    if separate:
+    if separate := dict.fromkeys(spec.workloads[0].name for spec in runs if spec.single_run):
         yield f"each run of {' and '.join(separate)} a job of its own"
-    on_gpus = sum(spec.device != "cpu" for spec in specs)
-    if on_gpus:
+    if on_gpus := sum(spec.device != "cpu" for spec in specs):
         yield f"a GPU each for {on_gpus} jobs"
 
 
 # Plural nouns for the things that `PlannedJob.lanes` counts, by stage. For other stages the noun is "runs".
-LANES = {"bases": "matrices", "timing": "methods"}
+LANES = {"bases": "matrices", "timing": "methods", "parity": "problems", "checks": "claims"}
 
 
 def make_plan(config: Config, root: Path = ROOT) -> Plan:
@@ -820,11 +776,13 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
     planned = [_with_joined(study, archive, config) for study in planned]
     extra_jobs = (*parity, *checks.values())
     kernels = _kernels(results)
+    problems, tables = map(plans.ProblemPlan.taken_from, PROBLEMS), tuple(job.folder for job in parity)
+    compared = plans.ParityPlan(steps=STEPS, tolerance=TOLERANCE, problems=tuple(problems), tables=tables)
     report = plans.ReportPlan(
         scale=scale,
         studies=tuple(study.plan for study in planned),
         skipped=tuple(skipped),
-        parity=describe_parity(job.folder for job in parity) if parity else None,
+        parity=compared if parity else None,
         checks=_shown_claims(checks, config, [results_code, reports_code]) if checks else None,
         code=reports_code,
         jobs=sum(len(study.jobs) for study in planned) + len(extra_jobs),
@@ -885,10 +843,8 @@ def _census(
     }
     by_id |= {name: unrun(claim, study=file_of(module)) for name, (module, claim) in checked.items()}
     for number, paper in (papers() if config.study_folder == STUDY_FOLDER and not broken else {}).items():
-        for name in (name for sentence in paper.sentences for name in (sentence.claim, sentence.stand_in)):
-            if name and name not in by_id:
-                path = PAPERS / f"{number}.yaml"
-                raise InputError(f"{path}: {unknown('curvebench', 'claim', name, by_id)}")
+        names = (name for sentence in paper.sentences for name in (sentence.claim, sentence.stand_in))
+        check_known("curvebench", "claim", filter(None, names), by_id, where=f"{PAPERS / number}.yaml: ")
     return tuple(claim for claim in by_id.values() if claim.id not in decided)
 
 
@@ -925,7 +881,21 @@ def _shown_claims(checks: Mapping[str, PlannedJob], config: Config, code: Sequen
         code: hashes of the code that decides the figures. A hash of `code` and of the claims is part of the
             name of the folder.
     """
-    described = describe_checks({module: job.folder for module, job in checks.items()}, config.scale)
+    claims = tuple(
+        plans.ClaimPlan.taken_from(
+            claim,
+            file=file_of(module),
+            rule=check_rule(claim),
+            missing=missing_of(at_defaults(claim.workloads)) or "",
+            parts=tuple(
+                plans.PartPlan.taken_from(part, instances=part.count(config.scale)) for part in claim.checks
+            ),
+        )
+        for module in checks
+        for claim in claims_of(module)
+    )
+    tables = tuple(job.folder for job in checks.values())
+    described = plans.ChecksPlan(claims=claims, tables=tables, figures=Path())
     hash_ = _digest([described.model_dump(mode="json"), *code])
     figures = config.results / "figures" / f"{CLAIMS}.{config.scale}.{hash_}"
     return described.model_copy(update={"figures": figures})
@@ -978,9 +948,8 @@ def _compared(
     run, one further job compares all other optimizers on the core problems. There are no parity jobs if the
     planned studies do not run on all backends, or if the configuration turns parity off.
     """
-    if not config.parity:
-        return []
-    if not {backend for study in planned for backend in study.plan.backends}.issuperset(BACKENDS):
+    backends = {backend for study in planned for backend in study.plan.backends}
+    if not (config.parity and backends.issuperset(BACKENDS)):
         return []
     used = {optimizer.locator for study in planned for optimizer in study.plan.optimizers}
     studied = [name for name in rules() if name in used]
@@ -1076,24 +1045,15 @@ def write_specs(plan: Plan) -> None:
             # Snakemake renders the site if one of its inputs is newer.
             # Therefore the file of the plan gets the current time.
             os.utime(plan.report_path)
-        _touch_failed(plan)
+        # Snakemake runs a job again if the job's specification is newer than the job's outputs.
+        # A failed job gets the current time, or the year 1970 if the job must not run again.
+        for job in (job for job in plan.jobs if (job.folder / FAILED).exists()):
+            os.utime(job.spec_path, (0, 0) if plan.config.keep_failed else None)
     except OSError as error:
         raise InputError(
             f"{error.filename or plan.config.results}: cannot be written ({error.strerror}); make room, or "
             "give other folders with --config results=FOLDER site=FOLDER"
         ) from error
-
-
-def _touch_failed(plan: Plan) -> None:
-    """Make Snakemake run failed jobs again, or not run them if the configuration sets `keep_failed`.
-
-    Snakemake runs a job again if the file of the job's specification is newer than the job's outputs. To run
-    the job again, the modification time of the file becomes the current time. If the job must not run again,
-    the modification time becomes the year 1970.
-    """
-    for job in plan.jobs:
-        if (job.folder / FAILED).exists():
-            os.utime(job.spec_path, (0, 0) if plan.config.keep_failed else None)
 
 
 def with_data(config: Config) -> Config:

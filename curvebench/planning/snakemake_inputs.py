@@ -126,10 +126,6 @@ class SnakemakeInputs(Document):
     jobs: dict[str, SnakemakeJob]
     input_files: dict[str, tuple[str, ...]]
 
-    def to_json(self) -> str:
-        """Return the text of the file from which the processes of jobs read these inputs."""
-        return self.model_dump_json(indent=1) + "\n"
-
     @property
     def results(self) -> Path:
         """Folder of job files, runs, tables and figures."""

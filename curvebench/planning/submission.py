@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from curvebench.interop import foreign
-from curvebench.interop.files import FILE, error_at, load_file
+from curvebench.interop.files import FILE, as_errors_of_user, load_file
 from curvebench.planning.config import Config, config_of_study
 from curvebench.registry import RULES, find_rule
 from curvebench.results.temporary import write_texts
-from curvebench.spec.errors import InputError, unknown
+from curvebench.spec.errors import InputError, check_known, unknown
 from curvebench.spec.study import LETTERS, Contribution, NamedWorkload, StudyFile, read_study_file
 
 # Folder in the results folder that has a folder for each submission.
@@ -72,13 +72,8 @@ def located(name: str) -> str:
     if match is None:
         return name
     path, item = Path(match["path"]).resolve(), match["item"]
-    try:
+    with as_errors_of_user(f"{match['path']}: cannot be imported", path):
         defined = vars(load_file(path))
-    except InputError:
-        raise
-    # Importing a user's file can raise any exception.
-    except (Exception, SystemExit) as error:
-        raise InputError(f"{match['path']}: cannot be imported ({error_at(error, path)})") from error
     if item not in defined and RULES.constant in defined:
         return f"{path}:{item}" if item else str(path)
     names = [key for key, obj in defined.items() if getattr(obj, "__module__", "") == defined["__name__"]]
@@ -125,11 +120,10 @@ def write_submission(
     if (joins.parent / f"{label}.yaml").exists():
         raise InputError(f"--label: {label!r} is a study in {joins.parent}; give another")
     folder = results / FOLDER_NAME / label
-    entry = {locator: {**(options or {}), "label": label}}
     content: dict[str, Any] = {
         "joins": joins.stem,
         "question": f"How good is {label} under the protocol of {joins.stem}?",
-        "optimizers": [entry],
+        "optimizers": [{locator: {**(options or {}), "label": label}}],
     }
     if contributed is not None:
         content["contributed"] = contributed.model_dump()
@@ -152,9 +146,7 @@ def _chosen(study: StudyFile, path: Path, problems: Sequence[str]) -> list[Named
         problems: labels of the workloads to return.
     """
     by_name = {workload.label or workload.name: workload for workload in study.workloads}
-    for name in problems:
-        if name not in by_name:
-            raise InputError(f"--problems: {unknown(str(path), 'problem', name, by_name)}")
+    check_known(str(path), "problem", problems, by_name, where="--problems: ")
     return [workload for name, workload in by_name.items() if name in problems]
 
 

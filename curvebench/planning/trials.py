@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -218,11 +218,10 @@ class Trial:
         """
         bundle, backend = self.bundle, engine(self.backend, self.precision)
         bundle = bundle if schedule is None else replace(bundle, schedule=schedule)
-        parts = [slice(0, len(self.lanes))]
-        if self.separately or runs_singly(bundle):
-            parts = [slice(number, number + 1) for number in range(len(self.lanes))]
+        at_once = 1 if self.separately or runs_singly(bundle) else len(self.lanes)
+        parts = [slice(number, number + at_once) for number in range(0, len(self.lanes), at_once)]
         programs, starts, ends, diverged_at = Programs(), list[Any](), list[Any](), list[Any]()
-        with _restored_generators(self.backend), backend.context():
+        with global_seed(0), backend.context():
             for part in parts:
                 subset = bundle.subset(slice(0, 1), part)
                 loaded = load(subset, backend, programs=programs)
@@ -525,23 +524,6 @@ def _changed_arguments(rule: Rule, optimizer: OptimizerSpec) -> Iterator[tuple[s
 def size_of(spec: WorkloadSpec) -> int:
     """Return the number of parameters of a workload."""
     return sum(map(math.prod, find_workload(spec.locator).shapes_at(spec.settings).values()))
-
-
-@contextmanager
-def _restored_generators(backend: str) -> Iterator[None]:
-    """Return a context in which the global random generators have a fixed seed.
-
-    The end of the context restores the states that the generators had before.
-    """
-    with global_seed(0):
-        if backend != "torch":
-            yield
-            return
-        import torch
-
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(0)
-            yield
 
 
 def workload_of(

@@ -21,20 +21,6 @@ from curvebench.spec.errors import InputError
 VARIABLE = "CURVEBENCH_SNAKEMAKE_INPUTS"
 
 
-def read_inputs(path: Path) -> SnakemakeInputs:
-    """Read the file with the inputs of the Snakefile, which the main process has written.
-
-    Raises:
-        InputError: if the file is missing or damaged.
-    """
-    try:
-        return SnakemakeInputs.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError) as error:
-        raise InputError(
-            f"{path}: not the plan that this job belongs to ({error}); run snakemake again"
-        ) from error
-
-
 def snakemake_inputs(raw: Mapping[str, Any], is_main_process: bool) -> SnakemakeInputs:
     """Return paths, inputs and resources of all rules, for the `config` of the Snakefile.
 
@@ -52,7 +38,11 @@ def snakemake_inputs(raw: Mapping[str, Any], is_main_process: bool) -> Snakemake
     """
     path = os.environ.get(VARIABLE)
     if path and not is_main_process:
-        return read_inputs(Path(path))
+        try:
+            return SnakemakeInputs.model_validate_json(Path(path).read_bytes())
+        except (OSError, ValidationError) as error:
+            message = f"not the plan that this job belongs to ({error}); run snakemake again"
+            raise InputError(f"{path}: {message}") from error
     # This import is inside the function, because it loads libraries that processes of jobs do not need.
     from curvebench.planning.plan import prepare
 

@@ -69,6 +69,10 @@ class Document(BaseModel):
         shared = {name for name in cls.model_fields if name not in values and hasattr(source, name)}
         return cls(**{name: getattr(source, name) for name in shared}, **values)
 
+    def to_json(self) -> str:
+        """Return the text of the document's file, in which each value has a line of its own, for `diff`."""
+        return self.model_dump_json(indent=1) + "\n"
+
 
 class Judged(Document):
     """A metric, and the value of a run that counts: the last value or the best value of the metric.

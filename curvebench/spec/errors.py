@@ -123,6 +123,22 @@ def unknown(owner: str, kind: str, name: object, valid: Iterable[str]) -> str:
     return f"{owner} has no {kind} {name!r}{near} ({listing})"
 
 
+def check_known(owner: str, kind: str, names: Iterable[str], valid: Collection[str], where: str = "") -> None:
+    """Check that all names are valid.
+
+    Args:
+        owner, kind, valid: the arguments of the function `unknown` with these names.
+        names: the names to check.
+        where: beginning of the message, such as `--problems: `.
+
+    Raises:
+        InputError: for the first name that is not valid.
+    """
+    for name in names:
+        if name not in valid:
+            raise InputError(where + unknown(owner, kind, name, valid))
+
+
 def nearest(name: object, valid: Iterable[str]) -> str:
     """Return the text `; did you mean ...?` with the most similar valid name; empty if no name is similar.
 

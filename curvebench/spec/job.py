@@ -84,10 +84,6 @@ class JobSpec(Document):
         """Return a copy of the job with other values of the keys in `changes`, and with a new hash."""
         return type(self).model_validate({**dict(self), **changes})
 
-    def to_json(self) -> str:
-        """Return the text of the spec file. `diff` can compare such files: each value is on its own line."""
-        return self.model_dump_json(indent=1) + "\n"
-
     @property
     def description(self) -> str:
         """Name of the job in messages: the label of the job's optimizer, if there is exactly one.

@@ -17,7 +17,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from curvebench.spec.claim import Cause, Claim
 from curvebench.spec.document import NEW_NAMES, Direction, Document, Headline, Which, dotted
-from curvebench.spec.errors import InputError, unknown
+from curvebench.spec.errors import InputError, check_known
 from curvebench.spec.method import BasisSpec, OptimizerSpec, WorkloadSpec, methods
 from curvebench.spec.sets import PLAN
 from curvebench.spec.sources import stand_ins
@@ -157,10 +157,7 @@ class StudyPlan(StudyQuestion, StudyClaims):
     @model_validator(mode="after")
     def _compares_what_is_measured(self) -> StudyPlan:
         for workload in self.workloads:
-            if self.metric not in workload.metrics:
-                raise ValueError(
-                    f"compare.metric: {unknown(workload.name, 'metric', self.metric, workload.metrics)}"
-                )
+            check_known(workload.name, "metric", [self.metric], workload.metrics, where="compare.metric: ")
         return self
 
     @property
@@ -465,10 +462,6 @@ class ReportPlan(Document):
         """Return the plan with each path replaced by `move(path)`, except its attribute `path`."""
         moved = {name: _moved(value, move) for name, value in self if name != "path"}
         return self.model_copy(update=moved)
-
-    def to_json(self) -> str:
-        """Return the text of `plan.json`."""
-        return self.model_dump_json(indent=1) + "\n"
 
 
 def _moved(value: Any, move: Callable[[Path], Path]) -> Any:

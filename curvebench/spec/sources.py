@@ -97,12 +97,10 @@ class Source:
         numbers: numbers by which the source is cited: one for each version of the source, the newest first;
             empty for `OTHER`.
         title: title of the document.
-        note: remark for pages.
     """
 
     numbers: tuple[str, ...]
     title: str
-    note: str = ""
 
     @property
     def anchor(self) -> str:
@@ -117,10 +115,10 @@ class Source:
     @property
     def about(self) -> str:
         """Text with the authors, the year and the note of the source."""
-        return papers()[self.numbers[0]].about if self.numbers else self.note
+        return papers()[self.numbers[0]].about if self.numbers else "Named with each claim."
 
 
-OTHER = Source((), "Other sources", note="Named with each claim.")
+OTHER = Source((), "Other sources")
 
 
 @cache
@@ -141,8 +139,7 @@ def sources() -> tuple[Source, ...]:
     by_key: dict[str, list[str]] = {}
     for number, paper in papers().items():
         by_key.setdefault(paper.key, []).append(number)
-    newest = ((tuple(numbers), papers()[numbers[0]]) for numbers in by_key.values())
-    return tuple(Source(numbers, paper.title, paper.note) for numbers, paper in newest)
+    return tuple(Source(tuple(numbers), papers()[numbers[0]].title) for numbers in by_key.values())
 
 
 def source_of(citation: str) -> Source:

@@ -28,7 +28,7 @@ from ruamel.yaml.nodes import MappingNode, SequenceNode
 from curvebench.paths import STUDY_FOLDER
 from curvebench.spec import document as documents
 from curvebench.spec.claim import Claim
-from curvebench.spec.errors import InputError, unknown
+from curvebench.spec.errors import InputError, check_known
 from curvebench.spec.method import Method
 from curvebench.spec.training import ScaleTraining, StudyTraining, TrainingProtocol
 from curvebench.spec.tuning import Axis, Setting, Tuning
@@ -489,11 +489,10 @@ def _inherited(path: Path, name: Any, chain: tuple[str, ...]) -> dict[str, Any]:
     """
     folders = (STUDY_FOLDER, path.parent)
     files = {file.stem: file for folder in folders for file in sorted(folder.glob("*.yaml")) if file != path}
-    if name not in files:
-        raise InputError(f"{path}: like: {unknown(str(path.parent), 'other study', str(name), files)}")
+    check_known(str(path.parent), "other study", [str(name)], files, where=f"{path}: like: ")
     if name in chain:
         raise InputError(f"{path}: like: {name} is like this study in turn; remove one of the two keys")
-    raw = _completed(files[name], chain)
+    raw = _completed(files[str(name)], chain)
     # The keys of `source_figures` contain the name of the other study, so they match no figure of this study.
     raw.pop("source_figures", None)
     return raw
@@ -513,9 +512,7 @@ def _with_rule(path: Path, raw: Any, rules: Mapping[str, Mapping[str, Any]]) -> 
     if not isinstance(raw, Mapping) or "repeats" not in raw:
         return raw
     key_of_claim, repeats = f"{path}: claims.{raw.get('id')}", str(raw["repeats"])
-    if repeats not in rules:
-        where = "the study that this one is like"
-        raise InputError(f"{key_of_claim}.repeats: {unknown(where, 'claim', repeats, rules)}")
+    check_known("the study that this one is like", "claim", [repeats], rules, f"{key_of_claim}.repeats: ")
     superfluous = [name for name in ("sentence", "source", "supported_if") if name in raw]
     if superfluous:
         raise InputError(f"{key_of_claim}.{superfluous[0]}: is taken from {repeats}; leave it out")
@@ -530,9 +527,7 @@ def _with_rule(path: Path, raw: Any, rules: Mapping[str, Mapping[str, Any]]) -> 
                 methods = [Method.of(str(label)) for label in condition[key]]
                 condition[key] = [Method(name, str(bases.get(basis, basis))).label for name, basis in methods]
                 met.update(basis for _, basis in methods)
-    for basis in bases:
-        if basis not in met:
-            raise InputError(f"{key_of_claim}.bases: {unknown(repeats, 'basis', str(basis), sorted(met))}")
+    check_known(repeats, "basis", map(str, bases), sorted(met), where=f"{key_of_claim}.bases: ")
     return {"sentence": rule.get("sentence"), "source": rule.get("source"), **raw, "supported_if": conditions}
 
 

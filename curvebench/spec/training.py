@@ -15,7 +15,7 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from curvebench.spec.document import Document, Positive, Targets
-from curvebench.spec.errors import unknown
+from curvebench.spec.errors import check_known
 from curvebench.spec.values import Precision
 
 # The only metric for which a study can give a threshold at which runs stop
@@ -59,8 +59,7 @@ class Schedule(Document):
 
 
 def _stopping(metric: str) -> str:
-    if metric != GRADIENT_NORM:
-        raise ValueError(unknown("stop", "key", metric, [GRADIENT_NORM]))
+    check_known("stop", "key", [metric], [GRADIENT_NORM])
     return metric
 
 

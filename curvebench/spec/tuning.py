@@ -49,10 +49,6 @@ class Outcome(typing.Protocol):
         """
 
 
-def _as_list(value: Any) -> Any:
-    return None if value is None else as_list(value)
-
-
 def _share(value: Any) -> Any:
     try:
         # `Fraction("0.2")` is exactly 1/5, `Fraction(0.2)` is not.
@@ -124,7 +120,7 @@ class Protocol(Document):
     floor: Annotated[float, Field(allow_inf_nan=False)] | None = None
     tie_break: CriterionWords | None = None
     shared_across: Literal["bases", "none"]
-    tuned_bases: Annotated[Names | None, BeforeValidator(_as_list)] = None
+    tuned_bases: Annotated[Names, BeforeValidator(as_list)] | None = None
     length: Annotated[Fraction, BeforeValidator(_share)] = Fraction(1)
     also_try: Annotated[
         tuple[Setting, ...], Field(strict=False), OF_PLANS, BeforeValidator(_not_written)
@@ -296,10 +292,8 @@ class TwoStageSweep(Protocol):
         """
         if outcome is None:
             return tuple({self.of: rate} for rate in self.rates)
-        (rate,) = outcome.ranked[0]
-        exponent = power_of_ten(rate)
-        if exponent is None:
-            raise ValueError(f"the coarse rate {rate:g} is not a power of ten")
+        (rate,) = outcome.ranked[0]  # one of `rates`, which are powers of ten
+        exponent = round(math.log10(rate))
         powers = (exponent - 1, exponent)
         return tuple({self.of: float(f"{multiple}e{power}")} for power in powers for multiple in MULTIPLES)
 
@@ -377,10 +371,6 @@ class SpaceSearch(Protocol):
     def _counted(self) -> SpaceSearch:
         if (self.budget_per_dimension is None) == (self.budget is None):
             raise ValueError("budget_per_dimension: is missing; add it")
-        return self
-
-    @model_validator(mode="after")
-    def _rate(self) -> SpaceSearch:
         if "learning_rate" not in self.space:
             raise ValueError("space: learning_rate is missing; it has no default, so a search must cover it")
         return self

@@ -151,7 +151,9 @@ def limit_cause(
     """
     if verdict != "not reproduced":
         return OF_VERDICT.get(verdict, {})
-    worst = measures.filter(~pl.col("holds")).sort("share", descending=True).row(0, named=True)
+    # Shares are infinite if the limit is 0, so that the distance from the limit decides among them.
+    distance = (pl.col("value") - pl.col("limit")).abs()
+    worst = measures.filter(~pl.col("holds")).sort("share", distance, descending=True).row(0, named=True)
     slack = {"<=": -1, ">=": 1, "==": 0}[worst["relation"]] * worst["tolerance"]
     cause = "contradicts"
     if not misprint:

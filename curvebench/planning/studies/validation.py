@@ -29,7 +29,7 @@ from curvebench.registry import canonical, canonical_in, find_rule, find_workloa
 from curvebench.spec.claim import Claim
 from curvebench.spec.conditions.condition import Condition
 from curvebench.spec.conditions.learning_rates import GainOverRates
-from curvebench.spec.errors import InputError, Problems, unknown
+from curvebench.spec.errors import InputError, Problems, check_known
 from curvebench.spec.method import IDENTITY, BasisSpec, Method, OptimizerSpec, WorkloadSpec, methods
 from curvebench.spec.study import (
     NamedOptimizer,
@@ -323,15 +323,15 @@ class _Reader:
     def _check_workloads(self) -> None:
         """Check that targets and conditions name workloads of the study."""
         file = self.file
-        check_known = partial(self.problems.known, owner="the study", kind="workload", valid=self.workloads)
+        known = partial(self.problems.known, owner="the study", kind="workload", valid=self.workloads)
         for metric, values in file.targets.items():
             # Targets of a submission are not checked.
             # The submission takes them from the joined study, and may leave out workloads of that study.
             if isinstance(values, dict) and not file.joins:
-                check_known(f"targets.{metric}", names=sorted(values))
+                known(f"targets.{metric}", names=sorted(values))
         for key, condition in _conditions(claim for claim in file.claims if not claim.repeats):
-            check_known(f"{key}.workload", names=filter(None, [condition.workload]))
-            check_known(f"{key}.control_workload", names=filter(None, [condition.control_workload]))
+            known(f"{key}.workload", names=filter(None, [condition.workload]))
+            known(f"{key}.control_workload", names=filter(None, [condition.control_workload]))
 
     def _check_costs(self) -> None:
         """Reject bases that are estimated again during a run if the study compares costs.
@@ -544,9 +544,7 @@ def _optimizer(file: StudyFile, entry: NamedOptimizer, locator: str) -> Optimize
         rule = rule.choose({name: value for name, value in entry.options.items() if name in rule.options})
         rule = scheduled(rule, file.schedule.name)
     valid = [*rule.hyperparameters, *rule.options, *NamedOptimizer.model_fields]
-    for name in hyperparameters:
-        if name not in valid:
-            raise InputError(unknown(rule.name, "hyperparameter or option", name, valid))
+    check_known(rule.name, "hyperparameter or option", hyperparameters, valid)
     rates_first = sorted(entry.space, key=lambda name: name != "learning_rate")
     return OptimizerSpec(
         rule.name,

@@ -208,3 +208,15 @@ def test_parts_of_a_property_have_domains_and_causes(checks: ChecksPlan):
     )
     assert row_of(3.0, cause="resolution")["cause"] == "resolution"
     assert row_of(3.0, at_most_partly="the data are reduced")["cause"] == "other_data"
+
+
+def test_the_limit_at_which_a_property_turns_is_that_of_its_worst_measure(checks: ChecksPlan):
+    """With a limit of 0, all measures that violate it have an infinite share."""
+    place = pl.col("instance").cast(pl.Float64)
+    measured = check_rows(checks).with_columns(
+        holds=False, relation=pl.lit("<="), limit=0.0, tolerance=0.5, share=float("inf"), value=1.0 + place
+    )
+    (found,) = (row for row in property_rows(checks, measured, "quick") if row["claim"] == REGRET)
+    last = max(measured.filter(claim=REGRET)["instance"].to_list())
+    assert last > 0
+    assert found["turns_at"] == last + 0.5
