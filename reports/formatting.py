@@ -305,3 +305,8 @@ def json_value(value: Any, otherwise: Callable[[float], str | None] = lambda _: 
     if isinstance(value, list):
         return [json_value(item, otherwise) for item in value]
     return otherwise(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def cell(text: str) -> str:
+    """Return a name with Markdown's special characters escaped, for a cell of a table."""
+    return "".join(f"\\{letter}" if letter in "\\`*_{}[]<>#|&" else letter for letter in text)

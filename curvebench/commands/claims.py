@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from curvebench.commands.command import JSON, SCALE, argument, command, print_json, print_left_out
-from curvebench.paths import SITE
+from curvebench.paths import PUBLISHED, SITE
 from curvebench.spec.errors import InputError, by_reason, no_beginning, unknown
+from curvebench.spec.sets import PLAN
 
 if TYPE_CHECKING:
     from curvebench.planning.studies.study import Study
@@ -134,17 +135,16 @@ def verdicts(args: Namespace) -> None:
         --plan: plan of a report, or folder of a published set (default: reports/site/plan.json, and the
             published sets for claims that it does not decide)
     """
-    from curvebench.paths import PUBLISHED
     from curvebench.reports.claims.rerun import SNAKEMAKE
     from curvebench.reports.claims.verdict_list import as_json, as_text
-    from curvebench.spec.sets import PLAN
 
     listing = [claim for claim in _listing(args.plan) if {claim.asked_by, claim.kind}.issuperset(args.only)]
     names = args.claims or [""]
-    selected = [claim for claim in listing if any(_matches(name, claim.id, claim.source) for name in names)]
-    undecided = [
-        name for name in args.claims if not any(_matches(name, claim.id, claim.source) for claim in selected)
-    ]
+    found = {
+        name: {claim.id for claim in listing if _matches(name, claim.id, claim.source)} for name in names
+    }
+    selected = [claim for claim in listing if any(claim.id in ids for ids in found.values())]
+    undecided = [name for name in args.claims if not found[name]]
     if selected or args.json:
         print(as_json(selected) if args.json else as_text(selected, details=bool(args.claims)))
     elif not args.claims:
@@ -177,11 +177,9 @@ def _listing(path: Path | None) -> list[ClaimVerdict]:
     Raises:
         InputError: when a plan or a table is missing or damaged.
     """
-    from curvebench.paths import PUBLISHED
     from curvebench.reports.claims.verdict_list import unrun, verdicts_of
     from curvebench.results.archive import read_archive, shown_plans
     from curvebench.spec.plan import read_plan
-    from curvebench.spec.sets import PLAN
 
     listing: list[ClaimVerdict] = []
     if path or (SITE / PLAN).exists():

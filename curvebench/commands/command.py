@@ -124,6 +124,10 @@ def folder(name: str, default: Path, text: str) -> Argument:
     return argument(name, type=Path, default=default, metavar="FOLDER", help=f"{text} (default: %(default)s)")
 
 
+CORES = argument(
+    "--cores", default="all", metavar="N", help="CPU cores to use, or all (default: %(default)s)"
+)
+OPEN = argument("--open", action="store_true", help="open the page of the comparison in a browser")
 JSON = argument("--json", action="store_true", help="print JSON instead of text")
 PLAN = argument(
     "--plan",
@@ -133,6 +137,7 @@ PLAN = argument(
     help=f"plan of the report: {SITE / 'plan.json'}, or plan.json of a published set",
 )
 RESULTS_FOLDER = folder("--results", RESULTS, "folder of specs, runs and tables")
+OUTPUT = (CORES, OPEN, JSON, RESULTS_FOLDER)
 SCALE = argument(
     "--scale",
     default="quick",

@@ -11,9 +11,10 @@ from argparse import ArgumentTypeError, Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from curvebench.commands.command import JSON, RESULTS_FOLDER, argument, command, positive, present
+from curvebench.commands.command import OUTPUT, argument, command, positive, present
 from curvebench.commands.trying import check_writable, names, run_to_plan
 from curvebench.paths import RESULTS, STUDY_FOLDER
 from curvebench.spec.errors import InputError
@@ -40,14 +41,6 @@ def duration(text: str) -> float:
     if match is None:
         raise ArgumentTypeError(f"{text!r} is no time such as 90s, 20min or 1.5h")
     return float(match[1]) * SECONDS[match[2]]
-
-
-OUTPUT = (
-    argument("--cores", default="all", metavar="N"),
-    argument("--open", action="store_true"),
-    JSON,
-    RESULTS_FOLDER,
-)
 
 
 @command(
@@ -98,19 +91,16 @@ def compare_model(args: Namespace) -> int:
         --budget: time that the comparison may take, such as 20min; fewer trials, then fewer optimizers are
             run (default: no limit)
         --label: name of the comparison (default: the model's)
-        --cores: CPU cores to use, or all (default: %(default)s)
-        --open: open the page of the comparison in a browser
     """
+    from curvebench.planning.model_comparison import locator_of
     from curvebench.spec.study import parsed_yaml
 
     further = parsed_yaml("--settings", args.settings)
     if not isinstance(further, dict):
         raise InputError(f"--settings: {args.settings!r} is no mapping, such as '{{hidden: 64}}'")
-    keys = ("loss", "train", "validation", "metrics", "maximize", "minimize", "batch_size")
-    settings = {key: getattr(args, key) for key in keys} | further
-    details = {"judge": args.judge, "schedule": args.schedule, "label": args.label}
-    plan = plan_of(args.file, args.model, settings, args.optimizers, args.steps, **details)
-    return shown(run_plan(plan, args.results, args.cores, args.budget), args)
+    same = inspect.signature(compare).parameters.keys() - {"model", "settings"}
+    given = {name: getattr(args, name) for name in same}
+    return shown(compare(locator_of(args.file, args.model), settings=further, **given), args)
 
 
 @command(
@@ -125,8 +115,6 @@ def more(args: Namespace) -> int:
     Args:
         name: name of the comparison
         --seeds: number of seeds that judge each method, including those that are there
-        --cores: CPU cores to use, or all (default: %(default)s)
-        --open: open the page of the comparison in a browser
     """
     from curvebench.planning.model_comparison import add_seeds
 
@@ -185,23 +173,25 @@ def compare(
         InputError: if the model or a function is not defined in a file, if a setting is invalid, or if no
             optimizer runs on the model.
     """
+    from curvebench.planning.model_comparison import locator_of
+
     file, name = (model, "") if isinstance(model, str) else _defined_in(model, "model")
-    results = Path(results)
-    label = label or Path(name or model.rpartition(":")[2]).stem.lower()
+    results, locator = Path(results), locator_of(file, name)
+    label = label or re.sub(r"\W", "_", Path(locator.rpartition(":")[2]).stem.lower())
     data = {
         split: value if isinstance(value, str) else str(_stored(value, results, label, split))
         for split, value in (("train", train), ("validation", validation))
     }
     given = {
         "loss": _name_in(file, loss, "loss"),
-        "metrics": _name_in(file, metrics, "metrics"),
         **data,
+        "metrics": _name_in(file, metrics, "metrics"),
         "maximize": maximize,
         "minimize": minimize,
         "batch_size": batch_size,
         **(settings or {}),
     }
-    plan = plan_of(file, name, given, optimizers, steps, judge=judge, schedule=schedule, label=label)
+    plan = plan_of(locator, given, optimizers, label, steps=steps, judged_by=judge, schedule=schedule)
     return run_plan(plan, results, cores, budget)
 
 
@@ -260,11 +250,9 @@ def _defined_in(item: Any, kind: str) -> tuple[str, str]:
 
     name = getattr(item, "__qualname__", None)
     if name is None:
-        remedy = (
-            f"give the class, {type(item).__name__}, and its arguments as settings={{'NAME': VALUE}}"
-            if kind == "model"
-            else "give a function (model, batch) of a file"
-        )
+        remedy = "give a function (model, batch) of a file"
+        if kind == "model":
+            remedy = f"give the class, {type(item).__name__}, and its arguments as settings={{'NAME': VALUE}}"
         raise InputError(f"{kind}: an object of class {type(item).__name__}; {remedy}")
     if item.__module__.startswith(MODULE_PREFIX):
         raise InputError(
@@ -319,49 +307,39 @@ def _stored(data: Any, results: Path, label: str, split: str) -> Path:
 
 
 def plan_of(
-    file: str,
-    model: str,
-    settings: Mapping[str, Any],
-    optimizers: Sequence[str],
-    steps: int,
-    *,
-    judge: str,
-    schedule: str,
-    label: str,
+    locator: str, settings: Mapping[str, Any], optimizers: Sequence[str], label: str, **details: Any
 ) -> ComparisonPlan:
     """Return the plan of a comparison, after a check of its settings.
 
     Args:
-        file: file of the model, or locator of the model, such as `torch:my_gru.py:GRU`.
-        model: name of the model in the file; empty if `file` contains the name.
+        locator: locator of the model, such as `torch:my_gru.py:GRU`.
         settings: settings of the model's workload. Settings with an empty value are left out.
         optimizers: names of the optimizers; empty for the ten default optimizers.
-        steps, judge, schedule, label: the arguments of the function `compare` with these names.
+        label: name of the comparison.
+        details: further fields of the plan.
 
     Raises:
         InputError: when a setting is invalid.
     """
-    from curvebench.planning.model_comparison import ComparisonPlan, entries, locator_of
+    from curvebench.planning.model_comparison import ComparisonPlan, entries
     from curvebench.planning.studies.reading import study_files
     from curvebench.registry import find_workload
     from curvebench.spec.study import in_letters
 
-    locator = locator_of(file, model)
     chosen = {
         key: list(value) if isinstance(value, tuple) else value
         for key, value in settings.items()
         if value not in ("", (), [])
     }
-    workload = find_workload(locator)
     try:
-        workload.complete(chosen)
-        label = in_letters(label or re.sub(r"\W", "_", workload.name))
+        find_workload(locator).complete(chosen)
+        in_letters(label)
     except ValueError as error:
         raise InputError(str(error)) from error
     for path in study_files(STUDY_FOLDER):
         if path.stem == label:
             raise InputError(f"--label: {label} is the name of the study {path}; give another name")
-    return ComparisonPlan(locator, chosen, entries(optimizers), steps, label, judge, schedule)
+    return ComparisonPlan(locator, chosen, entries(optimizers), label=label, **details)
 
 
 def run_plan(plan: ComparisonPlan, results: Path, cores: str, budget: float | None) -> ComparedModel:
@@ -399,8 +377,6 @@ def runnable(plan: ComparisonPlan) -> tuple[ComparisonPlan, dict[str, str]]:
     Raises:
         InputError: if no method runs on the model.
     """
-    from tempfile import TemporaryDirectory
-
     from curvebench.commands.studies import check_methods
     from curvebench.planning.model_comparison import SCALE
     from curvebench.planning.studies.validation import read_study
@@ -452,14 +428,12 @@ def model_as_text(study: Study) -> str:
         f"  {name:<{width}}  {roles[name].kind:<12} {' x '.join(map(str, shape)) or 'scalar'}"
         for name, shape in shapes.items()
     ]
-    how = (
-        "together"
-        if workload.mapped
-        else "one after another: the loss draws random numbers, or an operation cannot be batched"
-    )
+    apart = "one after another: the loss draws random numbers, or an operation cannot be batched"
     count = sum(map(math.prod, shapes.values()))
     head = f"{spec.name}: {count:,} parameters, whose kinds --settings '{{roles: {{NAME: KIND}}}}' corrects"
-    return "\n".join([head, *lines, f"Runs of a method are computed {how}."])
+    return "\n".join(
+        [head, *lines, f"Runs of a method are computed {'together' if workload.mapped else apart}."]
+    )
 
 
 def affordable(comparison: ComparisonPlan, budget: float | None, cores: str) -> ComparisonPlan:
@@ -476,13 +450,12 @@ def affordable(comparison: ComparisonPlan, budget: float | None, cores: str) -> 
     Raises:
         InputError: if two methods with the fewest trials do not fit into the budget.
     """
-    from tempfile import TemporaryDirectory
-
     from curvebench.planning.model_comparison import TRIALS, config
     from curvebench.planning.plan import make_plan
     from curvebench.stages.estimating import START_SECONDS, job_costs
 
-    count = available_cores() if cores == "all" else int(cores)
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    count = available if cores == "all" else int(cores)
     with TemporaryDirectory() as folder:
         comparison.write(Path(folder))
         (planned,) = make_plan(config(comparison.label, Path(folder))).studies
@@ -502,8 +475,7 @@ def affordable(comparison: ComparisonPlan, budget: float | None, cores: str) -> 
     fitting = (choice for choice in choices if budget is None or seconds(*choice) <= budget)
     chosen = next(fitting, None)
     if chosen is None:
-        shortest = seconds(*choices[-1]) if choices else 0.0
-        raise InputError(f"--budget: two methods alone take about {shortest:.0f} s; give more")
+        raise InputError(f"--budget: two methods alone take about {seconds(*choices[-1]):.0f} s; give more")
     trials, left_out = chosen
     print(f"about {seconds(trials, left_out) / 60:.1f} min on {count} cores", file=sys.stderr)
     if trials < full:
@@ -513,11 +485,6 @@ def affordable(comparison: ComparisonPlan, budget: float | None, cores: str) -> 
         print(f"to fit into the budget, left out: {omitted}", file=sys.stderr)
     kept = comparison.optimizers[: len(comparison.optimizers) - left_out]
     return replace(comparison, trials=trials, optimizers=kept)
-
-
-def available_cores() -> int:
-    """Return the number of CPU cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def result_of(name: str, label: str, results: Path, cores: str) -> ComparedModel:
@@ -532,14 +499,11 @@ def result_of(name: str, label: str, results: Path, cores: str) -> ComparedModel
     from curvebench.loading import LoadedResults
     from curvebench.planning.model_comparison import config
     from curvebench.reports.boards.model_comparison import comparison_of
-    from curvebench.reports.failures import in_words, read_failures
     from curvebench.reports.pages.site import study_file
     from curvebench.reports.tables import tables_of
 
     configuration = config(label, results)
     status, plan = run_to_plan(name, configuration, cores)
-    for failure in read_failures(plan):
-        print(f"failed: {in_words(failure)}", file=sys.stderr)
     (study,) = plan.studies
     return ComparedModel(
         status,

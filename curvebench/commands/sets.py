@@ -8,10 +8,10 @@ from argparse import Namespace
 from functools import partial
 from pathlib import Path
 
-from curvebench.commands.command import argument, command, positive
+from curvebench.commands.command import CORES, argument, command, positive
 from curvebench.paths import NEW_SETS, PUBLISHED, STUDY_FOLDER
 from curvebench.spec.errors import InputError
-from curvebench.spec.sets import WAIVERS
+from curvebench.spec.sets import SUMS, WAIVERS, set_folders
 
 SET = argument(
     "folder", type=Path, metavar="FOLDER", help="folder of the set, such as results/published/NAME"
@@ -40,7 +40,6 @@ def check(args: Namespace) -> int:
     """
     from curvebench.reports.formatting import counted
     from curvebench.reports.sets import checking
-    from curvebench.spec.sets import SUMS, set_folders
 
     inside = set_folders(args.folder)
     if inside and not (args.folder / SUMS).exists():
@@ -63,9 +62,9 @@ def _rerun(args: Namespace) -> int:
     Raises:
         InputError: when nothing can be recomputed.
     """
-    from curvebench.commands.rerun import checks
-    from curvebench.commands.rerun.runs import rerun
+    from curvebench.commands.rerun import checks, runs
     from curvebench.commands.rerun.sample import deciding, draw, drawable, places
+    from curvebench.property_checks.checks import claims_by_id
     from curvebench.reports.formatting import counted
     from curvebench.reports.sets.derived import read_set
 
@@ -80,15 +79,21 @@ def _rerun(args: Namespace) -> int:
         raise InputError(f"{args.folder}: has no run to recompute{what}")
     drawn = [counted(len(sample.places), "runs"), counted(len(instances), "subclaims")]
     show(f"recomputing {drawn[0]} and {drawn[1]}, sampled with --seed {seed}")
-    rows_of_runs = [(plan.studies[study], tables[study].row(at, named=True)) for study, at in sample.places]
-    runs = rerun(plan, rows_of_runs, show)
-    results = [*runs, *checks.rerun_instances(subclaims, instances, show)]
+    results, computed_runs = [], []
+    for number, (study, at) in enumerate(sample.places, start=1):
+        results.append(runs.compute(plan.studies[study], plan.scale, tables[study].row(at, named=True)))
+        show(f"{number} of {len(sample.places)}: {results[-1]}")
+        computed_runs += [] if results[-1].missing else [(study, at)]
+    claims = claims_by_id() if instances else {}
+    for subclaim, numbers in instances.items():
+        _, claim = claims.get(subclaim[0], ("", None))
+        results.append(checks.compute(claim, subclaim, subclaims[subclaim], numbers))
+        show(results[-1])
     differ = sum(bool(result.differences) for result in results)
     missing = sum(bool(result.missing) for result in results)
     computed = len(results) - missing
     show(f"{computed - differ} of {computed} agree, {differ} differ, {missing} cannot be computed")
-    pairs = zip(sample.places, runs, strict=True)
-    for line in sample.power([place for place, run in pairs if not run.missing]):
+    for line in sample.power(computed_runs):
         show(line)
     if args.rerun and args.rerun < enough:
         show(f"subclaims were left out, whose instances take long; --rerun {enough} includes all")
@@ -121,9 +126,11 @@ def publish(args: Namespace) -> None:
         --readme: page whose leaderboard is replaced, such as README.md (default: none)
     """
     from curvebench.reports.sets import publish
+    from curvebench.results.provenance import PROJECT, commit
     from curvebench.spec.plan import read_plan
 
-    folder = publish.publish(read_plan(args.plan), args.name, args.folder, args.waive, args.readme)
+    plan, code = read_plan(args.plan), commit(PROJECT)
+    folder = publish.publish(plan, args.name, args.folder, code, args.waive, args.readme)
     print(f"published: {folder}; check it with curvebench sets check {shlex.quote(str(folder))}")
 
 
@@ -143,7 +150,6 @@ def renew(args: Namespace) -> None:
     from curvebench.property_checks.checks import claims_by_id
     from curvebench.reports.sets import publish
     from curvebench.results.provenance import PROJECT, commit
-    from curvebench.spec.sets import set_folders
 
     # Read the commit before any set is written.
     # Afterwards the files of the checkout differ from the commit.
@@ -160,7 +166,7 @@ def renew(args: Namespace) -> None:
     "sets reproduce",
     argument("claim", metavar="CLAIM"),
     argument("--published", type=Path, metavar="FOLDER"),
-    argument("--cores", default="all", metavar="N"),
+    CORES,
 )
 def reproduce(args: Namespace) -> int:
     """Run one claim again, and compare the result with a published set.
@@ -172,7 +178,6 @@ def reproduce(args: Namespace) -> int:
     Args:
         claim: id of the claim, such as egop.convex
         --published: folder of the set (default: the newest published set that has the claim)
-        --cores: CPU cores to use, or all (default: %(default)s)
     """
     from curvebench.reports.sets import reproduce
     from curvebench.reports.sets.comparing import answer_of, compare

@@ -5,14 +5,17 @@ from __future__ import annotations
 import sys
 import tempfile
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from curvebench.commands.command import JSON, PLAN, argument, command, print_json
 from curvebench.paths import SITE
-from curvebench.spec.errors import InputError
+from curvebench.spec.errors import InputError, check_known
+
+if TYPE_CHECKING:
+    from curvebench.stages.parity import Parity
 
 
 @command(
@@ -35,7 +38,7 @@ def site(args: Namespace) -> None:
     from curvebench.results.temporary import write_texts
     from curvebench.spec.plan import read_plan
 
-    plan, say = read_plan(args.plan), partial(_say, "site")
+    plan, say = read_plan(args.plan), partial(print, "site:", file=sys.stderr, flush=True)
     if plan.published and args.out is None:
         raise InputError(
             f"{args.plan}: is the plan of a published set; name the folder of its site with --out"
@@ -49,16 +52,6 @@ def site(args: Namespace) -> None:
         write_texts({args.summary: "\n".join(lines) + "\n"})
     else:
         print("\n".join(lines))
-
-
-def _say(command: str, progress: str) -> None:
-    """Print a line on the progress of a command to standard error.
-
-    Args:
-        command: name of the command, such as `site`.
-        progress: text of the line.
-    """
-    print(f"{command}: {progress}", file=sys.stderr, flush=True)
 
 
 @command("failures", PLAN)
@@ -89,8 +82,8 @@ def figures(args: Namespace) -> None:
     from curvebench.reports.figures.all_figures import as_pdf, draw_all
     from curvebench.spec.plan import read_plan
 
-    plan = read_plan(args.plan)
-    count = draw_all(as_pdf(plan, args.pdf) if args.pdf else plan, partial(_say, "figures"))
+    plan, say = read_plan(args.plan), partial(print, "figures:", file=sys.stderr, flush=True)
+    count = draw_all(as_pdf(plan, args.pdf) if args.pdf else plan, say)
     print(f"{count} figures")
 
 
@@ -131,7 +124,6 @@ def parity(args: Namespace) -> None:
     from curvebench.planning.parity_problems import CORE, PROBLEMS, TOLERANCE
     from curvebench.registry import RULES
     from curvebench.results.schema import COMPARISONS
-    from curvebench.spec.errors import check_known
     from curvebench.stages.parity import parities
 
     rules = RULES.own()
@@ -144,8 +136,7 @@ def parity(args: Namespace) -> None:
     for row in parities(names, problems):
         rows.append(row)
         if not args.json and row.comparison == COMPARISONS[-1]:
-            latest = rows[-len(COMPARISONS) :]
-            values = [_parity_value(asdict(row) | {"holds": row.holds}) for row in latest]
+            values = [*map(_parity_value, rows[-len(COMPARISONS) :])]
             print(_parity_line(row.optimizer, row.problem, values), flush=True)
     if args.json:
         print_json([{**asdict(row), "holds": row.holds} for row in rows])
@@ -160,14 +151,14 @@ def _parity_line(optimizer: str, problem: str, values: Sequence[str]) -> str:
     return f"{optimizer:26} {problem:26}{''.join(f'{value:25}' for value in values)}".rstrip()
 
 
-def _parity_value(row: Mapping[str, Any]) -> str:
+def _parity_value(row: Parity) -> str:
     """Return the result of a comparison of backends as text.
 
     Args:
-        row: row of the table `parity`. The difference in the row is either in units in the last place (ulps),
-            or relative to the largest entry.
+        row: the comparison. The difference in it is either in units in the last place (ulps), or relative to
+            the largest entry.
     """
-    if row["unit"] == "ulps":
-        return f"{row['first_step']:.2g} to {row['difference']:.2g} ulps"
-    verdict = ("equal" if row["holds"] else "DIFFERENT") if row["judged"] else "as measured"
-    return f"{row['difference']:.1e} {verdict}"
+    if row.unit == "ulps":
+        return f"{row.first_step:.2g} to {row.difference:.2g} ulps"
+    verdict = ("equal" if row.holds else "DIFFERENT") if row.judged else "as measured"
+    return f"{row.difference:.1e} {verdict}"

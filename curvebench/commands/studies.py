@@ -126,10 +126,8 @@ def _check_rules(rules: Mapping[str, Any], problems: Problems) -> set[str]:
         except Exception as error:  # The code of a user's rule may raise any exception.
             defined = origin(RULES, name)
             files = [*map(path_of, defined.modules), *map(str, defined.files.values())]
-            text = (
-                error if isinstance(error, InputError) else f"a step fails ({type(error).__name__}: {error})"
-            )
-            problems.add(f"{files[0]}: {rule.name}: {text}")
+            failed = f"a step fails ({type(error).__name__}: {error})"
+            problems.add(f"{files[0]}: {rule.name}: {error if isinstance(error, InputError) else failed}")
             refused.add(name)
     return refused
 
@@ -173,9 +171,8 @@ def _rules_of_files(studies: Iterable[Study]) -> dict[str, Any]:
     from curvebench.registry import find_rule
 
     optimizers = (optimizer for study in studies for optimizer in study.optimizers)
-    rules = [optimizer.locator for optimizer in optimizers if optimizer.only_backend is None]
-    locators = sorted({locator for locator in rules if FILE.fullmatch(locator)})
-    return {locator: find_rule(locator) for locator in locators}
+    locators = {optimizer.locator for optimizer in optimizers if optimizer.only_backend is None}
+    return {locator: find_rule(locator) for locator in sorted(filter(FILE.fullmatch, locators))}
 
 
 def _print_plan(plan: Plan, studies: Iterable[Study], scale: str) -> None:
@@ -207,11 +204,9 @@ def _plan_of(args: Namespace, scale: str, backends: Sequence[str] = ()) -> Plan:
     from curvebench.planning.config import read_config
     from curvebench.planning.plan import make_plan
 
-    raw: dict[str, Any] = {"scale": scale, "study_folder": str(args.studies)}
-    raw |= {"studies": args.names} if args.names else {}
-    raw |= {"backends": list(backends)} if backends else {}
+    raw = {"scale": scale, "study_folder": str(args.studies), "studies": args.names}
     try:
-        return make_plan(read_config(raw))
+        return make_plan(read_config({**raw, "backends": list(backends)}))
     except InputError as error:
         text = str(error)
         for key, name in ARGUMENTS.items():

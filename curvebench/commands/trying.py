@@ -16,16 +16,16 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from curvebench.commands.command import JSON, RESULTS_FOLDER, STUDIES, argument, command, present
-from curvebench.paths import SNAKEMAKE
+from curvebench.commands.command import CORES, JSON, OPEN, RESULTS_FOLDER, STUDIES, argument, command, present
+from curvebench.paths import NEW_SETS, SNAKEMAKE
 from curvebench.spec.errors import InputError
+from curvebench.spec.sets import check_name
 
 if TYPE_CHECKING:
     from curvebench.planning.config import Config
     from curvebench.planning.plan import Plan
     from curvebench.planning.submission import Submission
-    from curvebench.reports.tables import Tables
-    from curvebench.spec.plan import ReportPlan, StudyPlan
+    from curvebench.spec.plan import ReportPlan
 
 FIELD = "field"  # Name of the study with which the new method is compared
 ROUNDS = 3  # Number of rounds of a runs job of the field's study: two tuning rounds and the final round
@@ -47,8 +47,8 @@ def names(text: str) -> tuple[str, ...]:
     argument("--code", default="", metavar="TEXT"),
     argument("--publish", metavar="NAME"),
     argument("--minutes", type=float, default=10, metavar="NUMBER"),
-    argument("--cores", default="all", metavar="N"),
-    argument("--open", action="store_true"),
+    CORES,
+    OPEN,
     JSON,
     STUDIES,
     RESULTS_FOLDER,
@@ -71,10 +71,11 @@ def try_method(args: Namespace) -> int:
         --code: address of the code of the method
         --publish: write the results as a set that can be submitted, results/published/NAME (default: no set)
         --minutes: time limit for all runs of a problem, in minutes (default: %(default)s)
-        --cores: CPU cores to use, or all (default: %(default)s)
-        --open: open the page of the comparison in a browser
     """
+    from curvebench.reports.boards.submission import as_json, as_text, hopeless, submissions
+    from curvebench.reports.pages.site import study_file
     from curvebench.reports.tables import tables_of
+    from curvebench.results.archive import LOCAL
     from curvebench.results.outcomes import finished
 
     submission = submission_of(args)
@@ -84,7 +85,14 @@ def try_method(args: Namespace) -> int:
     studies = (study for published in plan.archive for study in published.studies)
     (study,) = (study for study in studies if study.name == submission.joins)
     tables = tables_of(study)
-    print_standing(args, submission, plan, study, tables)
+    standing = next((standing for standing in submissions(study, tables) if standing.origin == LOCAL), None)
+    reason = hopeless(tables.runs, args.method, submission.name)
+    if standing is None:
+        raise InputError(reason or "no final run of the method has a result; the failures are listed above")
+    page = (config.site / study_file(study.name)).resolve()
+    present(as_json(standing), as_text(standing), page, args)
+    if reason:
+        print(reason, file=sys.stderr)
     return status or int(tables.runs.filter(finished(), method=submission.name).is_empty())
 
 
@@ -145,38 +153,6 @@ def checked(args: Namespace, submission: Submission) -> Config:
     return config
 
 
-def print_standing(
-    args: Namespace, submission: Submission, plan: ReportPlan, study: StudyPlan, tables: Tables
-) -> None:
-    """Print the rank of the new method among the methods of the field, and the failed runs of the new method.
-
-    Args:
-        args: arguments of the command `try`.
-        submission: the study that runs the new method.
-        plan: plan of the site that shows the new method.
-        study: the study of the field.
-        tables: the tables of the field, with the runs of the new method.
-
-    Raises:
-        InputError: when no final run of the new method has a result.
-    """
-    from curvebench.reports.boards.submission import as_json, as_text, hopeless, submissions
-    from curvebench.reports.failures import in_words, read_failures
-    from curvebench.reports.pages.site import study_file
-    from curvebench.results.archive import LOCAL
-
-    for failure in read_failures(plan):
-        print(f"failed: {in_words(failure)}", file=sys.stderr)
-    standing = next((standing for standing in submissions(study, tables) if standing.origin == LOCAL), None)
-    reason = hopeless(tables.runs, args.method, submission.name)
-    if standing is None:
-        raise InputError(reason or "no final run of the method has a result; the failures are listed above")
-    page = (submission.config(args.results).site / study_file(study.name)).resolve()
-    present(as_json(standing), as_text(standing), page, args)
-    if reason:
-        print(reason, file=sys.stderr)
-
-
 def in_words_of_the_command(text: str, method: str, submission: Submission) -> str:
     """Replace keys of the submission's study file in a message by arguments of the command `try`.
 
@@ -205,9 +181,7 @@ def check_new_set(args: Namespace) -> None:
     """
     from curvebench.interop.files import FILE, with_neighbours
     from curvebench.interop.foreign import is_foreign
-    from curvebench.paths import NEW_SETS
     from curvebench.results.provenance import check_committed
-    from curvebench.spec.sets import check_name
 
     check_name(args.publish, NEW_SETS)
     if args.problems:
@@ -259,7 +233,7 @@ def check_writable(results: Path) -> None:
 def run_to_plan(
     command: str, config: Config, cores: str, target: str = "site", *words: str
 ) -> tuple[int, ReportPlan]:
-    """Run Snakemake, and read the plan of the site that it renders.
+    """Run Snakemake, print the failed runs, and read the plan of the site that Snakemake renders.
 
     Args:
         command: the command that calls this function, for messages.
@@ -275,10 +249,12 @@ def run_to_plan(
         InputError: if Snakemake ends before it has rendered the site.
         KeyboardInterrupt: if the user interrupts it.
     """
+    from curvebench.reports.failures import in_words, read_failures
     from curvebench.reports.sets.reproduce import run_snakemake
     from curvebench.spec.plan import read_plan
 
-    settings = [f"{key}={_written(value)}" for key, value in config if key in config.model_fields_set]
+    given = config.model_dump(mode="json", exclude_unset=True).items()
+    settings = [f"{key}={','.join(value) if isinstance(value, list) else value}" for key, value in given]
     called = [*SNAKEMAKE, "--cores", cores, target, "--config", *settings, *words]
     start = time.time()
     try:
@@ -291,9 +267,7 @@ def run_to_plan(
             "snakemake ended with an error; if it is not printed above, this command prints it:\n"
             f"  {shlex.join(called)}\nThe same {command} resumes the runs."
         )
-    return status, read_plan(path)
-
-
-def _written(value: object) -> str:
-    """Return a value of the configuration as text for the command line of Snakemake."""
-    return ",".join(value) if isinstance(value, tuple) else str(value)
+    plan = read_plan(path)
+    for failure in read_failures(plan):
+        print(f"failed: {in_words(failure)}", file=sys.stderr)
+    return status, plan

@@ -27,7 +27,7 @@ from curvebench.reports.sets.objections import all_objections
 from curvebench.results.archive import submission_flaws
 from curvebench.results.reading import read, with_method
 from curvebench.results.verdicts import RULE_VERSION, rules, satisfies
-from curvebench.spec.errors import InputError
+from curvebench.spec.errors import InputError, Problems
 from curvebench.spec.method import Method
 from curvebench.spec.plan import ChecksPlan, ReportPlan, StudyPlan
 from curvebench.spec.sets import PLAN, PROVENANCE, SUMS, check_letters
@@ -82,14 +82,12 @@ def flaws(folder: Path) -> list[str]:
         check_letters(plan.published)
         if reasons := list(_layout(folder, plan)):
             return reasons
-        tables: dict[str, dict[str, pl.DataFrame]] = {}
+        tables, problems = dict[str, dict[str, pl.DataFrame]](), Problems()
         for path in sorted(folder.rglob("*.parquet")):
-            try:
+            with problems.caught():
                 tables.setdefault(path.parent.name, {})[path.stem] = read([path], path.stem)
-            except InputError as error:
-                reasons.append(str(error).removeprefix(f"{folder}/"))
-        if reasons:
-            return reasons
+        if problems:
+            return [line.removeprefix(f"{folder}/") for line in problems.lines]
         claims = tables.pop(folder.name)["claims"]
         return [
             *_cells(plan, tables),
@@ -174,12 +172,20 @@ def _cells(plan: ReportPlan, tables: SetTables) -> Iterator[str]:
     The runs or instances of each cell are counted.
     """
     for study in plan.studies:
-        present = _runs_there(with_method(tables[study.name]["runs"]))
+        runs = with_method(tables[study.name]["runs"]).filter(pl.col("stage") != "alternative")
+        counts = runs.group_by("stage", "backend", "workload", "method", "seed").len()
+        present = {tuple(cell): count for *cell, count in counts.rows()}
         yield from _unplanned(f"{study.name}/runs.parquet", "runs", _runs_planned(study), present)
     if plan.checks:
-        planned, checks = _instances_planned(plan.checks), tables["checks"]["checks"]
+        checks = tables["checks"]["checks"]
+        # The search for the worst case of a bound adds at least one instance; further ones are not planned.
+        planned = {
+            (claim.id, part.part, part.variant): part.instances + part.bound
+            for claim in plan.checks.claims
+            for part in claim.parts
+            if not claim.missing
+        }
         counts = checks.group_by("claim", "part", "variant").agg(pl.col("instance").n_unique())
-        # Searches for the worst case of a bound add instances, whose number is not in the plan.
         present = {tuple(cell): min(count, planned.get(tuple(cell), count)) for *cell, count in counts.rows()}
         yield from _unplanned("checks/checks.parquet", "instances", planned, present)
         yield from _wrongly_held(plan.checks, checks)
@@ -223,38 +229,18 @@ def _runs_planned(study: StudyPlan) -> Counts:
     return planned
 
 
-def _runs_there(runs: pl.DataFrame) -> Counts:
-    """Count the tuning and final runs of a table by stage, backend, workload, method and seed."""
-    planned = runs.filter(pl.col("stage") != "alternative")
-    counted = planned.group_by("stage", "backend", "workload", "method", "seed").len()
-    return {tuple(cell): count for *cell, count in counted.rows()}
-
-
-def _instances_planned(plan: ChecksPlan) -> Counts:
-    """Count the instances in a plan of property checks by claim, subclaim and variant.
-
-    A subclaim with a bound (an upper limit) gets one instance more than planned, because a search for the
-    worst case adds at least one instance.
-    """
-    return {
-        (claim.id, part.part, part.variant): part.instances + part.bound
-        for claim in plan.claims
-        if not claim.missing
-        for part in claim.parts
-    }
-
-
 def _wrongly_held(plan: ChecksPlan, checks: pl.DataFrame) -> Iterator[str]:
     """Yield a sentence if the column `holds` of a row disagrees with the row's measured value and limit."""
     sampled = {
         (claim.id, part.part, part.variant) for claim in plan.claims for part in claim.parts if part.sampled
     }
-    measures = checks.with_columns(pl.col("variant", "relation").cast(pl.String)).rows(named=True)
-    wrong = []
-    for row in measures:
-        is_drawn = (row["claim"], row["part"], row["variant"]) in sampled
-        if satisfies(row["value"], row["relation"], row["limit"], row["tolerance"], is_drawn) != row["holds"]:
-            wrong.append(f"claim {row['claim']}, part {row['part']}: holds is {row['holds']}")
+    columns = ("claim", "part", "variant", "value", "relation", "limit", "tolerance", "holds")
+    rows = checks.with_columns(pl.col("variant", "relation").cast(pl.String)).select(columns).rows()
+    wrong = [
+        f"claim {claim}, part {part}: holds is {holds}"
+        for claim, part, variant, value, relation, limit, tolerance, holds in rows
+        if satisfies(value, relation, limit, tolerance, (claim, part, variant) in sampled) != holds
+    ]
     if wrong:
         yield (
             f"checks/checks.parquet: {wrong[0]}, and should be what its numbers give; "

@@ -68,8 +68,8 @@ def readme_of(plan: ReportPlan, provenance: Mapping[str, Any], board: pl.DataFra
     Raises:
         InputError: when a table is missing or damaged.
     """
-    values = {"verdicts": verdicts_of(plan), "points": CURVE_POINTS}
-    return page("published.md.jinja", plan, board, about=provenance, **values)
+    verdicts = verdicts_of(plan)
+    return page("published.md.jinja", plan, board, about=provenance, verdicts=verdicts, points=CURVE_POINTS)
 
 
 def json_schema(table: str) -> dict[str, Any]:
@@ -122,18 +122,12 @@ def page(template: str, plan: ReportPlan, board: pl.DataFrame, **more: Any) -> s
         board: the table `leaderboard`.
         more: further values that the template needs.
     """
-    environment = templates(markdown=True)
-    environment.filters["cell"] = _cell  # templates in Markdown need this filter to escape names
     lead = plan.studies[0].backends[0] if plan.studies else None
     on_lead = board.filter(pl.col("backend").eq_missing(pl.lit(lead, pl.String)))
     groups = on_lead.group_by("studies", maintain_order=True)
     boards = [(studies, rows.to_dicts()) for (studies,), rows in groups]
-    return environment.get_template(template).render(plan=plan, lead=lead, boards=boards, **more)
-
-
-def _cell(text: str) -> str:
-    """Return a name with Markdown's special characters escaped, for a cell of a table."""
-    return "".join(f"\\{letter}" if letter in "\\`*_{}[]<>#|&" else letter for letter in text)
+    rendered = templates(markdown=True).get_template(template)
+    return rendered.render(plan=plan, lead=lead, boards=boards, **more)
 
 
 # --- the leaderboard as a table -------------------------------------------------------------------

@@ -23,7 +23,8 @@ def all_objections(
     """Return all objections to publishing a report.
 
     Args:
-        code: commit of the code that computes verdicts, and whether files differ from the commit.
+        code: commit of the code that computes verdicts, and whether files differ from the commit, as
+            `curvebench.results.provenance.commit` returns them.
         plan: plan of the report.
         tables: tables by their folder in the set, then by their name.
         claims: the table `claims`.
@@ -33,7 +34,10 @@ def all_objections(
         study.name: {spec.label: sum(study.tuning.for_optimizer(spec).rounds) for spec in study.optimizers}
         for study in plan.studies
     }
-    raised = uncommitted_code(code)
+    revision, dirty = code
+    raised = []
+    if revision is None or dirty is not False:
+        raised.append(Objection(kind="dirty", names=(revision[:12],) if revision and dirty else ()))
     for folder, frames in tables.items():
         raised += objections(folder, frames, tuned_bases.get(folder), settings.get(folder, {}))
     return raised + changed_rules(claims)
@@ -68,19 +72,6 @@ def objections(
         tuned = runs if tuned_bases is None else runs.filter(pl.col("basis").is_in(list(tuned_bases)))
         raised += _unequal_tuning(study, tuned, settings)
     return raised
-
-
-def uncommitted_code(code: Revision) -> list[Objection]:
-    """Return an objection unless the code that computes verdicts is known to equal a commit.
-
-    Args:
-        code: commit of the code, and whether files differ from the commit, as
-            `curvebench.results.provenance.commit` returns them.
-    """
-    revision, dirty = code
-    if revision is not None and dirty is False:
-        return []
-    return [Objection(kind="dirty", names=(revision[:12],) if revision and dirty else ())]
 
 
 def _dirty(study: str, jobs: pl.DataFrame) -> list[Objection]:

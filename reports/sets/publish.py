@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from curvebench.reports.rendering import TEMPLATES, say
 from curvebench.reports.sets.checking import flaws
@@ -17,7 +18,6 @@ from curvebench.reports.sets.derived import derived, leaderboard_texts, page, re
 from curvebench.reports.sets.files import LICENCE, as_json, new_folder, seal, write_text
 from curvebench.reports.sets.objections import Revision, all_objections
 from curvebench.results.archive import read_publication, without_submissions
-from curvebench.results.provenance import PROJECT, commit
 from curvebench.results.reading import read
 from curvebench.results.schema import TABLES
 from curvebench.results.verdicts import RULE_VERSION, rules
@@ -32,9 +32,9 @@ def publish(
     plan: ReportPlan,
     name: object,
     folder: Path,
+    code: Revision,
     waive: Sequence[str] = (),
     readme: Path | None = None,
-    code: Revision | None = None,
 ) -> Path:
     """Write the tables of a report, and the tables and texts computed from them, as a new published set.
 
@@ -42,11 +42,11 @@ def publish(
         plan: plan of the report, or of a published set that gets another name.
         name: name of the set; the folder of this name below `folder` must not exist.
         folder: folder of the published sets.
+        code: commit of the code that computes verdicts and leaderboard, and whether files differ from the
+            commit.
         waive: kinds of objections that do not prevent publication; the set lists them.
         readme: Markdown page whose leaderboard is replaced by the leaderboard of the set; None to change no
             page.
-        code: commit of the code that computes verdicts and leaderboard, and whether files differ from the
-            commit; None to read both values from git.
 
     Returns:
         The folder of the new set.
@@ -89,22 +89,16 @@ def redeclared(
         claims = tuple(claim.model_copy(update={"hardware": kind}) for claim, kind in kinds)
         return study.model_copy(update={"claims": claims})
 
-    checks = plan.checks and plan.checks.model_copy(
-        update={
-            "claims": tuple(
-                claim.model_copy(update={"cause": causes.get(claim.id, claim.cause)})
-                for claim in plan.checks.claims
-            )
-        }
-    )
-    return plan.model_copy(update={"studies": tuple(map(declared, plan.studies)), "checks": checks})
+    parts: dict[str, Any] = {"studies": tuple(map(declared, plan.studies))}
+    if plan.checks:
+        now = ((claim, causes.get(claim.id, claim.cause)) for claim in plan.checks.claims)
+        claims = tuple(claim.model_copy(update={"cause": cause}) for claim, cause in now)
+        parts["checks"] = plan.checks.model_copy(update={"claims": claims})
+    return plan.model_copy(update=parts)
 
 
 def renew(
-    folder: Path,
-    code: Revision,
-    hardware: Mapping[str, str] | None = None,
-    causes: Mapping[str, Cause | None] | None = None,
+    folder: Path, code: Revision, hardware: Mapping[str, str], causes: Mapping[str, Cause | None]
 ) -> None:
     """Recompute verdicts, leaderboard and texts of a published set, for example after a change of statistics.
 
@@ -114,19 +108,18 @@ def renew(
         folder: folder of the set.
         code: commit of the code that computes verdicts and leaderboard, and whether files differ from the
             commit.
-        hardware, causes: declarations of today (`redeclared`); None to keep the declarations of the set.
+        hardware, causes: declarations of today (`redeclared`), by id of the claim.
 
     Raises:
         InputError: when the folder contains no set, there is a new objection, or a table is damaged.
     """
-    plan, published = read_set(folder), read_publication(folder).published
-    plan = redeclared(plan, hardware or {}, causes or {})
+    published, plan = read_publication(folder).published, redeclared(read_set(folder), hardware, causes)
     with new_folder(folder) as stage:
         _write(stage, plan.published, plan, [objection.kind for objection in plan.waived], code, published)
 
 
 def _write(
-    stage: Path, name: str, plan: ReportPlan, waive: Sequence[str], code: Revision | None, published: str
+    stage: Path, name: str, plan: ReportPlan, waive: Sequence[str], code: Revision, published: str
 ) -> None:
     """Write all files of a set.
 
@@ -136,14 +129,13 @@ def _write(
         plan: plan of the report or set to publish.
         waive: kinds of objections that do not prevent publication.
         code: commit of the code that computes verdicts and leaderboard, and whether files differ from the
-            commit; None to read both values from git.
+            commit.
         published: time of publication in ISO 8601.
 
     Raises:
         InputError: when an objection is not waived, or when a check of sets would refuse the new set.
     """
     sets.check_seeds(plan.folders.get("seeds_of"))
-    code = commit(PROJECT) if code is None else code
     contents = gather(plan)
     for subfolder, frames in contents.frames.items():
         for table, frame in frames.items():

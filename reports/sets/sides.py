@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
 from curvebench.reports.claims.checked import check_rows
 from curvebench.reports.claims.verdicts import Verdicts, claim_verdicts
 from curvebench.reports.tables import Tables, tables_of
+from curvebench.results.archive import narrowed
 from curvebench.spec.errors import InputError
 from curvebench.spec.plan import ReportPlan, read_plan
 from curvebench.spec.sets import PLAN
@@ -78,14 +78,6 @@ def read_side(folder: Path) -> Side:
 
 
 def narrowed_to_claim(claim: str, plan: ReportPlan) -> ReportPlan:
-    """Return the plan with only the studies that decide a claim, among run and skipped studies.
-
-    The property checks of the plan are kept only if one of them decides the claim.
-    """
-    part: dict[str, Any] = {
-        kind: tuple(study for study in getattr(plan, kind) if claim in {item.id for item in study.claims})
-        for kind in ("studies", "skipped")
-    }
-    if plan.checks and claim not in {item.id for item in plan.checks.claims}:
-        part["checks"] = None
-    return plan.model_copy(update=part)
+    """Return the plan with only the studies and the property checks that decide a claim."""
+    studies = {study.name for study in plan.studies if claim in {item.id for item in study.claims}}
+    return narrowed(plan, studies, {claim})

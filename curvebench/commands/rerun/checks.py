@@ -16,7 +16,7 @@ import polars as pl
 
 from curvebench.commands.rerun.runs import ALLOWED_SPREADS, Reexecution
 from curvebench.property_checks.check_rules import check_rule
-from curvebench.property_checks.checks import PropertyClaim, Row, claims_by_id, part_results
+from curvebench.property_checks.checks import PropertyClaim, Row, part_results
 from curvebench.property_checks.searching import Moved
 from curvebench.reports.claims.checked import PART, check_rows
 from curvebench.results.verdicts import TESTED, bound_shares, least_tested
@@ -87,30 +87,6 @@ def draw(
     for subclaim in generator.sample(costly, max(len(costly) - count, 0)):
         del drawn[subclaim]
     return drawn, len(costly)
-
-
-def rerun_instances(
-    subclaims: Mapping[Subclaim, pl.DataFrame],
-    drawn: Mapping[Subclaim, list[int] | None],
-    say: Callable[[str], None],
-) -> list[Reexecution]:
-    """Recompute instances of subclaims, and compare them with the table `checks` of a set.
-
-    Args:
-        subclaims: measures, as `read_subclaims` returns them.
-        drawn: instances, as `draw` returns them.
-        say: function that is called with a line of text after each subclaim.
-    """
-    claims, results = claims_by_id() if drawn else {}, []
-    for subclaim, numbers in drawn.items():
-        _, claim = claims.get(subclaim[0], ("", None))
-        result = compute(claim, subclaim, subclaims[subclaim], numbers)
-        results.append(result)
-        missing = f"cannot be computed: {result.missing}"
-        say(f"{result.name}: {missing if result.missing else 'differs' if result.differences else 'agrees'}")
-        for difference in result.differences:
-            say(f"  {difference}")
-    return results
 
 
 def compute(

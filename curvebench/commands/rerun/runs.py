@@ -32,7 +32,7 @@ from curvebench.results.reading import read, with_method
 from curvebench.results.tuning import settings_of
 from curvebench.spec.job import BasesSpec, JobSpec, RunsSpec, estimated_at
 from curvebench.spec.method import BasisSpec, OptimizerSpec, WorkloadSpec
-from curvebench.spec.plan import ReportPlan, StudyPlan
+from curvebench.spec.plan import StudyPlan
 from curvebench.spec.values import Option
 from curvebench.stages.basis_jobs import estimate_bases
 from curvebench.stages.job import Job
@@ -103,36 +103,21 @@ class Reexecution:
         differences: a sentence for each value whose difference exceeds the tolerance, and for a wrong
             setting; empty if the run agrees.
         missing: why the run could not be computed; empty if the run was computed.
-        largest: largest ratio of a value's difference to its tolerance; at most 1 if all values agree.
+        largest: largest ratio of a value's difference to its tolerance; at most 1 if all values agree. None
+            for instances of property checks.
     """
 
     name: str
     differences: tuple[str, ...] = ()
     missing: str = ""
-    largest: float = 0.0
+    largest: float | None = None
 
-
-def rerun(
-    plan: ReportPlan, runs: Sequence[tuple[StudyPlan, Mapping[str, Any]]], say: Callable[[str], None]
-) -> list[Reexecution]:
-    """Recompute runs of a set, and compare them with the tables of the set.
-
-    Args:
-        plan: plan of a set that `curvebench.reports.sets.checking.check` accepts.
-        runs: for each run, its study and its row in the table `runs`.
-        say: function that is called with a line of text after each run.
-    """
-    results = []
-    for number, (study, row) in enumerate(runs, start=1):
-        result = compute(study, plan.scale, row)
-        results.append(result)
-        state = f"agrees, the largest difference is {result.largest:.2g} of its tolerance"
-        if result.missing or result.differences:
-            state = f"cannot be computed: {result.missing}" if result.missing else "differs"
-        say(f"{number} of {len(runs)}: {result.name}: {state}")
-        for difference in result.differences:
-            say(f"  {difference}")
-    return results
+    def __str__(self) -> str:
+        of = (
+            "" if self.largest is None else f", the largest difference is {self.largest:.2g} of its tolerance"
+        )
+        state = f"cannot be computed: {self.missing}" if self.missing else f"agrees{of}"
+        return "\n  ".join([f"{self.name}: {'differs' if self.differences else state}", *self.differences])
 
 
 def compute(study: StudyPlan, scale: str, row: Mapping[str, Any]) -> Reexecution:
@@ -228,11 +213,7 @@ def _parts(study: StudyPlan, row: Mapping[str, Any]) -> tuple[OptimizerSpec, Bas
 
 
 def run_cell(
-    study: StudyPlan,
-    scale: str,
-    row: Mapping[str, Any],
-    results: Path,
-    ulps: Sequence[int] = (0, *TWIN_ULPS),
+    study: StudyPlan, scale: str, row: Mapping[str, Any], results: Path, ulps: Sequence[int]
 ) -> list[RunRecord]:
     """Recompute a run and its twins in one bundle, and return their records: first the run, then the twins.
 

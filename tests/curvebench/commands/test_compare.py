@@ -43,7 +43,6 @@ from curvebench.spec.errors import InputError
 from curvebench.stages import estimating
 from tests.curvebench.user_files import user_file
 
-DETAILS = {"judge": "", "schedule": "cosine", "label": ""}
 GRAPHS = {"loss": "graph_loss", "train": "graphs(60)", "validation": "graphs(30, seed=5)", "batch_size": 10}
 
 
@@ -54,8 +53,9 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def graph_plan(file: Path, *optimizers: str, **details: str) -> ComparisonPlan:
-    return comparing.plan_of(str(file), "GraphNetwork", GRAPHS, optimizers, 300, **{**DETAILS, **details})
+def graph_plan(file: Path, *optimizers: str, label: str = "graphnetwork", **details: str) -> ComparisonPlan:
+    locator = locator_of(str(file), "GraphNetwork")
+    return comparing.plan_of(locator, GRAPHS, optimizers, label, steps=300, **details)
 
 
 # --- the study -----------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ def test_a_comparison_without_any_method_that_runs_is_refused(file: Path):
     with pytest.raises(InputError, match=r"\Agraphnetwork: kfac: .*give its likelihood"):
         comparing.runnable(graph_plan(file, "kfac"))
     with pytest.raises(InputError, match=r"has no metric 'validation_f1'"):
-        comparing.runnable(graph_plan(file, "adam", "sgd", judge="validation_f1"))
+        comparing.runnable(graph_plan(file, "adam", "sgd", judged_by="validation_f1"))
 
 
 def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_computed(
@@ -156,7 +156,8 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_computed(
 
 def test_settings_may_be_zero(file: Path):
     given = {"loss": "label_loss", "train": "labelled(60)", "metrics": "", "maximize": (), "rate": 0.0}
-    plan = comparing.plan_of(str(file), "Normalized", given, ("adam",), 9, **DETAILS)
+    locator = locator_of(str(file), "Normalized")
+    plan = comparing.plan_of(locator, given, ("adam",), "normalized", steps=9)
     assert plan.settings == {"loss": "label_loss", "train": "labelled(60)", "rate": 0.0}
 
 
@@ -172,11 +173,12 @@ def test_optimizers_of_users_and_other_libraries_are_entries(file: Path, tmp_pat
 
 def test_the_judged_metric_is_the_training_loss_without_validation_data(file: Path):
     settings = {"loss": "graph_loss", "train": "graphs(60)", "batch_size": 10}
-    plan = comparing.plan_of(str(file), "GraphNetwork", settings, ("adam",), 9, **DETAILS)
+    locator = locator_of(str(file), "GraphNetwork")
+    plan = comparing.plan_of(locator, settings, ("adam",), "graphs", steps=9)
     assert plan.metric == "train_loss"
     further = {**GRAPHS, "metrics": "graph_metrics", "maximize": ("accuracy",)}
-    details = {**DETAILS, "judge": "validation_accuracy"}
-    judged = comparing.plan_of(str(file), "GraphNetwork", further, ("adam",), 9, **details)
+    details: dict[str, Any] = {"steps": 9, "judged_by": "validation_accuracy"}
+    judged = comparing.plan_of(locator, further, ("adam",), "graphs", **details)
     assert judged.study["compare"] == {"metric": "final validation_accuracy"}
 
 

@@ -55,7 +55,7 @@ def report(folder: Path, *changes: tuple[str, str]) -> ReportPlan:
 def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Run the tiny study, publish it, and return the folder of the set."""
     folder = tmp_path_factory.mktemp("tiny")
-    return publish(report(folder, ("[sgd, adam]", "[adam]")), "tiny.quick", folder, ["dirty"], code=CODE)
+    return publish(report(folder, ("[sgd, adam]", "[adam]")), "tiny.quick", folder, CODE, ["dirty"])
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +84,7 @@ def test_runs_as_they_were_agree_with_or_without_a_basis(plan: ReportPlan):
     for named in ({"basis": "egop"}, {"basis": "identity"}):
         cell = rerun.compute(plan.studies[0], plan.scale, row(plan, **named))
         assert (cell.differences, cell.missing) == ((), "")
+        assert cell.largest is not None
         assert cell.largest <= 1.0
         assert "tiny: " in cell.name
 
@@ -97,7 +98,7 @@ def test_a_basis_has_its_runs_precision(plan: ReportPlan, tmp_path: Path, monkey
 
     monkeypatch.setattr("curvebench.commands.rerun.runs.estimate_bases", estimated)
     own = {**row(plan, basis="egop"), "dtype": "float32"}  # the precision differs from that of the workload
-    rerun.run_cell(plan.studies[0], plan.scale, own, tmp_path)
+    rerun.run_cell(plan.studies[0], plan.scale, own, tmp_path, (0,))
     assert asked == ["float32"]
 
 
@@ -105,7 +106,9 @@ def test_a_basis_has_its_runs_precision(plan: ReportPlan, tmp_path: Path, monkey
 def anew(plan: ReportPlan, tmp_path_factory: pytest.TempPathFactory) -> list[rerun.RunRecord]:
     """Recompute a run of Adam in the EGOP basis, and return its record with those of its twins."""
     own = row(plan, optimizer="adam", basis="egop")
-    return rerun.run_cell(plan.studies[0], plan.scale, own, tmp_path_factory.mktemp("cell"))
+    return rerun.run_cell(
+        plan.studies[0], plan.scale, own, tmp_path_factory.mktemp("cell"), (0, *rerun.TWIN_ULPS)
+    )
 
 
 @pytest.mark.parametrize(
@@ -219,8 +222,8 @@ def test_a_method_that_always_fails_is_never_drawn(tmp_path: Path, monkeypatch: 
     egop = ", {egop: {blocks: all, samples: 2.0 d, sampling: {normal: 1.0}}}"
     shown = report(tmp_path, (egop, ""), ("[adam @ egop], compared_to: [adam]", "[adam], compared_to: [sgd]"))
     with pytest.raises(InputError, match=r"(?s)1 of \d jobs failed, such as sgd .*waive=failures"):
-        publish(shown, "tiny.quick", tmp_path, ["dirty"], code=CODE)
-    made = publish(shown, "tiny.quick", tmp_path, ["dirty", "failures"], code=CODE)
+        publish(shown, "tiny.quick", tmp_path, CODE, ["dirty"])
+    made = publish(shown, "tiny.quick", tmp_path, CODE, ["dirty", "failures"])
     assert main(["sets", "check", str(made)]) == 0
     assert "1 of 2 jobs failed" in (made / "README.md").read_text()
     assert set(rerun_sample.drawable(read_set(made))[0]["optimizer"]) == {"adam"}
@@ -380,7 +383,7 @@ def test_a_claim_is_recomputed_by_itself(
     checked: ReportPlan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     copy = shutil.copytree(checked.path.parent, tmp_path / checked.path.parent.name)
-    renew(copy, CODE)  # to the rules of this checkout
+    renew(copy, CODE, {}, {})  # to the rules of this checkout
     folder = str(copy)
     assert main(["sets", "check", folder, "--claim", CLAIM]) == 0
     assert "0 differ, 0 cannot be computed" in capsys.readouterr().out

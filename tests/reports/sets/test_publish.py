@@ -169,7 +169,7 @@ def test_a_set_says_what_was_waived_and_renders_with_its_figures(tmp_path: Path)
     plan = read_plan(write_report(tmp_path / "tables", [SMALL], checks=False, jobs=dirty))
     readme = tmp_path / "README.md"
     readme.write_text(README)
-    made = publish(plan, "waived.quick", tmp_path / "published", ["dirty"], readme, CODE)
+    made = publish(plan, "waived.quick", tmp_path / "published", CODE, ["dirty"], readme)
     (told,) = read_set(made).waived
     assert (told.kind, told.where, told.count, told.of, len(told.names)) == ("dirty", "digits_mlp", 4, 4, 1)
     for page in (made / "README.md", readme):
@@ -386,7 +386,7 @@ def test_the_site_of_a_set_needs_a_folder(small: Path, capsys: pytest.CaptureFix
 def test_a_set_is_derived_anew_from_its_own_tables_in_its_place(tmp_path: Path):
     """Verdicts that no longer follow from the tables are computed again; runs, name, day and waivers stay."""
     plan = read_plan(write_report(tmp_path / "tables", [SMALL], checks=False, jobs=dirty))
-    old = publish(plan, "old.quick", tmp_path / "published", ["dirty"], code=CODE)
+    old = publish(plan, "old.quick", tmp_path / "published", CODE, ["dirty"])
     findings = pl.read_parquet(old / "findings.parquet")
     findings.with_columns(low=pl.col("low") - 1).write_parquet(old / "findings.parquet")
     about = json.loads((old / "provenance.json").read_text()) | {"published": "2026-01-01"}
@@ -397,7 +397,7 @@ def test_a_set_is_derived_anew_from_its_own_tables_in_its_place(tmp_path: Path):
     waived = read_set(old).waived
     assert gather(read_plan(old / "plan.json")).thinned == ("digits_mlp",)
     (old / "provenance.json").write_text(json.dumps(about))
-    renew(old, CODE)
+    renew(old, CODE, {}, {})
     assert flaws(old) == disagreements(old) == []
     assert runs == {path: path.read_bytes() for path in runs}
     assert pl.read_parquet(old / "findings.parquet").equals(findings)
