@@ -126,7 +126,7 @@ def test_the_site_has_both_versions_and_every_study(rendered: Rendered):
     assert "Toy CPU at 3 GHz, 2 cores" in published
     (here,) = rendered.site.glob("study_digits_mlp-here-*.html")
     assert f'href="{here.name}">What was run here</a>' in published
-    assert "Run here: quick scale." in here.read_text()
+    assert "Run here at quick scale." in here.read_text()
     assert 'href="study_digits_mlp.html">The published version</a>' in here.read_text()
     assert "studies=digits_mlp scale=quick" in here.read_text(), "as its file is called"
     assert (rendered.site / "study_convex.html").is_file()
