@@ -44,9 +44,8 @@ def test_what_decides_a_claim_is_in_its_rule(toys, old, new, changed):
 def test_the_rules_of_published_claims_are_those_of_today():
     """They seed the instances of these claims, which therefore are the published ones."""
     plans = [json.loads(path.read_text()) for path in (ROOT / "results/published").glob("*/plan.json")]
-    plans.sort(
-        key=lambda plan: plan["published"].split(".")[-1]
-    )  # the rule of a claim in several sets is the newest
+    # If a claim is in several sets, the newest has its rule.
+    plans.sort(key=lambda plan: plan["published"].split(".")[-1])
     rules = {
         claim["id"]: claim["rule"] for plan in plans if plan["checks"] for claim in plan["checks"]["claims"]
     }
