@@ -18,8 +18,8 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
-from itertools import product
+from functools import cache, cached_property, partial
+from itertools import product, starmap
 from math import comb, lgamma, log, nan, prod
 from typing import Any
 
@@ -487,10 +487,15 @@ class MethodSearch:
         chosen = outcome.settings.index(outcome.chosen)
         return max(float(np.median(outcome.costs[0, chosen])), outcome.floor_cost)
 
-    @property
+    @cached_property
     def seeds(self) -> frozenset[int]:
         """The tuning seeds."""
         return frozenset(self.tried["seed"])
+
+    @cached_property
+    def values(self) -> list[set[float]]:
+        """Values of each tuned hyperparameter that tuning tried, in the order of their names."""
+        return [{*values} for values in zip(*settings_of(self.tried, self.tuning.names), strict=True)]
 
     @property
     def searched(self) -> set[str]:
@@ -515,11 +520,10 @@ class MethodSearch:
         searched = self.searched | (rival.searched if rival else set())
         tuning = self.tuning
         space = tuning.space if isinstance(tuning, SpaceSearch) else {}
-        columns = zip(*settings_of(self.tried, tuning.names), strict=True)
-        for name, value, tried in zip(tuning.names, self.outcome.chosen, columns, strict=True):
+        for name, value, tried in zip(tuning.names, self.outcome.chosen, self.values, strict=True):
             axis, (low, high) = space.get(name), tuning.reach[name]
-            values = [each for each in tried if low <= each <= high or each == value]
-            if len({*values}) == 1 and name not in searched:
+            values = {each for each in tried if low <= each <= high or each == value}
+            if len(values) == 1 and name not in searched:
                 continue
             natural = axis and axis.scale == "linear" and not name.endswith(LEARNING_RATE)
             is_rate = axis and low < high and name.endswith(LEARNING_RATE)
@@ -570,30 +574,45 @@ def outside(study: StudyPlan, optimizer: OptimizerSpec, setting: Mapping[str, fl
     return min((beyond(ends) for ends in ({**values, **tuning.reach}, *known)), key=bool)
 
 
-def searches(study: StudyPlan, runs: Callable[[], pl.DataFrame], like: StudyPlan) -> Iterator[MethodSearch]:
-    """Yield the searches of a study on problems and for methods that another study has too.
+SearchLookup = Callable[[StudyPlan], Iterator[MethodSearch]]
+
+
+def search_lookup(studies: Iterable[tuple[StudyPlan, Callable[[], pl.DataFrame]]]) -> SearchLookup:
+    """Return a function that yields the searches in which a setting costs as much as in a given study.
+
+    These are all searches of the studies that share a workload, the training protocol and the criterion of
+    tuning with the given study. Searches are cached, because several studies are compared with each study.
 
     Args:
-        study: the study.
-        runs: function that returns the table `runs` of the study.
-        like: the other study.
+        studies: each study with a function that returns the table `runs` of the study. The function is called
+            at most once, and not at all if no given study is comparable.
     """
-    if _problem(study) != _problem(like):
-        return
-    workloads = [plan for plan in study.workloads if any(_same_workload(plan, one) for one in like.workloads)]
-    judge = Judge(study.tuning, study.direction_of, study.training.stop)
-    tuning = runs().filter(stage="tuning") if workloads else pl.DataFrame()
-    for workload in workloads:
+    known = [(study, cache(partial(_searches, study, runs))) for study, runs in studies]
+
+    def comparable_to(study: StudyPlan) -> Iterator[MethodSearch]:
+        for other, searches in known:
+            workloads = product(other.workloads, study.workloads)
+            if _problem(other) == _problem(study) and any(starmap(_same_workload, workloads)):
+                yield from searches()
+
+    return comparable_to
+
+
+def _searches(study: StudyPlan, runs: Callable[[], pl.DataFrame]) -> list[MethodSearch]:
+    """Return the searches of a study: one for each method, workload and backend with usable tuning runs."""
+    judge, found = Judge(study.tuning, study.direction_of, study.training.stop), []
+    tuning = runs().filter(stage="tuning")
+    for workload in study.workloads:
         groups = tuning.filter(workload=workload.name).group_by(
             "optimizer", "basis", "backend", maintain_order=True
         )
         for (optimizer, basis, backend), tried in groups:
             spec = study.optimizer(str(optimizer))
             used = next(each for each in study.bases if each.label == basis)
-            if any(same_method(spec, used, each, one) for each in like.optimizers for one in like.bases):
-                outcome = tuning_outcome(tried, study.tuned_names(spec.label), judge)
-                if outcome is not None:
-                    yield MethodSearch(study, workload, spec, used, str(backend), tried, outcome)
+            outcome = tuning_outcome(tried, study.tuned_names(spec.label), judge)
+            if outcome is not None:
+                found.append(MethodSearch(study, workload, spec, used, str(backend), tried, outcome))
+    return found
 
 
 def limits_of(

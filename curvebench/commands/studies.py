@@ -61,7 +61,7 @@ def check(args: Namespace) -> None:
     ]
     _check_workloads(studies)
     published = read_archive(PUBLISHED)
-    notes = check_methods(studies) + [note for study in studies for note in better_known(study, published)]
+    notes = [*check_methods(studies), *better_known(studies, published)]
     scales = dict.fromkeys(scale for study in studies or all_studies for scale in study.scales)
     plans = [(scale, _plan_of(args, scale)) for scale in scales]
     valid = "1 study is valid" if len(studies) == 1 else f"{len(studies)} studies are valid"

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from curvebench.reports.claims.comparison import comparisons
-from curvebench.reports.claims.findings import decided
+from curvebench.reports.claims.findings import DEPENDS_ON_SEARCH, is_supported
 from curvebench.reports.statistics.ranks import NEGLIGIBLE
 from curvebench.reports.tables import Tables
 from curvebench.results.verdicts import NEARLY_HELD, Verdict
@@ -49,8 +49,7 @@ def run_cause(
         by_verdict = {"not run": "other_hardware", "underpowered": "saturated" if at_once else None}
         return OF_VERDICT.get(verdict, {"cause": by_verdict.get(verdict)})
     # A refuted comparison that depends on the search for settings does not refute the claim.
-    depends = (pl.col("at_edge").list.len() > 0).fill_null(value=False)
-    refuted = findings.filter(~depends, finding="refuted")
+    refuted = findings.filter(~DEPENDS_ON_SEARCH, finding="refuted")
     # If the median effect is exactly 1 (a ratio) or 0 (a difference), the effect of most pairs is a tie.
     # Both runs of a pair with a tie have reached the floor.
     tie = pl.col("estimate") == (pl.col("effect") == "ratio").cast(pl.Float64)
@@ -128,8 +127,8 @@ def _target_that_turns(study: StudyPlan, claim: Claim, tables: Tables, refuted: 
             for row in refuted.iter_rows(named=True)
         ]
         changed = claim.model_copy(update={"conditions": conditions})
-        compared = list(comparisons(study, changed, tables, refuted["backend"][0]))
-        if set(decided(compared)["finding"]) == {"supported"}:
+        # Read the steps of one comparison after the other, and stop at the first that does not hold.
+        if all(map(is_supported, comparisons(study, changed, tables, refuted["backend"][0]))):
             return float(factor * refuted["stop"][0])
     return None
 

@@ -35,6 +35,9 @@ from curvebench.spec.errors import InputError
 from curvebench.spec.method import Method
 from curvebench.spec.plan import StudyPlan, WorkloadPlan
 
+# Workload, method and backend of the tuning runs that chose a setting
+TuningSource = tuple[str, str, str]
+
 
 @dataclass(frozen=True)
 class Alternative:
@@ -82,6 +85,7 @@ class ClaimComparison:
             there is no such reason.
         tuning_outcomes: result of tuning for the treated method and for the control; empty if one of them has
             no usable tuning runs.
+        tuning_sources: for each of `tuning_outcomes`, the workload, method and backend of the tuning runs.
         at_edge: limits of the searches for the settings of the arms, items of the column `at_edge` of the
             table `findings` (`curvebench.reports.claims.verdicts`).
     """
@@ -100,6 +104,7 @@ class ClaimComparison:
     reach: Reach | None = None
     alternatives: tuple[Alternative, ...] = ()
     tuning_outcomes: tuple[TuningOutcome, ...] = ()
+    tuning_sources: tuple[TuningSource, ...] = ()
     at_edge: tuple[Mapping[str, Any], ...] = ()
 
     @property
@@ -266,7 +271,7 @@ def _compared(
     # The list `tuned` has the source of each arm's setting and the tuning outcome.
     # The source of a setting is the workload, method and backend of the tuning runs that choose the setting.
     # Two arms with the same source have the same setting.
-    tuned: list[tuple[Hashable, TuningOutcome]] = []
+    tuned: list[tuple[TuningSource, TuningOutcome]] = []
     at_settings = []
     for (workload, method), runs in arms:
         optimizer = Method.of(method).optimizer
@@ -284,8 +289,9 @@ def _compared(
         # Runs whose curve was not published have no value, so that their pairs have no gain.
         return bounds if bounds is not None and len(bounds.low) else None
 
-    outcomes = tuple(outcome for _, outcome in tuned)
-    return replace(chosen, alternatives=alternatives(tuned, bounds_at), tuning_outcomes=outcomes)
+    sources, outcomes = zip(*tuned, strict=True)
+    others = alternatives(tuned, bounds_at)
+    return replace(chosen, alternatives=others, tuning_outcomes=outcomes, tuning_sources=sources)
 
 
 def alternatives(

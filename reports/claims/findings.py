@@ -26,6 +26,8 @@ from curvebench.results.verdicts import ALPHA, MIN_AGREEMENT, choices_flip
 
 # Columns of the table `findings` whose values are attributes of the condition with the same names.
 OF_CONDITION = ("metric", "which", "quantity", "at_equal", "relation")
+# Whether a comparison may depend on the search for the settings of its methods, for rows of `findings`
+DEPENDS_ON_SEARCH = (pl.col("at_edge").list.len() > 0).fill_null(value=False)
 Row = dict[str, Any]  # a row of the table `findings`: values by the name of the column
 
 
@@ -140,6 +142,12 @@ def _at_chosen(comparison: ClaimComparison, refuting: float) -> Finding:
     """
     low, high = comparison.gain_bounds
     return decide(comparison.question, low, refuting, ALPHA, high)
+
+
+def is_supported(comparison: ClaimComparison) -> bool:
+    """Return whether pairs of runs support the relation of the claim at the chosen settings."""
+    # Only a refutation depends on the p-value against the relation.
+    return len(comparison.gains) > 0 and _at_chosen(comparison, refuting=1.0) == "supported"
 
 
 def _over_settings(comparison: ClaimComparison, finding: Finding, relations: int) -> Row:

@@ -19,14 +19,13 @@ import polars as pl
 from curvebench.reports.claims.causes import run_cause
 from curvebench.reports.claims.checked import property_rows, row_of
 from curvebench.reports.claims.comparison import ClaimComparison, comparisons, outcome_lookup
-from curvebench.reports.claims.findings import decided, effect_row
+from curvebench.reports.claims.findings import DEPENDS_ON_SEARCH, decided, effect_row
 from curvebench.reports.claims.repeats import repeats_of
-from curvebench.reports.measures import tuning_source
 from curvebench.reports.statistics.decisions import Finding
 from curvebench.reports.statistics.ranks import NEGLIGIBLE
 from curvebench.reports.tables import Tables, tables_of
 from curvebench.results.schema import CLAIMS, FINDINGS
-from curvebench.results.tuning import MethodSearch, different_draws, limits_of, searches
+from curvebench.results.tuning import MethodSearch, different_draws, limits_of, search_lookup
 from curvebench.results.verdicts import Verdict, by_domain, over_domains, reason
 from curvebench.spec.claim import Claim
 from curvebench.spec.plan import ReportPlan, StudyPlan
@@ -163,7 +162,7 @@ def _decided_row(
     relations, controls = findings.filter(~pl.col("positive_control")), findings.filter("positive_control")
     other_hardware = len(judged) < len(relations)
     wheres = (claim.conditions[place].where for place in judged["condition"])
-    at_edge = (judged["at_edge"].list.len() > 0).fill_null(False).to_list()
+    at_edge = judged.select(DEPENDS_ON_SEARCH).to_series().to_list()
     domains = by_domain(zip(wheres, zip(judged["finding"], at_edge, strict=True), strict=True))
     verdict, reasons_where = over_domains(
         {name: combined([one for one, _ in part], [at for _, at in part]) for name, part in domains.items()}
@@ -216,7 +215,7 @@ def _weakest(findings: pl.DataFrame) -> dict[str, Any] | None:
     for kind in ("refuted", "inconclusive", "supported"):
         order = [-pl.col("p_value")]
         if kind == "refuted":
-            order = [pl.col("at_edge").list.len() > 0, pl.col("refuting_p_value")]
+            order = [DEPENDS_ON_SEARCH, pl.col("refuting_p_value")]
         for row in paired.filter(finding=kind).sort(order).head(1).to_dicts():
             return row
     return None
@@ -273,14 +272,15 @@ def with_limits(
         tables: tables of each study, by the name of the study.
         compared: comparisons of claims of these studies.
     """
-    sources = [(one, partial(_runs, tables, one)) for one in plan.studies]
-    sources += [(one, partial(_runs, {}, one)) for archived in plan.archive for one in archived.studies]
-    found: dict[str, list[MethodSearch]] = {}
-    for study in plan.studies if compared else ():
-        if study.claims:
-            found[study.name] = [search for one, read in sources for search in searches(one, read, study)]
+    studies = [(study, partial(_runs, tables, study)) for study in plan.studies]
+    studies += [(one, partial(_runs, {}, one)) for archived in plan.archive for one in archived.studies]
+    comparable_to = search_lookup(studies)
+    deciding = {comparison.study for comparison in compared if comparison.tuning_sources}
+    found = {study.name: [*comparable_to(study)] for study in plan.studies if study.name in deciding}
     return [
-        replace(one, at_edge=tuple(_search_limits(plan, tables, one, found.get(one.study, ()))))
+        replace(one, at_edge=tuple(_search_limits(plan.study(one.study), one, found[one.study])))
+        if one.tuning_sources
+        else one
         for one in compared
     ]
 
@@ -291,21 +291,17 @@ def _runs(tables: Mapping[str, Tables], study: StudyPlan) -> pl.DataFrame:
 
 
 def _search_limits(
-    plan: ReportPlan, tables: Mapping[str, Tables], comparison: ClaimComparison, found: Sequence[MethodSearch]
+    study: StudyPlan, comparison: ClaimComparison, found: Sequence[MethodSearch]
 ) -> Iterator[dict[str, Any]]:
     """Yield the limits of the searches of both arms, items of the column `at_edge` of the table `findings`.
 
     Args:
+        study: the study of the comparison.
         found: searches of the study and of other studies for the same methods on the same problems.
     """
-    if not comparison.tuning_outcomes:
-        return
-    study, share = plan.study(comparison.study), comparison.condition.smallest_effect or NEGLIGIBLE
-    own, of_arms = {search.key: search for search in found if search.study is study}, []
-    for workload, method in comparison.key.arms:
-        tuning = tables[study.name].runs.filter(stage="tuning", workload=workload)
-        tuner, where = tuning_source(study, method, comparison.backend, tuning)
-        of_arms.append(own.get((workload, tuner, where)))
+    share = comparison.condition.smallest_effect or NEGLIGIBLE
+    own = {search.key: search for search in found if search.study is study}
+    of_arms = [own.get(source) for source in comparison.tuning_sources]
     for arm, search, rival in zip(ARMS, of_arms, reversed(of_arms), strict=False):
         if search:
             for limit in limits_of(search, rival, found, share):

@@ -15,6 +15,7 @@ from statistics import fmean
 
 import polars as pl
 
+from curvebench.reports.claims.findings import DEPENDS_ON_SEARCH
 from curvebench.reports.formatting import counted
 from curvebench.reports.measures import tuning_source
 from curvebench.results.outcomes import FINISHED
@@ -213,7 +214,7 @@ def _weakest_first(findings: pl.DataFrame, verdict: str) -> pl.DataFrame:
         verdict: the verdict on the claim.
     """
     if verdict == "not reproduced":
-        decides = ~pl.col("positive_control") & (pl.col("at_edge").list.len().fill_null(0) == 0)
+        decides = ~(pl.col("positive_control") | DEPENDS_ON_SEARCH)
         refuted = findings.filter(decides, finding="refuted").sort("refuting_p_value")
         return refuted.unique("condition", keep="first", maintain_order=True)
     paired = findings.filter(pl.col("seeds") > 0)

@@ -15,7 +15,7 @@ from curvebench.optimizers.state_precision import HALF
 from curvebench.planning.studies.study import Study
 from curvebench.registry import rule_of
 from curvebench.results.reading import read
-from curvebench.results.tuning import outside, searches
+from curvebench.results.tuning import outside, search_lookup
 from curvebench.results.verdicts import ALPHA
 from curvebench.spec.conditions.condition import Condition
 from curvebench.spec.method import Method, OptimizerSpec
@@ -68,21 +68,20 @@ def cautions(studies: Iterable[Study], scale: str) -> Iterator[str]:
                     )
 
 
-def better_known(study: Study, published: Sequence[ReportPlan]) -> Iterator[str]:
+def better_known(studies: Iterable[Study], published: Sequence[ReportPlan]) -> Iterator[str]:
     """Yield a sentence for each method whose search does not contain the best published setting.
 
     Args:
-        study: the study.
+        studies: the studies.
         published: plans of the published sets. Their tuning runs show which setting of a method is best.
     """
-    for scale in study.scales:
+    sets = [
+        (of.published, search_lookup((one, partial(read, one.tables, "runs")) for one in of.studies))
+        for of in published
+    ]
+    for study, scale in ((one, scale) for one in studies for scale in one.scales):
         plan = study.at(scale)
-        of_sets = ((found.published, one) for found in published for one in found.studies)
-        found = [
-            (name, search)
-            for name, one in of_sets
-            for search in searches(one, partial(read, one.tables, "runs"), plan)
-        ]
+        found = [(name, search) for name, comparable_to in sets for search in comparable_to(plan)]
         for optimizer, basis, workload in product(plan.optimizers, plan.bases, plan.workloads):
             known = [item for item in found if item[1].is_of(optimizer, basis, workload)]
             name, best = min(known, key=lambda item: item[1].cost, default=("", None))

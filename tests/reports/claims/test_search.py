@@ -218,8 +218,8 @@ def test_check_names_a_better_setting_that_was_published(ran: Ran, tmp_path: Pat
     path = tmp_path / "narrow.yaml"
     path.write_text(text.replace("low: 1e-3, high: 10", "low: 1e-5, high: 1e-3"))
     published = ran.plan.model_copy(update={"published": "set.2026-11-29"})
-    (note,) = better_known(read_study(path), [published])
+    (note,) = better_known([read_study(path)], [published])
     assert "adam on least_squares does not contain the best known setting, learning_rate = " in note
     assert "of rivals in set.2026-11-29; search there, or give it under also_try" in note
     path.write_text(path.read_text().replace("low: 1e-5, high: 1e-3", "low: 1e-3, high: 10"))
-    assert not list(better_known(read_study(path), [published])), "the search contains it"
+    assert not list(better_known([read_study(path)], [published])), "the search contains it"
