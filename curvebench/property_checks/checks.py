@@ -353,7 +353,7 @@ def part_results(
     scale: str,
     rule: str = "",
     only: Sequence[int] | None = None,
-    generator: Callable[[list[int]], np.random.Generator] = np.random.default_rng,
+    generator: Callable[[list[int]], np.random.Generator] | None = None,
 ) -> Iterator[Row | Trace]:
     """Yield the measures of all instances of a check; the lines of an instance follow its measures.
 
@@ -367,7 +367,8 @@ def part_results(
         scale: name of the scale, which decides the number of instances.
         rule: hash of the claim's decision rule (`curvebench.property_checks.check_rules`).
         only: numbers of the random instances to measure, without a search; None for all instances.
-        generator: function of a seed that returns the random generator of an instance.
+        generator: function of a seed that returns the random generator of an instance; None for NumPy's
+            `default_rng`.
 
     Raises:
         ValueError: for an instance without measures, which could never violate the claim.
@@ -382,7 +383,7 @@ def part_results(
     nearest_by: dict[str, tuple[float, int]] = {}
     for instance in range(count) if only is None else only:
         began = time.perf_counter()
-        items = list(draw(generator([key, instance])))
+        items = list(draw((generator or np.random.default_rng)([key, instance])))
         for quantity, share in _bound_shares(items).items():
             nearest_by[quantity] = max(nearest_by.get(quantity, (0.0, 0)), (share, -instance))
         yield from _of_instance(claim, check, instance, items, time.perf_counter() - began)
