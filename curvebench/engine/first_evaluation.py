@@ -89,6 +89,7 @@ def start_of(workload: workloads.Workload, backend: str = "torch") -> workloads.
         backend: backend that differentiates the loss, `jax` or `torch`.
     """
     settings, random = workload.complete({}), WorkloadRandom(workload.name, 0)
+    workload = workload.at(settings)
     problem, executor = workload.problem(settings, random), engine(backend, "float64")
     batch = _first(problem.splits["train"], workload.evaluation_batch, random)
     count = min(map(len, batch.values()))

@@ -76,6 +76,7 @@ def test_a_problem_starts_where_its_workload_says(name, request):
 @pytest.mark.parametrize("number", ["loss", "gradient_norm"])
 def test_another_start_is_refused_with_both_values(number):
     workload = workloads()["least_squares"]
+    assert workload.start is not None
     stated = getattr(workload.start, number)
     other = replace(workload, start=replace(workload.start, **{number: stated * (1 + 1e-8)}))
     with pytest.raises(
