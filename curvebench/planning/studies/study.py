@@ -32,6 +32,7 @@ class Study(Document):
             by label of the workload.
         first_seeds: first seeds of the study in the published set that is reproduced. None if no set is
             reproduced; then the function `first_seeds` chooses the seeds.
+        left_out: for each optimizer that a wrapper of the key `wrap` cannot wrap, a sentence that says why.
     """
 
     path: Path
@@ -41,6 +42,7 @@ class Study(Document):
     workloads: dict[str, tuple[WorkloadSpec, ...]]
     sweeps: dict[str, Sweep]
     first_seeds: FirstSeeds | None = None
+    left_out: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -130,7 +132,12 @@ class Study(Document):
             tuning=file.tuning.sized(size.tuning),
             training=file.training(scale),
             compare=Headline(**dict(file.compare.metric), floor=file.compare.floor),
-            notes=(*file.setting_notes, *filter(None, [size.note]), *_bound_to_backends(optimizers, used)),
+            notes=(
+                *file.setting_notes,
+                *filter(None, [size.note]),
+                *_bound_to_backends(optimizers, used),
+                *self.left_out,
+            ),
             optimizers=optimizers,
             bases=tuple(basis for basis in self.bases if any(map(basis.applies_to, labels))),
             workloads=tuple(_workload_plan(spec, self.sweeps, splits) for spec in self.workloads[scale]),
