@@ -129,7 +129,7 @@ class NamedOptimizer(NamedItem):
             axis: the key `wrap` of the study: wrappers with values of their hyperparameters. They apply to
                 entries without the key `wrap`.
         """
-        for wrapper in axis if not self.wrap and axis else [NamedItem(name=self.wrap or BARE)]:
+        for wrapper in axis if not self.wrap and axis else [NamedItem.model_validate(self.wrap or BARE)]:
             if wrapper.name == BARE:
                 yield self
                 continue
