@@ -12,11 +12,13 @@ from curvebench.optimizers.arrays import Array, Hyper, Ops, entry_signs
 from curvebench.optimizers.rule import LEARNING_RATE, WEIGHT_DECAY, Rule, share, starting_at_zero
 
 
-class Momentum(NamedTuple):
+class LongMomentum(NamedTuple):
     first: Array  # m_t, running mean of g, in the shape of the parameter; it starts at 0.
 
 
-def _update(ops: Ops, grad: Array, state: Momentum, param: Array, hyper: Hyper) -> tuple[Array, Momentum]:
+def _update(
+    ops: Ops, grad: Array, state: LongMomentum, param: Array, hyper: Hyper
+) -> tuple[Array, LongMomentum]:
     """Do a step of Lion (Chen et al. 2023, Alg. 2).
 
     w <- (1 - eta lambda) w - eta sign(beta1 m + (1 - beta1) g), then m <- beta2 m + (1 - beta2) g.
@@ -25,7 +27,7 @@ def _update(ops: Ops, grad: Array, state: Momentum, param: Array, hyper: Hyper) 
     direction = entry_signs(ops, beta1 * state.first + (1 - beta1) * grad)
     decayed = param * (1 - hyper["learning_rate"] * hyper["weight_decay"])
     momentum = beta2 * state.first + (1 - beta2) * grad
-    return decayed - hyper["learning_rate"] * direction, Momentum(momentum)
+    return decayed - hyper["learning_rate"] * direction, LongMomentum(momentum)
 
 
 LION = Rule(
@@ -37,7 +39,7 @@ LION = Rule(
         "beta2": share("the share of the momentum kept", 0.99),
         "weight_decay": WEIGHT_DECAY,
     },
-    init=starting_at_zero(Momentum),
+    init=starting_at_zero(LongMomentum),
     first_moments=("first",),
     update=_update,
 )

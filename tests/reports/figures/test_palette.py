@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from ruamel.yaml import YAML
 
-from curvebench.optimizers import rules
 from curvebench.reports.figures import palette
 from curvebench.reports.pages.site import STATIC
 
