@@ -29,7 +29,7 @@ from curvebench.workloads.classification import (
 )
 from curvebench.workloads.data import random_parts
 from curvebench.workloads.matrices import xavier_normal
-from curvebench.workloads.workload import Problem, Role, Setting, Workload, batch_size, require_batch
+from curvebench.workloads.workload import Problem, Role, Setting, Start, Workload, batch_size, require_batch
 
 # For each activation: a function from `ops` to the activation function.
 ACTIVATIONS: Mapping[str, Callable[[Ops], Callable[[Array], Array]]] = {
@@ -136,6 +136,7 @@ def _workload(activation: str) -> Workload:
         },
         **fields,
         problem=_problem,
+        start=Start(4.45418379383824, 1.5617862375344227),
         check=_check,
         bind=lambda settings: BY_ACTIVATION[settings["activation"]],
     )
