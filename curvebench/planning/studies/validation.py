@@ -88,13 +88,13 @@ class _Reader:
         file: the parsed study file.
         path: path of the file. Relative paths in the file start at the folder of the file.
         problems: errors in the file that have been found so far, which are reported together.
-        left_out: for each optimizer that a wrapper of the key `wrap` cannot wrap, a sentence that says why.
+        not_wrapped: a sentence for each optimizer that a wrapper of the key `wrap` cannot wrap.
     """
 
     file: StudyFile
     path: Path
     problems: Problems
-    left_out: list[str] = field(default_factory=list)
+    not_wrapped: list[str] = field(default_factory=list)
 
     def study(self) -> Study:
         """Return the study after all checks, with all defaults filled in.
@@ -136,7 +136,7 @@ class _Reader:
             bases=bases,
             workloads=workloads,
             sweeps=sweeps,
-            left_out=tuple(self.left_out),
+            not_wrapped=tuple(self.not_wrapped),
         )
 
     # --- names -----------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ class _Reader:
             with self.problems.caught(f"optimizers.{entry.name}: "):
                 locator, options = canonical(entry.name, folder), canonical_in(entry.options, folder)
                 if not entry.wrap and (reason := _cannot_wrap(locator)):
-                    self.left_out.append(reason)
+                    self.not_wrapped.append(reason)
                     continue
                 specs.append(_optimizer(self.file, entry.model_copy(update={"options": options}), locator))
                 self._check_tuned(f"optimizers.{entry.name}.space", specs[-1])
