@@ -45,7 +45,7 @@ CURVE_POINTS = 40  # points at which the distance of a pixel from a curve is mea
 CURVE_WIDTH = 0.04  # distance from a curve, in sides of the image, at which a pixel is exp(-1/2)
 
 
-class Data(NamedTuple):
+class ImageSet(NamedTuple):
     """A data set: the pixels of an image, the numbers of training and validation images, and their reader."""
 
     pixels: int
@@ -89,10 +89,10 @@ def _fashion(counts: dict[str, int], random: Random) -> dict[str, np.ndarray]:
     return {name: max_pool(array, POOLING).reshape(len(array), -1) / 255 for name, array in images.items()}
 
 
-DATA: Mapping[str, Data] = {
-    "digits": Data(PIXELS, {"train": 1437, "validation": 360}, _digits),
-    "curves": Data(GRID**2, {"train": 2000, "validation": 500}, _curves),
-    "fashion": Data(GRID**2, {"train": 5000, "validation": 1000}, _fashion),
+DATA: Mapping[str, ImageSet] = {
+    "digits": ImageSet(PIXELS, {"train": 1437, "validation": 360}, _digits),
+    "curves": ImageSet(GRID**2, {"train": 2000, "validation": 500}, _curves),
+    "fashion": ImageSet(GRID**2, {"train": 5000, "validation": 1000}, _fashion),
 }
 
 
