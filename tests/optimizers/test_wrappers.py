@@ -277,6 +277,7 @@ def test_every_hyperparameter_of_a_wrapper_matters(wrapper: str, number: str):
     params, grads = instance(SHAPES, seed=5)
     locator = f"momentum+{wrapper}"
     default = find_rule(locator).hyperparameters[number].default
+    assert default is not None
     found = []
     for value in (default, OWN[wrapper][number]):
         online = Online(find_rule(locator), params, {**RATE, number: value})
