@@ -124,9 +124,14 @@ DESCENTS: Mapping[str, Descent] = {
     "adagrad_full": Descent((1.0, 60), (1.0, 100), (4.0, 500)),
     "rmsprop": Descent((0.1, 100), (0.1, 100), (0.15, 500), cools=True),
     "adam": Descent((0.3, 100), (0.3, 100), (0.8, 500), cools=True),
-    "nadam": Descent((0.3, 100), (0.3, 100), (0.8, 500), cools=True),
     "adamw": Descent((0.3, 100), (0.3, 100), (0.8, 500), hyper={"weight_decay": 0.0}, cools=True),
     "adam_atan2": Descent((0.3, 100), (0.3, 100), (0.5, 500), cools=True),
+    "lion": Descent((0.2, 100), (0.2, 100), (0.01, 1000), cools=True),
+    "ademamix": Descent((0.3, 100), (0.3, 100), (0.8, 500), cools=True),
+    "adopt": Descent((0.3, 100), (0.3, 100), (2.0, 500), cools=True),
+    "laprop": Descent((0.3, 100), (0.3, 100), (0.8, 500), cools=True),
+    "mars": Descent((0.3, 100), (0.3, 100), (0.8, 500), cools=True),
+    "prodigy": Descent((1.0, 100), (1.0, 100), cools=True),
     "adafactor": Descent((0.3, 100), (0.3, 100), (0.045, 2000), cools=True),
     "adam_nmf": Descent((0.1, 100), (0.03, 250), (0.0015, 4000), cools=True, leaves=True),
     "newton": Descent((1.0, 1), (1.0, 1), (1.0, 10)),
@@ -137,12 +142,8 @@ DESCENTS: Mapping[str, Descent] = {
     "shampoo": Descent((1.0, 100), (1.0, 100), (4.0, 500)),
     "idealized_shampoo": Descent((0.3, 100), (0.3, 100), cools=True),
     "soap": Descent((0.3, 100), (0.3, 100), (0.2, 500), hyper={"weight_decay": 0.0}, cools=True),
-    "muon": Descent(
-        (0.3, 100), (0.3, 100), hyper={"others_learning_rate": 0.3, "others_weight_decay": 0.0}, cools=True
-    ),
-    "spectral": Descent(
-        (0.3, 100), (0.3, 100), hyper={"others_learning_rate": 0.3, "others_weight_decay": 0.0}, cools=True
-    ),
+    "muon": Descent((0.3, 100), (0.3, 100), hyper={"others_weight_decay": 0.0}, cools=True),
+    "spectral": Descent((0.3, 100), (0.3, 100), hyper={"others_weight_decay": 0.0}, cools=True),
     "spectral_full": Descent((0.1, 100), (0.1, 100), cools=True),
     "spectral_diagonal": Descent((0.1, 100), (0.1, 100), cools=True),
     "pin_to_sphere": Descent((0.2, 100), (0.2, 100), domain=on_spheres),

@@ -33,6 +33,7 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
         f"teacher_student_{activation}": {"widths": [5, 4, 3], "train_examples": 40, "test_examples": 12}
         for activation in ("linear", "tanh")
     },
+    "autoencoder": {"widths": [5, 3]},
     "modular_addition": {"modulus": 7, "width": 4, "hidden": 6},
     **{
         workload.name: {"width": 5, "depth": 2, "train_examples": 24, "validation_examples": 15}
