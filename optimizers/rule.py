@@ -62,6 +62,8 @@ class Hyperparameter:
 
 
 LEARNING_RATE = Hyperparameter("step size, multiplied by the schedule", low=0.0, low_open=True)
+# Decoupled weight decay: the parameter is multiplied by 1 - learning_rate * weight_decay.
+WEIGHT_DECAY = Hyperparameter("lambda, multiplied by the learning rate", 0.0, 0.0)
 
 
 def share(description: str, default: float, low_open: bool = False) -> Hyperparameter:

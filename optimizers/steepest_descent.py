@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from curvebench.optimizers.arrays import Array, Hyper, Ops, safe_divide
+from curvebench.optimizers.arrays import Array, Hyper, Ops, entry_signs
 from curvebench.optimizers.gradient_descent import SGD, Empty
 from curvebench.optimizers.matricization import for_matrices
 from curvebench.optimizers.matrix_functions import orthogonal_factor
@@ -27,15 +27,10 @@ def _frobenius(ops: Ops, grad: Array) -> Array:
     return normalized(ops, grad, (-2, -1))[0]
 
 
-def _sign(ops: Ops, grad: Array) -> Array:
-    # ops.sign is not used, because in torch the sign of NaN is 0, and a diverged run would not be noticed.
-    return safe_divide(ops, grad, ops.abs(grad))
-
-
 # By norm: a function of G (..., m, n). It returns the O of norm 1 with the greatest <G, O>, or 0 if G is 0.
 DIRECTIONS: Mapping[str, Callable[[Ops, Array], Array]] = {
     "frobenius": _frobenius,
-    "max": _sign,
+    "max": entry_signs,
     "spectral": orthogonal_factor,
 }
 

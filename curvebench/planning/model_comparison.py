@@ -35,7 +35,7 @@ OPTIMIZERS = (
     "soap",
     "adam",
     "momentum",
-    "nadam",
+    "lion",
     "shampoo",
     "adam_atan2",
     "adafactor",

@@ -29,7 +29,6 @@ DEFAULTS: dict[str, tuple[dict[str, float], str]] = {
     "adagrad_norm": (ADAGRAD, "as Adagrad"),
     "adagrad_full": ({"epsilon": 0.0}, "002 eq. 43: the pseudo-inverse"),
     "adam": (KINGMA, "Kingma and Ba 2015, Alg. 1; torch.optim.Adam"),
-    "nadam": (KINGMA, "as Adam"),
     "adamw": (KINGMA | {"weight_decay": 0.01}, "torch.optim.AdamW"),
     "adamw: decoupled": (KINGMA | {"weight_decay": 1e-4}, OURS),
     "adamw: Fig. 1 with all flags": (KINGMA | {"weight_decay": 1e-4}, OURS),
@@ -37,6 +36,27 @@ DEFAULTS: dict[str, tuple[dict[str, float], str]] = {
     "adam_atan2": (
         {"beta1": 0.9, "beta2": 0.999, "a": 1.0, "b": 1.0},
         "002 Sec. 4.1.2; the moments as Adam's",
+    ),
+    "lion": (
+        {"beta1": 0.9, "beta2": 0.99, "weight_decay": 0.0},
+        "Chen et al. 2023, Alg. 2; no decay",
+    ),
+    "ademamix": (
+        KINGMA | {"beta3": 0.9999, "alpha": 5.0, "warmup": 0.0, "weight_decay": 0.0},
+        "pytorch_optimizer.AdEMAMix; Pagliardini et al. 2024, Sec. 3: beta3",
+    ),
+    "adopt": (
+        {"beta1": 0.9, "beta2": 0.9999, "epsilon": 1e-6, "clipping_exponent": 0.25, "weight_decay": 0.0},
+        "Taniguchi et al. 2024, Alg. 2; no decay",
+    ),
+    "laprop": (KINGMA | {"epsilon": 1e-15, "weight_decay": 0.0}, "Liu et al. 2020, Alg. 1"),
+    "mars": (
+        {"beta1": 0.95, "beta2": 0.99, "epsilon": 1e-8, "gamma": 0.025, "weight_decay": 0.0},
+        "Yuan et al. 2024, Sec. 4; no decay",
+    ),
+    "prodigy": (
+        KINGMA | {"initial_distance": 1e-6, "weight_decay": 0.0},
+        "Mishchenko and Defazio 2023, Alg. 4 and Sec. 7",
     ),
     "adam_nmf": ({"epsilon": 1e-16, "initialization_range": 1.0}, "002 eqs. 123-124"),
     "momentum": (MOMENTUM, OURS),
@@ -80,6 +100,11 @@ CITED = {
     "adagrad": torch.optim.Adagrad,
     "adam": torch.optim.Adam,
     "adamw": torch.optim.AdamW,
+    "ademamix": pytorch_optimizer.AdEMAMix,
+    "adopt": pytorch_optimizer.ADOPT,
+    "laprop": pytorch_optimizer.LaProp,
+    "lion": pytorch_optimizer.Lion,
+    "mars": pytorch_optimizer.MARS,
     "muon": pytorch_optimizer.Muon,
     "shampoo": pytorch_optimizer.ScalableShampoo,
     "soap": pytorch_optimizer.SOAP,

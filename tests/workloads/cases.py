@@ -33,6 +33,8 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
         f"teacher_student_{activation}": {"widths": [5, 4, 3], "train_examples": 40, "test_examples": 12}
         for activation in ("linear", "tanh")
     },
+    "autoencoder": {"widths": [5, 3]},
+    "modular_addition": {"modulus": 7, "width": 4, "hidden": 6},
     "fashion_vit": {"patch": 14, "width": 32, "depth": 1, "train_examples": 200, "held_out_examples": 20},
     "image_resnet": {**IMAGES, "blocks": [1, 1], "width": 2, "stem": 3},
     "image_vit": {**IMAGES, "patch": 8, "width": 64, "depth": 1},

@@ -11,8 +11,10 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
+
 from curvebench.planning.studies.seeds import FirstSeeds, first_seeds
-from curvebench.registry import find_workload
+from curvebench.registry import find_workload, missing_of
 from curvebench.results.verdicts import rules as rules_of
 from curvebench.spec.claim import Claim
 from curvebench.spec.document import Document, Headline
@@ -32,6 +34,8 @@ class Study(Document):
             by label of the workload.
         first_seeds: first seeds of the study in the published set that is reproduced. None if no set is
             reproduced; then the function `first_seeds` chooses the seeds.
+        without_data: for each workload that is left out because its data are missing on this machine, how to
+            get the data, by label of the workload.
     """
 
     path: Path
@@ -41,6 +45,7 @@ class Study(Document):
     workloads: dict[str, tuple[WorkloadSpec, ...]]
     sweeps: dict[str, Sweep]
     first_seeds: FirstSeeds | None = None
+    without_data: dict[str, str] = Field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -104,6 +109,19 @@ class Study(Document):
         deciding = [name for name in self.scales if claim in self.claims_at(name)]
         return next((name for name in (preferred, "paper", *deciding) if name in deciding), preferred)
 
+    def with_data(self, scale: str) -> Study:
+        """Return the study without the workloads of a scale whose data are missing on this machine.
+
+        The study is returned unchanged if it has claims, which may be about all its workloads, or if no
+        workload would remain.
+        """
+        reasons = {spec.name: missing_of([spec]) for spec in self.workloads[scale]}
+        absent = {name: reason for name, reason in reasons.items() if reason}
+        if self.claims or len(absent) == len(reasons):
+            return self
+        kept = tuple(spec for spec in self.workloads[scale] if spec.name not in absent)
+        return self.model_copy(update={"workloads": {**self.workloads, scale: kept}, "without_data": absent})
+
     def skipped(self, scale: str, reason: str) -> SkippedStudy:
         """Return the entry of the study in the list of skipped studies of the report plan.
 
@@ -125,12 +143,18 @@ class Study(Document):
         used = {name: size.backends[name] for name in self.backends_at(scale, backends)}
         labels = [optimizer.label for optimizer in optimizers]
         splits = size.evaluated_splits
+        left_out = (f"{name} is left out: {reason}" for name, reason in self.without_data.items())
         plan = StudyPlan.taken_from(
             file,
             tuning=file.tuning.sized(size.tuning),
             training=file.training(scale),
             compare=Headline(**dict(file.compare.metric), floor=file.compare.floor),
-            notes=(*file.setting_notes, *filter(None, [size.note]), *_bound_to_backends(optimizers, used)),
+            notes=(
+                *file.setting_notes,
+                *filter(None, [size.note]),
+                *left_out,
+                *_bound_to_backends(optimizers, used),
+            ),
             optimizers=optimizers,
             bases=tuple(basis for basis in self.bases if any(map(basis.applies_to, labels))),
             workloads=tuple(_workload_plan(spec, self.sweeps, splits) for spec in self.workloads[scale]),
