@@ -25,6 +25,7 @@ from curvebench.optimizers.needs import Function, LossAtPoint, Need
 from curvebench.optimizers.options import Option, Options
 from curvebench.optimizers.rule import (
     LEARNING_RATE,
+    WEIGHT_DECAY,
     Hyperparameter,
     Rule,
     configured,
@@ -180,7 +181,7 @@ def _sophia(name: str, estimator: Estimator, every: int, beta1: float, gamma: fl
             "beta2": share("the share of the diagonal kept at an estimate", 0.99),
             "gamma": positive("factor of the diagonal; a smaller one clips more entries", gamma),
             "epsilon": positive("the smallest denominator", 1e-12),
-            "weight_decay": Hyperparameter("multiplied by the learning rate", 0.0, 0.0),
+            "weight_decay": WEIGHT_DECAY,
         },
         init=_starts_at_zero,
         update=_update_sophia,
@@ -266,7 +267,7 @@ def adahessian(chosen: Options) -> Rule:
                 "k; the gradient is divided by the k-th power of the diagonal", 1.0, 0.0, 1.0
             ),
             "epsilon": positive("added to the denominator", 1e-4),
-            "weight_decay": Hyperparameter("multiplied by the learning rate", 0.0, 0.0),
+            "weight_decay": WEIGHT_DECAY,
         },
         init=_init_adahessian,
         update=_update_adahessian,
