@@ -106,12 +106,26 @@ class Part:
 
     Args:
         rule: the rule.
-        names: maps the name of a hyperparameter in `rule` to its name in the whole optimizer, such as
-            `learning_rate` to `others_learning_rate`. Hyperparameters with equal names are left out.
+        names: maps the name of a hyperparameter in `rule` to its name in the whole optimizer, such as `beta1`
+            to `others_beta1`. Hyperparameters with equal names are left out.
+        ratio: name of the hyperparameter of the whole optimizer by which the learning rate of the whole
+            optimizer is multiplied to get the learning rate of `rule`; None if both rates are equal.
     """
 
     rule: Rule
     names: Mapping[str, str] = field(default_factory=dict)
+    ratio: str | None = None
+
+    def hyper(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the hyperparameters of the rule, by the names that its functions use.
+
+        Args:
+            values: hyperparameters of the whole optimizer.
+        """
+        hyper = {name: values[self.names.get(name, name)] for name in self.rule.hyperparameters}
+        if self.ratio is not None:
+            hyper["learning_rate"] = hyper["learning_rate"] * values[self.ratio]
+        return hyper
 
 
 @dataclass(frozen=True)
@@ -266,6 +280,32 @@ class Rule:
                     f"(valid: {', '.join(self.hyperparameters)})"
                 )
         return values
+
+
+def changed_parts(
+    part: Callable[[ParameterRole, tuple[int, ...]], Part],
+    change: Callable[[Rule, Any], Rule],
+    key: Callable[[ParameterRole, tuple[int, ...]], Any] = lambda role, shape: None,
+) -> Callable[[ParameterRole, tuple[int, ...]], Part]:
+    """Return the field `part` of a rule that changes the rule of each part.
+
+    `Rule.part` must return the same object for all parameters with the same rule. Each new part is therefore
+    stored by the identity of the original part, and by the key. The original part is stored with the new
+    part, so that no other object gets the same identity.
+
+    Args:
+        part: the field `part` of the original rule.
+        change: `change(rule, key) -> Rule`, the new rule of parameters.
+        key: `key(role, shape)`, a hashable value that says what else the new rule depends on.
+    """
+    parts: dict[tuple[int, Any], tuple[Part, Part]] = {}
+
+    def changed(role: ParameterRole, shape: tuple[int, ...]) -> Part:
+        original, kind = part(role, shape), key(role, shape)
+        new = replace(original, rule=change(original.rule, kind))
+        return parts.setdefault((id(original), kind), (original, new))[1]
+
+    return changed
 
 
 Build = Callable[[Options], Rule]
