@@ -34,6 +34,7 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
         for activation in ("linear", "tanh")
     },
     "autoencoder": {"widths": [5, 3]},
+    "denoising_diffusion": {"widths": [5, 4]},
     "modular_addition": {"modulus": 7, "width": 4, "hidden": 6},
     "fashion_vit": {"patch": 14, "width": 32, "depth": 1, "train_examples": 200, "held_out_examples": 20},
     "image_resnet": {**IMAGES, "blocks": [1, 1], "width": 2, "stem": 3},
