@@ -1,6 +1,6 @@
 """Lookup of optimizers and workloads: in this project, installed packages, files, and other libraries.
 
-A locator is the text by which an optimizer or a workload is found, such as `adam`, `my.py:lion` or
+A locator is the text by which an optimizer or a workload is found, such as `adam`, `my.py:mine` or
 `torch:torch.optim.NAdam`. A kind is one of optimizers, bases and workloads (`curvebench.spec.definitions`).
 """
 
@@ -93,7 +93,7 @@ def find_rule(locator: str) -> Rule:
 
     Args:
         locator: a name that `curvebench list` prints, such as `adam`; a Python file that defines rules, such
-            as `my.py` or `my.py:lion`; or an optimizer of another library, such as `torch:torch.optim.NAdam`
+            as `my.py` or `my.py:mine`; or an optimizer of another library, such as `torch:torch.optim.NAdam`
             or `optax:optax.lion`.
 
     Returns:

@@ -106,12 +106,26 @@ class Part:
 
     Args:
         rule: the rule.
-        names: maps the name of a hyperparameter in `rule` to its name in the whole optimizer, such as
-            `learning_rate` to `others_learning_rate`. Hyperparameters with equal names are left out.
+        names: maps the name of a hyperparameter in `rule` to its name in the whole optimizer, such as `beta1`
+            to `others_beta1`. Hyperparameters with equal names are left out.
+        ratio: name of the hyperparameter of the whole optimizer by which the learning rate of the whole
+            optimizer is multiplied to get the learning rate of `rule`; None if both rates are equal.
     """
 
     rule: Rule
     names: Mapping[str, str] = field(default_factory=dict)
+    ratio: str | None = None
+
+    def hyper(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the hyperparameters of the rule, by the names that its functions use.
+
+        Args:
+            values: hyperparameters of the whole optimizer.
+        """
+        hyper = {name: values[self.names.get(name, name)] for name in self.rule.hyperparameters}
+        if self.ratio is not None:
+            hyper["learning_rate"] = hyper["learning_rate"] * values[self.ratio]
+        return hyper
 
 
 @dataclass(frozen=True)

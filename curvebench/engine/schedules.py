@@ -107,7 +107,7 @@ def scheduled(rule: Rule, schedule: str) -> Rule:
     def decaying_part(role: ParameterRole, shape: tuple[int, ...]) -> Part:
         assert part is not None
         original = part(role, shape)
-        wrapped = Part(scheduled(original.rule, schedule), original.names)
+        wrapped = replace(original, rule=scheduled(original.rule, schedule))
         return parts.setdefault(id(original), (original, wrapped))[1]
 
     return replace(

@@ -336,6 +336,8 @@ class StudyQuestion(documents.Document):
         joins: name of the study that this submission joins. The methods of the joined study are compared with
             the submitted method under the same protocol. Empty for a study that is no submission.
         contributed: author of a submission; None if the submission is not to be published.
+        groups: labels of workloads by the name of their group, such as `networks`. Methods are ranked in each
+            group by itself. Empty if all workloads are one group.
     """
 
     question: str
@@ -344,6 +346,7 @@ class StudyQuestion(documents.Document):
     tuning: Tuning
     joins: str = ""
     contributed: Contribution | None = None
+    groups: dict[str, documents.Names] = Field(default={})
 
 
 class StudyFile(StudyQuestion, StudyTraining):

@@ -85,7 +85,6 @@ DEFAULTS: dict[str, tuple[dict[str, float], str]] = {
     "manifold_muon": ({"tangency_tolerance": 1e-6}, OURS),
     "symo": ({"factor_decay": 0.95, "cutoff": 1e-10}, OURS),
 }
-OTHERS_LEARNING_RATE = 1e-3  # torch.optim.Adam and AdamW
 CITED = {
     "adagrad": torch.optim.Adagrad,
     "adam": torch.optim.Adam,
@@ -107,8 +106,8 @@ def default_of(label: str, name: str) -> float | None:
     entry = BATTERY[label]
     if name == "learning_rate":
         return None
-    if name == "others_learning_rate":
-        return OTHERS_LEARNING_RATE
+    if name == "others_ratio":
+        return 1.0
     role, _, own = name.partition("_")
     if role in ("others", "grafting"):
         return DEFAULTS[str(entry.rule.chosen[role])][0][own]

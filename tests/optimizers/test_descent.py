@@ -142,12 +142,8 @@ DESCENTS: Mapping[str, Descent] = {
     "shampoo": Descent((1.0, 100), (1.0, 100), (4.0, 500)),
     "idealized_shampoo": Descent((0.3, 100), (0.3, 100), cools=True),
     "soap": Descent((0.3, 100), (0.3, 100), (0.2, 500), hyper={"weight_decay": 0.0}, cools=True),
-    "muon": Descent(
-        (0.3, 100), (0.3, 100), hyper={"others_learning_rate": 0.3, "others_weight_decay": 0.0}, cools=True
-    ),
-    "spectral": Descent(
-        (0.3, 100), (0.3, 100), hyper={"others_learning_rate": 0.3, "others_weight_decay": 0.0}, cools=True
-    ),
+    "muon": Descent((0.3, 100), (0.3, 100), hyper={"others_weight_decay": 0.0}, cools=True),
+    "spectral": Descent((0.3, 100), (0.3, 100), hyper={"others_weight_decay": 0.0}, cools=True),
     "spectral_full": Descent((0.1, 100), (0.1, 100), cools=True),
     "spectral_diagonal": Descent((0.1, 100), (0.1, 100), cools=True),
     "pin_to_sphere": Descent((0.2, 100), (0.2, 100), domain=on_spheres),

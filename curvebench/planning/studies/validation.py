@@ -329,6 +329,12 @@ class _Reader:
             # The submission takes them from the joined study, and may leave out workloads of that study.
             if isinstance(values, dict) and not file.joins:
                 known(f"targets.{metric}", names=sorted(values))
+        grouped = [name for names in file.groups.values() for name in names]
+        if grouped and not file.joins and sorted(grouped) != sorted(self.workloads):
+            one = next((name for name in self.workloads if grouped.count(name) != 1), None)
+            known("groups", names=sorted(set(grouped)))
+            if one:
+                self.problems.add(f"groups: {one} is in {grouped.count(one)} groups; put it into one")
         for key, condition in _conditions(claim for claim in file.claims if not claim.repeats):
             known(f"{key}.workload", names=filter(None, [condition.workload]))
             known(f"{key}.control_workload", names=filter(None, [condition.control_workload]))
