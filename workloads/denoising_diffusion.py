@@ -168,6 +168,9 @@ DENOISING_DIFFUSION = Workload(
     start=Start(1.0016734319089355, 0.40238268921299875),
     bind=lambda settings: BY_NOISE[settings["noise"]],
 )
-BY_NOISE = {"fresh": DENOISING_DIFFUSION, "fixed": replace(DENOISING_DIFFUSION, noise=None)}
+BY_NOISE: dict[str, Workload] = {
+    "fresh": DENOISING_DIFFUSION,
+    "fixed": replace(DENOISING_DIFFUSION, noise=None),
+}
 
 WORKLOADS = (DENOISING_DIFFUSION,)

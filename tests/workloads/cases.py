@@ -35,6 +35,7 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     },
     "autoencoder": {"widths": [5, 3]},
     "denoising_diffusion": {"widths": [5, 4]},
+    "recurrent": {"length": 4, "width": 3, "train_examples": 50, "validation_examples": 10, "batch_size": 20},
     "modular_addition": {"modulus": 7, "width": 4, "hidden": 6},
     "fashion_vit": {"patch": 14, "width": 32, "depth": 1, "train_examples": 200, "held_out_examples": 20},
     "image_resnet": {**IMAGES, "blocks": [1, 1], "width": 2, "stem": 3},

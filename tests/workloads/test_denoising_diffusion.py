@@ -100,13 +100,13 @@ def test_the_loss_is_that_of_layers_of_pytorch(data: str, drawn: bool):
 
 
 def test_evaluation_and_steps_with_fixed_noise_use_that_of_the_split():
-    workload, settings, problem = _instance(noise="fixed")
+    workload, _, problem = _instance(noise="fixed")
     assert workload.noise is None
     train = problem.splits["train"]
     value = workload.loss(OPS, problem.parameters, {}, train, {})[0]
     assert workload.evaluate(OPS, problem.parameters, {}, train)["loss"] == value
-    fresh = WORKLOADS[0].noise(settings, np.random.default_rng(0), len(train["times"]))
-    assert workload.loss(OPS, problem.parameters, {}, train, fresh)[0] != value
+    fresh = minibatch(_instance(data="gaussians")[2], len(train["times"]))
+    assert workload.loss(OPS, problem.parameters, {}, train, {"noise": -fresh["noise"]})[0] != value
 
 
 def test_without_a_prediction_the_loss_is_half_the_square_of_the_noise():
