@@ -40,7 +40,7 @@ BLANK, DUE = SYMBOLS, SYMBOLS + 1  # further inputs of copying: a blank, and the
 BLOCKS = {"tanh": 1, "gru": 3}  # number of matrices of a cell, which are stacked in each of its two weights
 
 
-class Sizes(NamedTuple):
+class TaskSizes(NamedTuple):
     """Numbers of the inputs of a step, of the outputs of a step, and of last steps that have outputs."""
 
     inputs: int
@@ -48,7 +48,7 @@ class Sizes(NamedTuple):
     last: int
 
 
-SIZES = {"adding": Sizes(2, 1, 1), "copy": Sizes(SYMBOLS + 2, SYMBOLS, COPIED)}
+SIZES = {"adding": TaskSizes(2, 1, 1), "copy": TaskSizes(SYMBOLS + 2, SYMBOLS, COPIED)}
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class RecurrentNetwork(SizedNetwork):
         output: kind of the output weight: `head` if the network classifies, otherwise `weight`.
     """
 
-    sizes: Sizes
+    sizes: TaskSizes
     width: int
     blocks: int
     output: Literal["head", "weight"]
