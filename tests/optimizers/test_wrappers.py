@@ -326,10 +326,9 @@ def test_every_hyperparameter_of_a_wrapper_matters(wrapper: str, number: str):
     assert np.abs(found[0] - found[1]).max() > 1e-4
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
-    ("label", "wrapper"),
-    [pair for pair in WRAPPED if pair[0] in SOME],
+    ("label", "wrapper", "backend"),
+    [(*pair, backend) for pair in WRAPPED for backend in BACKENDS if backend == "numpy" or pair[0] in SOME],
 )
 def test_lanes_of_a_wrapped_rule_are_runs_alone(label: str, wrapper: str, backend: str):
     entry = BATTERY[label]
