@@ -306,6 +306,32 @@ class Rule:
         return values
 
 
+def changed_parts(
+    part: Callable[[ParameterRole, tuple[int, ...]], Part],
+    change: Callable[[Rule, Any], Rule],
+    key: Callable[[ParameterRole, tuple[int, ...]], Any] = lambda role, shape: None,
+) -> Callable[[ParameterRole, tuple[int, ...]], Part]:
+    """Return the field `part` of a rule that changes the rule of each part.
+
+    `Rule.part` must return the same object for all parameters with the same rule. Each new part is therefore
+    stored by the identity of the original part, and by the key. The original part is stored with the new
+    part, so that no other object gets the same identity.
+
+    Args:
+        part: the field `part` of the original rule.
+        change: `change(rule, key) -> Rule`, the new rule of parameters.
+        key: `key(role, shape)`, a hashable value that says what else the new rule depends on.
+    """
+    parts: dict[tuple[int, Any], tuple[Part, Part]] = {}
+
+    def changed(role: ParameterRole, shape: tuple[int, ...]) -> Part:
+        original, kind = part(role, shape), key(role, shape)
+        new = replace(original, rule=change(original.rule, kind))
+        return parts.setdefault((id(original), kind), (original, new))[1]
+
+    return changed
+
+
 Build = Callable[[Options], Rule]
 
 

@@ -55,6 +55,7 @@ class Study(Document):
             by label of the workload.
         first_seeds: first seeds of the study in the published set that is reproduced. None if no set is
             reproduced; then the function `first_seeds` chooses the seeds.
+        not_wrapped: a sentence for each optimizer that a wrapper of the key `wrap` cannot wrap.
         without_data: for each workload that is left out because its data are missing on this machine, how to
             get the data, by label of the workload.
     """
@@ -66,6 +67,7 @@ class Study(Document):
     workloads: dict[str, tuple[WorkloadSpec, ...]]
     sweeps: dict[str, Sweep]
     first_seeds: FirstSeeds | None = None
+    not_wrapped: tuple[str, ...] = ()
     without_data: dict[str, str] = Field(default_factory=dict)
 
     @property
@@ -174,6 +176,7 @@ class Study(Document):
                 *file.setting_notes,
                 *filter(None, [size.note]),
                 *left_out,
+                *self.not_wrapped,
                 *_bound_to_backends(optimizers, used),
             ),
             optimizers=optimizers,

@@ -7,7 +7,7 @@ in which the study can be run. Tuning tries settings; a setting is a value for e
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property, partial
 from pathlib import Path
@@ -22,9 +22,10 @@ from curvebench.interop.foreign import is_foreign
 from curvebench.optimizers import HyperparameterError
 from curvebench.optimizers.bases import bases
 from curvebench.optimizers.bases.basis import ROTATION_NUMBER
+from curvebench.optimizers.options import OptionError
 from curvebench.planning.studies.study import Study, layout_in
 from curvebench.precision import POLICIES, Policy
-from curvebench.registry import canonical, canonical_in, find_rule, find_workload, rule_of
+from curvebench.registry import canonical, canonical_in, find_rule, find_workload, rule_of, unwrapped
 from curvebench.spec.claim import Claim
 from curvebench.spec.conditions.condition import Condition
 from curvebench.spec.conditions.learning_rates import GainOverRates
@@ -86,11 +87,13 @@ class _Reader:
         file: the parsed study file.
         path: path of the file. Relative paths in the file start at the folder of the file.
         problems: errors in the file that have been found so far, which are reported together.
+        not_wrapped: a sentence for each optimizer that a wrapper of the key `wrap` cannot wrap.
     """
 
     file: StudyFile
     path: Path
     problems: Problems
+    not_wrapped: list[str] = field(default_factory=list)
 
     def study(self) -> Study:
         """Return the study after all checks, with all defaults filled in.
@@ -132,6 +135,7 @@ class _Reader:
             bases=bases,
             workloads=workloads,
             sweeps=sweeps,
+            not_wrapped=tuple(self.not_wrapped),
         )
 
     # --- names -----------------------------------------------------------------------------------
@@ -166,11 +170,13 @@ class _Reader:
     def optimizers(self) -> tuple[OptimizerSpec, ...]:
         """Optimizers of the study, with the values of all their options."""
         specs, folder = [], self.path.parent
-        for entry in self.file.optimizers:
+        for entry in (part for whole in self.file.optimizers for part in whole.entries(self.file.wrap)):
             with self.problems.caught(f"optimizers.{entry.name}: "):
-                options = canonical_in(entry.options, folder)
-                entry_in_full = entry.model_copy(update={"options": options})
-                specs.append(_optimizer(self.file, entry_in_full, canonical(entry.name, folder)))
+                locator, options = canonical(entry.name, folder), canonical_in(entry.options, folder)
+                if not entry.wrap and (reason := _cannot_wrap(locator)):
+                    self.not_wrapped.append(reason)
+                    continue
+                specs.append(_optimizer(self.file, entry.model_copy(update={"options": options}), locator))
                 self._check_tuned(f"optimizers.{entry.name}.space", specs[-1])
         labels = [spec.label for spec in specs]
         self.problems.once("optimizers", labels, "two optimizers are called {!r}; give each its own `label:`")
@@ -553,6 +559,18 @@ def _optimizer(file: StudyFile, entry: NamedOptimizer, locator: str) -> Optimize
         locator,
         entry.also_try,
     )
+
+
+def _cannot_wrap(locator: str) -> str:
+    """Return a sentence that says why an optimizer cannot have its wrapper; empty if it can, or has none."""
+    inner, wrapper = unwrapped(locator)
+    if wrapper is not None:
+        rule = find_rule(inner)
+        try:
+            wrapper(rule)
+        except OptionError as error:
+            return f"{str(error).partition(';')[0]}."
+    return ""
 
 
 def _check_leaves(
