@@ -65,7 +65,7 @@ def _problem(settings: Settings, random: Random) -> Problem:
     means = settings["signal"] * generator.normal(size=(settings["classes"], settings["features"]))
     splits = {}
     for split in SPLITS:
-        labels = generator.choice(len(shares), size=settings[f"{split}_examples"], p=shares)
+        labels = np.asarray(generator.choice(len(shares), settings[f"{split}_examples"], p=shares))
         features = means[labels] + generator.normal(size=(len(labels), settings["features"]))
         splits[split] = {"features": features, "labels": labels, "group": groups_of(shares)[labels]}
     return Problem(_parameters(settings, random("parameters")), splits)
