@@ -18,7 +18,16 @@ from typing import Any, NamedTuple
 from curvebench.optimizers.arrays import Array, Hyper, Ops, State, safe_divide
 from curvebench.optimizers.muon import is_matrix
 from curvebench.optimizers.options import OptionError
-from curvebench.optimizers.rule import Hyperparameter, ParameterRole, Part, Rule, changed_parts, share
+from curvebench.optimizers.rule import (
+    Hyperparameter,
+    ParameterRole,
+    Part,
+    Roles,
+    Rule,
+    Shapes,
+    changed_parts,
+    share,
+)
 from curvebench.optimizers.state_precision import HALF
 
 DECAY = "weight_decay"
@@ -110,11 +119,17 @@ class Wrapper:
                 if name.removeprefix("others_") in MOMENTA
             }
         build = rule.build
+
+        def special_case(shapes: Shapes, roles: Roles) -> str | None:
+            known = rule.acts_as(shapes, roles)
+            return known and f"{known}-{self.name}"
+
         return replace(
             self._changed(rule),
             name=f"{rule.name}-{self.name}",
             source=f"{rule.source}; {self.source}",
             hyperparameters={**numbers, **self.hyperparameters},
+            special_case=special_case,
             build=build and (lambda chosen: self(build(chosen))),
         )
 
