@@ -6,7 +6,8 @@ import pytest
 
 from curvebench.workloads import austen
 from curvebench.workloads.austen import AUSTEN, NOVELS, read_austen
-from curvebench.workloads.data import FOLDER_VARIABLE, DataDamaged, DataMissing
+from curvebench.workloads.data import FOLDER_VARIABLE, DataDamaged
+from curvebench.workloads.workload import DataMissing
 from tests.conftest import RealImages, skip
 from tests.workloads.novels import as_object, write_objects
 
