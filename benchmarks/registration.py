@@ -21,8 +21,9 @@ import re
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,14 +33,35 @@ from ruamel.yaml import YAML
 from curvebench.paths import PUBLISHED
 from curvebench.reports.claims.registration import FILE, Registration
 from curvebench.results.temporary import write_texts
+from curvebench.spec.document import under_first_names
 
 STUDIES = "benchmarks/studies/*.yaml"
 SETS = f"{PUBLISHED.as_posix()}/*"
 NUMBER = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)( ?%)?", re.IGNORECASE)
-# Limits of a claim. If a study decides the claim: for each condition its numbers, and a count of its methods.
+# Keys of a condition that are no limits: methods, which are counted, and words for readers
+NOT_LIMITS = {"better", "no_worse", "same", "than", "pairs", "gain_from", "gain_to", "workload", "family"} | {
+    "positive_control"
+}
+
+
+class ConditionLimits(NamedTuple):
+    """Limits of a condition of a claim.
+
+    Args:
+        terms: the relation that is claimed, what is compared, and all numbers, as JSON.
+        comparisons: number of comparisons of two methods on a workload.
+        workloads: labels of the workloads.
+    """
+
+    terms: str
+    comparisons: int
+    workloads: frozenset[str]
+
+
+# Limits of a claim. If a study decides the claim, each condition has limits.
 # If property checks decide the claim: limit by quantity of a subclaim, and whether all instances satisfy it.
 # A limit of a quantity is None if instances have different limits.
-Limits = tuple[Any, ...] | dict[tuple[str, ...], tuple[float | None, bool]]
+Limits = tuple[ConditionLimits, ...] | dict[tuple[str, ...], tuple[float | None, bool]]
 
 
 class LimitsSince(NamedTuple):
@@ -124,29 +146,67 @@ def numbers(value: Any) -> Iterator[float]:
         yield float(match[1]) / (100 if match[2] else 1)
 
 
-def study_limits(text: bytes) -> dict[str, Limits]:
-    """Return the numbers of each condition of each claim of a study file, by the claim's id.
+@cache
+def study_limits(*texts: bytes) -> dict[str, Limits]:
+    """Return the conditions of each claim of a study, by the claim's id.
 
-    The keys of a condition are ignored, since their names have changed over time. If a condition counts steps
-    to a target of the study, the numbers of the study's targets are added. The methods of a condition are
-    counted beside its numbers, because a claim is easier to satisfy without one of its rivals. A list with a
-    single method counts as 0, because older files have no list for it.
+    Args:
+        texts: text of the study file, followed by the texts of the studies from which it takes keys (`like`).
     """
-    study, limits = YAML(typ="safe").load(text), dict[str, Limits]()
-    for claim in study.get("claims") or []:
+    studies, limits = [_read(text) for text in texts], dict[str, Limits]()
+    study = {key: value for each in reversed(studies) for key, value in each.items()}
+    for claim in studies[0].get("claims") or []:
         listed = [value if isinstance(value, list) else [value] for value in claim.values()]
         conditions = [
             item for items in listed for item in items if isinstance(item, dict) and "metric" in item
         ]
         if conditions:
-            limits[claim["id"]] = tuple(sorted(_condition_limits(item, study) for item in conditions))
+            limits[claim["id"]] = tuple(_condition_limits(item, study) for item in conditions)
     return limits
 
 
-def _condition_limits(condition: dict[str, Any], study: dict[str, Any]) -> tuple[list[float], int]:
-    shared = condition.get("quantity") == "steps_to_target" and "target" not in condition
-    methods = sum(len(value) - 1 for value in condition.values() if isinstance(value, list))
-    return sorted([*numbers(condition), *(numbers(study.get("targets")) if shared else ())]), methods
+@cache
+def _read(text: bytes) -> dict[str, Any]:
+    study: dict[str, Any] = under_first_names(YAML(typ="safe").load(text))
+    return study
+
+
+def claim_limits(studies: Mapping[str, bytes | None]) -> dict[str, Limits]:
+    """Return the limits of the claims of all studies, by the claim's id.
+
+    Args:
+        studies: text of each study file, by its path; None for a file that was deleted.
+    """
+    limits, texts = dict[str, Limits](), {Path(path).stem: text for path, text in studies.items() if text}
+    for text in texts.values():
+        chain = [text]
+        while (parent := texts.get(_read(chain[-1]).get("like", ""))) and parent not in chain:
+            chain.append(parent)
+        limits |= study_limits(*chain)
+    return limits
+
+
+def _condition_limits(condition: dict[str, Any], study: dict[str, Any]) -> ConditionLimits:
+    (relation,) = condition.keys() & {"better", "no_worse", "same"}
+    treated, controls = (
+        value if isinstance(value, list) else [] for value in (condition[relation], condition.get("than"))
+    )
+    every = controls if condition.get("pairs") == "all" else []
+    terms = {key: [*numbers(value)] or value for key, value in condition.items() if key not in NOT_LIMITS}
+    if condition.get("quantity") == "steps_to_target" and "target" not in condition:
+        terms["target"] = [*numbers(study.get("targets"))]
+    terms |= {
+        "stop": [*numbers(study.get("stop"))],
+        "tuning": [*numbers(study.get("tuning", {}).get("floor"))],
+    }
+    named = condition.get("workload") or study.get("workload") or study.get("workloads")
+    workloads = (
+        options.get("label", name) if options else name
+        for item in (named if isinstance(named, list) else [named])
+        for name, options in (item.items() if isinstance(item, dict) else [(item, None)])
+    )
+    key = json.dumps({"relation": relation, **terms}, sort_keys=True)
+    return ConditionLimits(key, len(treated) * max(len(every), 1), frozenset(workloads))
 
 
 def check_limits(table: bytes) -> dict[str, Limits]:
@@ -172,8 +232,9 @@ def changed(old: Limits, new: Limits) -> bool:
     subclaims, subclaims that only one scale has, and dropped subclaims that were satisfied do not count.
     """
     if isinstance(old, tuple) and isinstance(new, tuple):
-        (had, methods_then), (have, methods_now) = ([*zip(*each, strict=True)] for each in (old, new))
-        return had != have or sum(methods_then) > sum(methods_now)
+        (had, then, there), (have, now, here) = ([*zip(*each, strict=True)] for each in (old, new))
+        dropped = sum(then) > sum(now) or frozenset().union(*there) - frozenset().union(*here)
+        return sorted(had) != sorted(have) or bool(dropped)
     if isinstance(old, tuple) or isinstance(new, tuple):
         return True
     scales = {key[0] for key in new}
@@ -210,11 +271,11 @@ def registrations(root: Path) -> dict[str, Registration]:
         defaultdict[str, list[LimitsSince]](list),
         defaultdict[str, list[PublishedVerdict]](list),
     )
+    studies: dict[str, bytes | None] = {}
     for commit, time, files in changes(root, STUDIES, "AMD"):
-        before, after = (
-            {claim: limits for text in texts if text for claim, limits in study_limits(text).items()}
-            for texts in zip(*files.values(), strict=True)
-        )
+        then = studies | {path: old for path, (old, _) in files.items()}
+        studies |= {path: new for path, (_, new) in files.items()}
+        before, after = map(claim_limits, (then, studies))
         for claim, limits in after.items():
             if limits != before.get(claim):
                 versions[claim].append(LimitsSince(commit, time, limits))
