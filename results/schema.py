@@ -281,8 +281,9 @@ CLAIMS = _schema(
 )
 
 # Limits of a search. The chosen value may be at the lower or the upper end of the values that were tried.
-# Another study may have found a better setting, inside of the search (`missed`) or outside (`untried`).
-LIMITS = ("lowest", "highest", "missed", "untried")
+# `missed` says that another study found a better setting. If this setting was not tried, `hyperparameter` and
+# `value` name a value of it outside of the search.
+LIMITS = ("lowest", "highest", "missed")
 EDGE = {
     **_each(pl.String, "arm", "hyperparameter"),
     "value": pl.Float64,

@@ -633,9 +633,9 @@ def limits_of(
     """Yield the limits of a search: reasons why another search might have found a better setting.
 
     A limit is a hyperparameter whose chosen value is an end of the search, or a better setting that another
-    study found on the same backend. The search may contain this setting (`missed`) or not (`untried`); the
-    best setting of each kind is named. A study with constant learning rates does not need to try a schedule
-    that another study found better.
+    study found on the same backend. The best such setting is named, with a hyperparameter whose value lies
+    outside of the search if there is one. A study with constant learning rates does not need to try a
+    schedule that another study found better.
 
     Args:
         own: the search.
@@ -648,14 +648,14 @@ def limits_of(
     """
     yield from own.edges(rival)
     scheduled = own.study.training.schedule.name != CONSTANT
-    found = dict[str, str]()
     for other in sorted(others, key=lambda other: other.cost):
         alike = other.is_of(own.optimizer, own.basis, own.workload) and own.backend == other.backend
         if alike and other.is_better(own, share):
             beyond = outside(own.study, own.optimizer, other.setting)
             if scheduled or RATE_DECAY not in beyond:
-                found.setdefault("untried" if beyond else "missed", other.study.name)
-    yield from ({"limit": limit, "study": study} for limit, study in found.items())
+                name, value = next(iter(beyond.items()), (None, None))
+                yield {"limit": "missed", "study": other.study.name, "hyperparameter": name, "value": value}
+                return
 
 
 def same_method(one: OptimizerSpec, basis: BasisSpec, other: OptimizerSpec, its_basis: BasisSpec) -> bool:
