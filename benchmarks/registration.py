@@ -1,11 +1,15 @@
 """Find from git when the limits of claims were registered: `python -m benchmarks.registration`.
 
-The limits of a claim are the numbers by which it is decided, such as targets, floors and smallest effects,
-and the number of methods that it compares. A published set with a verdict on the claim is a look at its
+The limits of a claim are the relations and the numbers by which it is decided, such as targets, floors and
+smallest effects, and the number of comparisons. A published set with a verdict on the claim is a look at its
 outcome. If the limits were committed before the first look, they cannot have been chosen by the outcome. If
 they changed after a look, the claim is exploratory until it is decided by data that did not exist at that
 time. The program finds such changes by itself: it compares the limits at each commit with the sets that
 existed at that commit.
+
+Runs that were never committed leave no trace but words. The limits of a property claim may have changed
+before its first set was published, and after runs of its author. Such a claim is found by the words of its
+setting (`NOTE`).
 
 The program writes `results/published/registration.json`, which reports read
 (`curvebench.reports.claims.registration`). It needs the whole history of the repository, which reports do not
@@ -38,10 +42,15 @@ from curvebench.spec.document import under_first_names
 STUDIES = "benchmarks/studies/*.yaml"
 SETS = f"{PUBLISHED.as_posix()}/*"
 NUMBER = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)( ?%)?", re.IGNORECASE)
-# Keys of a condition that are no limits: methods, which are counted, and words for readers
-NOT_LIMITS = {"better", "no_worse", "same", "than", "pairs", "gain_from", "gain_to", "workload", "family"} | {
-    "positive_control"
-}
+# A part of a sentence that says that limits of a claim were chosen after runs
+NOTE = re.compile(
+    r"(?:(?!\. )[^;()])*\b(?:was asked until|given up after|limits were chosen after)\b(?:(?!\. )[^;()])*",
+    re.IGNORECASE,
+)
+# Keys of a condition that name methods, which are counted
+METHODS = {"better", "no_worse", "same", "than", "gain_from", "gain_to"}
+# Keys of a condition that are no terms: they are counted, or words for readers
+NOT_LIMITS = METHODS | {"pairs", "workload", "family", "positive_control"}
 
 
 class ConditionLimits(NamedTuple):
@@ -148,7 +157,10 @@ def numbers(value: Any) -> Iterator[float]:
 
 @cache
 def study_limits(*texts: bytes) -> dict[str, Limits]:
-    """Return the conditions of each claim of a study, by the claim's id.
+    """Return the limits of each condition of each claim of a study, by the claim's id.
+
+    If a condition counts steps to a target of the study, its terms have the study's targets. Thresholds at
+    which runs stop, and the floor of tuning, are terms of all conditions.
 
     Args:
         texts: text of the study file, followed by the texts of the studies from which it takes keys (`like`).
@@ -187,11 +199,8 @@ def claim_limits(studies: Mapping[str, bytes | None]) -> dict[str, Limits]:
 
 
 def _condition_limits(condition: dict[str, Any], study: dict[str, Any]) -> ConditionLimits:
-    (relation,) = condition.keys() & {"better", "no_worse", "same"}
-    treated, controls = (
-        value if isinstance(value, list) else [] for value in (condition[relation], condition.get("than"))
-    )
-    every = controls if condition.get("pairs") == "all" else []
+    (relation,) = condition.keys() & METHODS - {"than", "gain_from", "gain_to"}
+    controls = condition.get("than") if condition.get("pairs") == "all" else None
     terms = {key: [*numbers(value)] or value for key, value in condition.items() if key not in NOT_LIMITS}
     if condition.get("quantity") == "steps_to_target" and "target" not in condition:
         terms["target"] = [*numbers(study.get("targets"))]
@@ -205,8 +214,9 @@ def _condition_limits(condition: dict[str, Any], study: dict[str, Any]) -> Condi
         for item in (named if isinstance(named, list) else [named])
         for name, options in (item.items() if isinstance(item, dict) else [(item, None)])
     )
+    count = len(condition[relation]) * (len(controls) if isinstance(controls, list) else 1)
     key = json.dumps({"relation": relation, **terms}, sort_keys=True)
-    return ConditionLimits(key, len(treated) * max(len(every), 1), frozenset(workloads))
+    return ConditionLimits(key, count, frozenset(workloads))
 
 
 def check_limits(table: bytes) -> dict[str, Limits]:
@@ -226,10 +236,11 @@ def check_limits(table: bytes) -> dict[str, Limits]:
 def changed(old: Limits, new: Limits) -> bool:
     """Return whether the limits of a claim have changed.
 
-    If a study decides the claim, the limits have changed if a condition has other numbers, if conditions were
-    added or dropped, or if the conditions compare fewer methods. If property checks decide the claim, the
-    limits have changed if a limit has another value, or if a subclaim was dropped that was violated. New
-    subclaims, subclaims that only one scale has, and dropped subclaims that were satisfied do not count.
+    If a study decides the claim, the limits have changed if a condition has another relation, metric or
+    number, if conditions were added or dropped, or if there are fewer comparisons or workloads. If property
+    checks decide the claim, the limits have changed if a limit has another value, or if a subclaim was
+    dropped that was violated. New subclaims, subclaims that only one scale has, and dropped subclaims that
+    were satisfied do not count.
     """
     if isinstance(old, tuple) and isinstance(new, tuple):
         (had, then, there), (have, now, here) = ([*zip(*each, strict=True)] for each in (old, new))
@@ -245,12 +256,15 @@ def changed(old: Limits, new: Limits) -> bool:
     )
 
 
-def registration(versions: Sequence[LimitsSince], looks: Sequence[PublishedVerdict]) -> Registration:
+def registration(
+    versions: Sequence[LimitsSince], looks: Sequence[PublishedVerdict], note: str
+) -> Registration:
     """Return when the present limits of a claim were committed, and which published sets were earlier.
 
     Args:
         versions: limits of the claim, oldest first. The last entry has the present limits.
         looks: published sets with a verdict on the claim, oldest first.
+        note: words of the claim's setting about limits that were chosen after runs; empty if there are none.
     """
     first = len(versions) - 1
     while first and not changed(versions[first - 1].limits, versions[-1].limits):
@@ -258,7 +272,7 @@ def registration(versions: Sequence[LimitsSince], looks: Sequence[PublishedVerdi
     since = versions[first]
     names = dict.fromkeys(look.name for look in looks)
     earlier = dict.fromkeys(look.name for look in looks if look.time < since.time)
-    return Registration(since.commit[:8], since.time[:10], tuple(names), tuple(earlier))
+    return Registration(since.commit[:8], since.time[:10], tuple(names), tuple(earlier), note)
 
 
 def registrations(root: Path) -> dict[str, Registration]:
@@ -288,12 +302,24 @@ def registrations(root: Path) -> dict[str, Registration]:
             verdicts = pl.read_parquet(io.BytesIO(table or b""), columns=["claim", "verdict"]).cast(pl.String)
             for claim in sorted(verdicts.filter(pl.col("verdict") != "not run")["claim"].unique()):
                 looks[claim].append(PublishedVerdict(Path(path).parent.name, time))
-    return {claim: registration(versions[claim], looks[claim]) for claim in sorted(versions)}
+    notes: dict[str, str] = {}
+    for _, _, files in changes(root, f"{SETS}/plan.json", "A"):
+        for _, plan in files.values():
+            for claim in (json.loads(plan or b"{}").get("checks") or {}).get("claims", ()):
+                if found := NOTE.search(claim.get("setting", "")):
+                    notes[claim["id"]] = found[0].strip()
+    return {
+        claim: registration(versions[claim], looks[claim], notes.get(claim, "")) for claim in sorted(versions)
+    }
 
 
 def as_text(found: dict[str, Registration]) -> str:
     """Format registrations as the text of the file."""
-    return json.dumps({claim: asdict(item) for claim, item in found.items()}, indent=1) + "\n"
+    written = {
+        claim: {key: value for key, value in asdict(item).items() if value or key != "note"}
+        for claim, item in found.items()
+    }
+    return json.dumps(written, indent=1) + "\n"
 
 
 if __name__ == "__main__":
