@@ -25,9 +25,9 @@ claims:
     {key}: {{metric: best loss, quantity: steps_to_target, better: [adam], compared_to: [sgd]}}
 """
 BEFORE = {
-    **{"effect": "5 %", "target": "1e-3", "key": "supported_if", "rivals": "sgd, kfac", "floor": "1e-20"},
-    **{"workloads": "one, {two: {label: 2}}", "which": "final", "relation": "better", "pairs": "all"},
-}
+    "effect": "5 %", "target": "1e-3", "key": "supported_if", "rivals": "sgd, kfac", "floor": "1e-20",
+    "workloads": "one, {two: {label: 2}}", "which": "final", "relation": "better", "pairs": "all",
+}  # fmt: skip
 
 
 class Repository:
