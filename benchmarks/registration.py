@@ -216,7 +216,7 @@ def _condition_limits(condition: dict[str, Any], study: dict[str, Any]) -> Condi
     )
     count = len(condition[relation]) * (len(controls) if isinstance(controls, list) else 1)
     key = json.dumps({"relation": relation, **terms}, sort_keys=True)
-    return ConditionLimits(key, count, frozenset(workloads))
+    return ConditionLimits(key, count, frozenset(map(str, workloads)))
 
 
 def check_limits(table: bytes) -> dict[str, Limits]:

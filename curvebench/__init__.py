@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from curvebench.workloads.workload import Problem as Problem
     from curvebench.workloads.workload import Role as Role
     from curvebench.workloads.workload import Setting as Setting
+    from curvebench.workloads.workload import Start as Start
     from curvebench.workloads.workload import Workload as Workload
 
 __version__ = "0.2.0"

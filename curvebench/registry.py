@@ -1,6 +1,6 @@
 """Lookup of optimizers and workloads: in this project, installed packages, files, and other libraries.
 
-A locator is the text by which an optimizer or a workload is found, such as `adam`, `my.py:lion` or
+A locator is the text by which an optimizer or a workload is found, such as `adam`, `my.py:mine` or
 `torch:torch.optim.NAdam`. A kind is one of optimizers, bases and workloads (`curvebench.spec.definitions`).
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -19,9 +19,11 @@ from curvebench import optimizers, workloads
 from curvebench.engine.schedules import scheduled
 from curvebench.interop import foreign, models
 from curvebench.interop.files import FILE, load_file, with_neighbours
+from curvebench.optimizers import wrappers
 from curvebench.optimizers.rule import Rule
+from curvebench.optimizers.wrappers import WRAPPERS, Wrapper
 from curvebench.spec.definitions import Kind
-from curvebench.spec.errors import InputError, put_aside, unknown
+from curvebench.spec.errors import InputError, check_known, put_aside, unknown
 from curvebench.spec.method import LIBRARIES, OptimizerSpec, WorkloadSpec
 from curvebench.workloads.workload import Workload
 
@@ -93,21 +95,40 @@ def find_rule(locator: str) -> Rule:
 
     Args:
         locator: a name that `curvebench list` prints, such as `adam`; a Python file that defines rules, such
-            as `my.py` or `my.py:lion`; or an optimizer of another library, such as `torch:torch.optim.NAdam`
-            or `optax:optax.lion`.
+            as `my.py` or `my.py:mine`; or an optimizer of another library, such as `torch:torch.optim.NAdam`
+            or `optax:optax.lion`. `+` and the name of a wrapper may follow, as in `adam+cautious`.
 
     Returns:
         The rule, with the defaults of its options; `Rule.choose` gives other options.
 
     Raises:
         InputError: when no rule has the name, or a package or file cannot be imported or lacks the rule.
+        OptionError: when the wrapper cannot wrap the rule.
 
     Example:
         >>> from curvebench import find_rule
         >>> find_rule("adam").hyperparameters["beta1"].default
         0.9
     """
+    inner, wrapper = unwrapped(locator)
+    if wrapper is not None:
+        return wrapper(find_rule(inner))
     return foreign.rule(locator) if foreign.is_foreign(locator) else _find(RULES, locator)
+
+
+def unwrapped(locator: str) -> tuple[str, Wrapper | None]:
+    """Split the locator of a wrapped rule, such as `adam+cautious`, into the rule's locator and the wrapper.
+
+    If the locator names no wrapper, the result is the locator and None.
+
+    Raises:
+        InputError: when no wrapper has the name.
+    """
+    inner, plus, name = locator.rpartition("+")
+    if not plus or not name.isidentifier():
+        return locator, None
+    check_known("curvebench", "wrapper", [name], WRAPPERS)
+    return inner, WRAPPERS[name]
 
 
 def find_workload(locator: str) -> Workload:
@@ -171,6 +192,10 @@ def known(kind: Kind, broken: dict[str, str]) -> dict[str, Any]:
 
 def origin(kind: Kind, locator: str) -> Origin:
     """Return the source files and packages that decide the results of an optimizer or a workload."""
+    inner, wrapper = unwrapped(locator)
+    if kind is RULES and wrapper is not None:
+        found = origin(kind, inner)
+        return replace(found, modules=(*found.modules, wrappers.__name__))
     if kind is WORKLOADS and models.is_model(locator):
         return Origin(files=_neighbours(models.location(locator).module), packages=models.packages(locator))
     if foreign.is_foreign(locator):

@@ -13,7 +13,15 @@ from typing import Any, NamedTuple
 
 from curvebench.optimizers.arrays import INSIDE_ROOT, Array, Hyper, Ops, State, safe_divide, smoothed_root
 from curvebench.optimizers.options import Option, OptionError, Options, complete
-from curvebench.optimizers.rule import LEARNING_RATE, Hyperparameter, Rule, positive, share, starting_at_zero
+from curvebench.optimizers.rule import (
+    LEARNING_RATE,
+    WEIGHT_DECAY,
+    Hyperparameter,
+    Rule,
+    positive,
+    share,
+    starting_at_zero,
+)
 from curvebench.optimizers.state_precision import configured_with_state
 from curvebench.spec.values import flag
 
@@ -42,7 +50,7 @@ ADAM_OPTIONS = {
         "correction, as PyTorch",
         _read_amsgrad,
     ),
-    "nesterov": Option(False, "whether the gradient is added to the momentum once more", flag),
+    "nesterov": Option(False, "whether the gradient is added to the momentum once more, as in NAdam", flag),
     "epsilon_inside_root": INSIDE_ROOT,
 }
 ADAMW_OPTIONS = {
@@ -155,12 +163,6 @@ def adam(chosen: Options) -> Rule:
     )
 
 
-@configured_with_state("nadam", {})
-def nadam(_: Options) -> Rule:
-    """Return the update rule of NAdam, which is Adam with the option `nesterov`."""
-    return replace(adam({"nesterov": True}), name="nadam", source="002 Secs. 2.3.2 and 4.3, Fig. 1")
-
-
 @configured_with_state("adamw", ADAMW_OPTIONS)
 def adamw(chosen: Options) -> Rule:
     """Return the update rule of AdamW; options that are not given keep their defaults.
@@ -168,7 +170,7 @@ def adamw(chosen: Options) -> Rule:
     A decoupled weight decay is below 1 (002 Fig. 1); its default is from Wortsman et al. (2024).
     """
     functions = _Adam(chosen)
-    decay = Hyperparameter("lambda, multiplied by the learning rate", 0.01, 0.0)
+    decay = replace(WEIGHT_DECAY, default=0.01)
     if chosen["decoupled_weight_decay"]:
         decay = share("lambda, multiplied by the schedule", 1e-4)
     return Rule(
@@ -181,7 +183,7 @@ def adamw(chosen: Options) -> Rule:
     )
 
 
-ADAM, NADAM, ADAMW = adam({}), nadam({}), adamw({})
+ADAM, ADAMW = adam({}), adamw({})
 
 RMSPROP = Rule(
     name="rmsprop",
@@ -205,4 +207,4 @@ ADAM_ATAN2 = Rule(
     update=_update_atan2,
 )
 
-RULES = (ADAM, NADAM, ADAMW, RMSPROP, ADAM_ATAN2)
+RULES = (ADAM, ADAMW, RMSPROP, ADAM_ATAN2)

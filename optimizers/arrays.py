@@ -50,6 +50,14 @@ def safe_divide(ops: Ops, numerator: Array, denominator: Array) -> Array:
     return ops.where(is_zero, ops.zeros_like(quotient), quotient)
 
 
+def entry_signs(ops: Ops, array: Array) -> Array:
+    """Return the sign of each entry: 1, -1 or 0, and NaN for NaN.
+
+    `ops.sign` is not used, because in PyTorch the sign of NaN is 0, and a diverged run would not be noticed.
+    """
+    return safe_divide(ops, array, ops.abs(array))
+
+
 def smoothed_root(ops: Ops, square: Array, epsilon: Array, inside: bool) -> Array:
     """Return sqrt(square) + epsilon, or with `inside` sqrt(square + epsilon) (002 Sec. 4.1.1, Fig. 1)."""
     return ops.sqrt(square + epsilon) if inside else ops.sqrt(square) + epsilon

@@ -18,8 +18,16 @@ from curvebench.optimizers.arrays import Array, Hyper, Ops, State, map_arrays
 from curvebench.optimizers.layer_statistics import FISHERS, layers_need
 from curvebench.optimizers.layers import Layer, layers_of, with_axes_of
 from curvebench.optimizers.options import Option, OptionError, Options
-from curvebench.optimizers.others import OTHERS, others_hyperparameters, others_option
-from curvebench.optimizers.rule import LEARNING_RATE, Hyperparameter, ParameterRole, Rule, configured, share
+from curvebench.optimizers.others import fallback, others_hyperparameters, others_option
+from curvebench.optimizers.rule import (
+    LEARNING_RATE,
+    Hyperparameter,
+    ParameterRole,
+    Part,
+    Rule,
+    configured,
+    share,
+)
 from curvebench.spec.values import choice, whole
 
 
@@ -71,13 +79,13 @@ class _KFAC:
         balanced: whether damping is divided between A and G by the ratio of their mean eigenvalues.
         from_first: whether the first values of A and G enter the running sums with the weight 1; otherwise
             they have the weight 1 - decay, like all later values.
-        other: rule for the parameters that belong to no layer.
+        other: the fallback rule, for the parameters that belong to no layer.
     """
 
     layers: Sequence[Layer]
     balanced: bool
     from_first: bool
-    other: Rule
+    other: Part
 
     def rest(self, param: Mapping[str, Array]) -> list[str]:
         """Return the names of the parameters that belong to no layer."""
@@ -106,7 +114,7 @@ class _KFAC:
                 for matrix in joined
             )
 
-        other_states = tuple(self.other.init(ops, param[name]) for name in self.rest(param))
+        other_states = tuple(self.other.rule.init(ops, param[name]) for name in self.rest(param))
         velocities = tuple(map(ops.zeros_like, joined))
         return KFACState(squares(), ops.zeros((*lanes, 1)), squares(), velocities, other_states)
 
@@ -150,19 +158,17 @@ class _KFAC:
         for layer, velocity in zip(self.layers, velocities, strict=True):
             for name, step in self.parted(ops, layer, rate[..., None] * velocity).items():
                 new[name] = param[name] * with_axes_of(ops, shrinkage, param[name]) - step
-        other_states = []
+        other, other_states = self.other.rule, []
         for name, other_state in zip(self.rest(param), state.others, strict=True):
             other_hyper = self._others_hyper(ops, hyper, param[name])
-            new[name], new_state = self.other.update(ops, grad[name], other_state, param[name], other_hyper)
+            new[name], new_state = other.update(ops, grad[name], other_state, param[name], other_hyper)
             other_states.append(new_state)
         state = state._replace(velocities=velocities, others=tuple(other_states))
         return {name: new[name] for name in param}, state
 
     def _others_hyper(self, ops: Ops, hyper: Hyper, param: Array) -> dict[str, Array]:
         """Return the hyperparameters of the fallback rule, reshaped to broadcast against `param`."""
-        values = {name: hyper[f"others_{name}"] for name in self.other.hyperparameters}
-        values["learning_rate"] = values["learning_rate"] * hyper["schedule"]
-        values |= {"step": hyper["step"], "schedule": hyper["schedule"]}
+        values = self.other.hyper(hyper) | {"step": hyper["step"], "schedule": hyper["schedule"]}
         return {name: with_axes_of(ops, value, param) for name, value in values.items()}
 
 
@@ -197,7 +203,7 @@ def _rule(name: str, source: str, chosen: Options, *, balanced: bool, decay: flo
         balanced: whether damping is divided between A and G by the ratio of their mean eigenvalues.
         decay, momentum: defaults of `factor_decay` and `momentum`.
     """
-    other = OTHERS[chosen["others"]]
+    other = fallback(chosen["others"])
 
     def for_model(shapes: Mapping[str, tuple[int, ...]], roles: Mapping[str, ParameterRole]) -> Rule:
         layers = layers_of(shapes, roles)

@@ -12,11 +12,11 @@ from functools import cache
 from curvebench.optimizers.adam import ADAM, ADAMW
 from curvebench.optimizers.gradient_descent import MOMENTUM, SGD
 from curvebench.optimizers.options import Option
-from curvebench.optimizers.rule import LEARNING_RATE, Hyperparameter, ParameterRole, Part, Rule
+from curvebench.optimizers.rule import Hyperparameter, ParameterRole, Part, Rule, positive
 from curvebench.spec.values import choice
 
 OTHERS = {rule.name: rule for rule in (ADAMW, ADAM, MOMENTUM, SGD)}
-OTHERS_LEARNING_RATE = 1e-3
+RATIO = "others_ratio"
 
 
 def others_option(parameters: str) -> Option:
@@ -28,13 +28,26 @@ def others_option(parameters: str) -> Option:
     return Option("adamw", f"the rule of {parameters}: {', '.join(OTHERS)}", choice(*OTHERS))
 
 
-def others_hyperparameters(other: Rule) -> dict[str, Hyperparameter]:
-    """Return the hyperparameters of the fallback rule `other` under the names `others_<name>`.
+@cache
+def fallback(others: str) -> Part:
+    """Return a fallback rule as a part of an optimizer with the hyperparameters `others_hyperparameters`.
 
-    `others_learning_rate` gets a default.
+    Args:
+        others: name of the fallback rule, a key of OTHERS.
     """
-    numbers = {f"others_{name}": spec for name, spec in other.hyperparameters.items()}
-    return numbers | {"others_learning_rate": replace(LEARNING_RATE, default=OTHERS_LEARNING_RATE)}
+    rule = OTHERS[others]
+    names = {name: f"others_{name}" for name in rule.hyperparameters if name != "learning_rate"}
+    return Part(rule, names, RATIO)
+
+
+def others_hyperparameters(part: Part) -> dict[str, Hyperparameter]:
+    """Return the hyperparameters that an optimizer needs for its fallback rule.
+
+    They are `others_ratio`, by which the learning rate is multiplied to get the rate of the fallback rule,
+    and the other hyperparameters of the fallback rule under the names `others_<name>`.
+    """
+    ratio = positive("learning rate of the rule `others`, divided by `learning_rate`", 1.0)
+    return {RATIO: ratio} | {full: part.rule.hyperparameters[name] for name, full in part.names.items()}
 
 
 def with_fallback(
@@ -42,21 +55,17 @@ def with_fallback(
 ) -> Rule:
     """Return a rule that updates some parameters by `rule`, and all other parameters by the fallback rule.
 
-    The result has the hyperparameters of `rule`, and the hyperparameters of the fallback rule under the names
-    `others_<name>`. `others_learning_rate` has a default.
+    The result has the hyperparameters of `rule`, and those of `others_hyperparameters`.
 
     Args:
         rule: `rule(order)`, the rule for parameters of `order` axes.
         takes: `takes(role, order)`, whether `rule` updates the parameters of this role with `order` axes.
         others: name of the fallback rule, a key of OTHERS.
     """
-    other = OTHERS[others]
-    names = {name: f"others_{name}" for name in other.hyperparameters}
-    numbers = others_hyperparameters(other)
-    fallback, part_of = Part(other, names), cache(lambda order: Part(rule(order)))
+    other, part_of = fallback(others), cache(lambda order: Part(rule(order)))
     matrix_rule = rule(2)
     return replace(
         matrix_rule,
-        hyperparameters={**matrix_rule.hyperparameters, **numbers},
-        part=lambda role, shape: part_of(len(shape)) if takes(role, len(shape)) else fallback,
+        hyperparameters={**matrix_rule.hyperparameters, **others_hyperparameters(other)},
+        part=lambda role, shape: part_of(len(shape)) if takes(role, len(shape)) else other,
     )

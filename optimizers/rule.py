@@ -62,6 +62,8 @@ class Hyperparameter:
 
 
 LEARNING_RATE = Hyperparameter("step size, multiplied by the schedule", low=0.0, low_open=True)
+# Decoupled weight decay: the parameter is multiplied by 1 - learning_rate * weight_decay.
+WEIGHT_DECAY = Hyperparameter("lambda, multiplied by the learning rate", 0.0, 0.0)
 
 
 def share(description: str, default: float, low_open: bool = False) -> Hyperparameter:
@@ -98,18 +100,36 @@ class ParameterRole(Protocol):
         """Number of the parameter's layer; 0 is nearest to the input."""
 
 
+Shapes = Mapping[str, tuple[int, ...]]
+Roles = Mapping[str, ParameterRole]
+
+
 @dataclass(frozen=True)
 class Part:
     """Rule for some of the parameters of an optimizer, such as AdamW for the biases in Muon.
 
     Args:
         rule: the rule.
-        names: maps the name of a hyperparameter in `rule` to its name in the whole optimizer, such as
-            `learning_rate` to `others_learning_rate`. Hyperparameters with equal names are left out.
+        names: maps the name of a hyperparameter in `rule` to its name in the whole optimizer, such as `beta1`
+            to `others_beta1`. Hyperparameters with equal names are left out.
+        ratio: name of the hyperparameter of the whole optimizer by which the learning rate of the whole
+            optimizer is multiplied to get the learning rate of `rule`; None if both rates are equal.
     """
 
     rule: Rule
     names: Mapping[str, str] = field(default_factory=dict)
+    ratio: str | None = None
+
+    def hyper(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the hyperparameters of the rule, by the names that its functions use.
+
+        Args:
+            values: hyperparameters of the whole optimizer.
+        """
+        hyper = {name: values[self.names.get(name, name)] for name in self.rule.hyperparameters}
+        if self.ratio is not None:
+            hyper["learning_rate"] = hyper["learning_rate"] * values[self.ratio]
+        return hyper
 
 
 @dataclass(frozen=True)
@@ -162,6 +182,10 @@ class Rule:
         part: `part(role, shape) -> Part`, the rule for parameters of this role and shape, for an optimizer
             with different rules for different parameters. The function must return the same object for all
             parameters with the same rule. None for a rule that updates all parameters itself.
+        special_case: `special_case(shapes, roles) -> str | None`, the name of another rule if this rule takes
+            the steps of the other rule on a model with these parameters; otherwise None. An example is
+            Shampoo, which is full Adagrad on vectors. None for a rule that has no such models, or only models
+            whose parameters are all updated by a rule of another name (`part`).
         options: the rule's options, choices that are not numbers to tune, by name.
         chosen: the value of each option.
         build: `build(options) -> Rule` for completed options; None for a rule without options.
@@ -200,9 +224,10 @@ class Rule:
     backend: str | None = None
     dtypes: tuple[str, ...] = ("float64", "float32")
     needs: tuple[Need, ...] = ()
-    for_model: Callable[[Mapping[str, tuple[int, ...]], Mapping[str, ParameterRole]], Rule] | None = None
+    for_model: Callable[[Shapes, Roles], Rule] | None = None
     first_moments: tuple[str, ...] | None = None
     part: Callable[[ParameterRole, tuple[int, ...]], Part] | None = None
+    special_case: Callable[[Shapes, Roles], str | None] | None = None
     options: Mapping[str, Option] = field(default_factory=dict)
     chosen: Options = field(default_factory=dict)
     build: Callable[[Options], Rule] | None = None
@@ -211,6 +236,21 @@ class Rule:
     def sees_model(self) -> bool:
         """Whether the rule receives all parameters of a model together, and not one by one."""
         return self.scope in ("model", "named")
+
+    def acts_as(self, shapes: Shapes, roles: Roles) -> str | None:
+        """Return the name of the known method that the rule is on a model, or None if the rule is itself.
+
+        For example, Muon is AdamW on a model without weight matrices, which the fallback rule then updates.
+
+        Args:
+            shapes: shapes by parameter name.
+            roles: roles by parameter name.
+        """
+        if self.special_case is not None:
+            return self.special_case(shapes, roles)
+        parts = (self.part(roles[name], shape) for name, shape in shapes.items()) if self.part else ()
+        names = {part.rule.name for part in parts}
+        return names.pop() if len(names) == 1 and self.name not in names else None
 
     def choose(self, options: Options) -> Rule:
         """Return the rule with the given options; options that are not given keep their defaults.
@@ -264,6 +304,32 @@ class Rule:
                     f"(valid: {', '.join(self.hyperparameters)})"
                 )
         return values
+
+
+def changed_parts(
+    part: Callable[[ParameterRole, tuple[int, ...]], Part],
+    change: Callable[[Rule, Any], Rule],
+    key: Callable[[ParameterRole, tuple[int, ...]], Any] = lambda role, shape: None,
+) -> Callable[[ParameterRole, tuple[int, ...]], Part]:
+    """Return the field `part` of a rule that changes the rule of each part.
+
+    `Rule.part` must return the same object for all parameters with the same rule. Each new part is therefore
+    stored by the identity of the original part, and by the key. The original part is stored with the new
+    part, so that no other object gets the same identity.
+
+    Args:
+        part: the field `part` of the original rule.
+        change: `change(rule, key) -> Rule`, the new rule of parameters.
+        key: `key(role, shape)`, a hashable value that says what else the new rule depends on.
+    """
+    parts: dict[tuple[int, Any], tuple[Part, Part]] = {}
+
+    def changed(role: ParameterRole, shape: tuple[int, ...]) -> Part:
+        original, kind = part(role, shape), key(role, shape)
+        new = replace(original, rule=change(original.rule, kind))
+        return parts.setdefault((id(original), kind), (original, new))[1]
+
+    return changed
 
 
 Build = Callable[[Options], Rule]

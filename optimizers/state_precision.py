@@ -15,7 +15,7 @@ from typing import Any
 
 from curvebench.optimizers.arrays import Array, Ops, State, map_arrays
 from curvebench.optimizers.options import Option, Options
-from curvebench.optimizers.rule import Build, Part, Rule, configured
+from curvebench.optimizers.rule import Build, Rule, changed_parts, configured
 from curvebench.spec.values import choice
 
 HALF = "bfloat16"
@@ -98,17 +98,6 @@ def in_half_precision(rule: Rule, state: bool = True) -> Rule:
     def like_parameters(ops: Ops, result: Array, arguments: Any) -> Array:
         return map_arrays(ops.cast_like, result, arguments[1])
 
-    # A part is a rule for some of the parameters, such as AdamW for the biases in Muon.
-    # `part` must return the same object for all parameters with the same rule.
-    # Each new part is therefore stored, by the identity of the part from which it is made.
-    # The original part is stored with the new part, so that no other object gets the same identity.
-    parts: dict[int, tuple[Part, Part]] = {}
-
-    def part(role: Any, shape: tuple[int, ...]) -> Part:
-        assert rule.part is not None
-        full = rule.part(role, shape)
-        return parts.setdefault(id(full), (full, replace(full, rule=in_half_precision(full.rule, state))))[1]
-
     def for_model(shapes: Any, roles: Any) -> Rule:
         assert rule.for_model is not None
         return in_half_precision(rule.for_model(shapes, roles), state)
@@ -122,7 +111,7 @@ def in_half_precision(rule: Rule, state: bool = True) -> Rule:
         refresh=widened(rule.refresh),
         gradient_at=widened(rule.gradient_at, like_parameters),
         evaluated_at=widened(rule.evaluated_at, like_parameters),
-        part=part if rule.part else None,
+        part=rule.part and changed_parts(rule.part, lambda own, _: in_half_precision(own, state)),
         for_model=for_model if rule.for_model else None,
         dtypes=("float32", HALF),
         first_moments=None,

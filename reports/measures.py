@@ -76,6 +76,10 @@ class StudyProblem:
         """
         return f"{self.study.name}/{self.workload.problem}"
 
+    def is_in(self, group: str) -> bool:
+        """Return whether the workload is in a group of its study; every workload is in the group ""."""
+        return not group or self.workload.name in self.study.groups.get(group, ())
+
     def of(self, table: pl.DataFrame) -> pl.DataFrame:
         """Return the rows of a table that belong to the problem."""
         return table.filter(workload=self.workload.name, backend=self.backend)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from curvebench.reports import formatting
 from curvebench.reports.measures import NEARLY
 from curvebench.reports.plan import criterion
+from curvebench.reports.statistics.anytime import SCORED, SHARES_LEFT
 from curvebench.reports.statistics.decisions import POWER, SEEDS
 from curvebench.reports.statistics.profiles import LIMIT
 from curvebench.reports.statistics.ranks import MIN_SEEDS, NEGLIGIBLE
@@ -36,6 +37,7 @@ CONSTANTS = {
     "negligible": NEGLIGIBLE,
     "power": POWER,
     "range_below": formatting.RANGE_BELOW,
+    "scored": [float(SHARES_LEFT[index]) for index in SCORED],
 }
 
 

@@ -363,6 +363,8 @@ BOARD_WORKLOAD = {
     "seeds": pl.Int64,
     **_with_ends("value"),  # median over final runs; infinite if half of the runs diverged
     "best": pl.Boolean,  # whether no other method has a better median
+    "at_edge": pl.Boolean,  # whether tuning chose an end of the range of learning rates that it tried
+    "acts_as": pl.String,  # known method that the method is on this workload; null if it is itself
     # `diverged` counts all failed runs (curvebench.results.outcomes).
     **_each(pl.Int64, "wins", "instances", "runs", "diverged"),
     # Metric of the target. Without a target, this column and the following columns on the target are null.
@@ -379,11 +381,16 @@ BOARD_WORKLOAD = {
 }
 LEADERBOARD = _schema(
     **_each(pl.String, "scale", "backend", "studies"),  # names of studies with equal methods, joined by ", "
+    group=pl.String,  # group of problems that are ranked together; empty if the studies have no groups
     place=pl.Int64,  # position of the method on the leaderboard
     **_each(pl.String, "method", "basis"),
-    # `score` is the area under the method's performance profile. Score and rank are null without a target.
+    # `score` is the area under the method's performance profile.
+    # Score and rank are null for a method that acts as another method.
     **_with_ends("score"),
     **_with_ends("rank"),  # rank by score; methods with equal scores have the average of their ranks
+    rank_by_target=pl.List(pl.Float64),  # rank at each target by itself, the easiest target first
+    # Lowest and highest rank if one problem is left out, and on a single problem.
+    **_each(pl.Float64, "rank_without_low", "rank_without_high", "rank_new_low", "rank_new_high"),
     **_with_ends("mean_rank"),  # mean over instances of the rank by the metric of the leaderboard
     # `met` is the number of workloads on which the method ran.
     # `aimed` is the number of final runs with a target, and `reached` the number of runs that reached it.

@@ -433,7 +433,7 @@ def tuning_outcomes(runs: pl.DataFrame, judge: Judge) -> dict[Group, TuningOutco
 
 # --- ends of searches, and better settings that other searches found ---------------------------------
 
-# Names such as `others_learning_rate`, the rate of a fallback rule, end with this name.
+# Names such as `adam_learning_rate`, an argument of Muon in Optax, end with this name.
 LEARNING_RATE = "learning_rate"
 # Values at which the legal interval of a hyperparameter ends, so that there is nothing to search beyond them.
 # Examples of such values are no momentum, no weight decay, and no decay of the learning rate.

@@ -255,7 +255,7 @@ ENGINES = ("curvebench.engine.execution", "curvebench.interop.replaying", "curve
 # Programs that start often, and packages that they import neither directly nor through other modules.
 LIGHT = {
     "command": ("from curvebench.__main__ import main", {"numpy", "polars", "pydantic"}),
-    "check": ("from curvebench.__main__ import main; main(['check', 'convex'])", {"torch", "jax", "sklearn"}),
+    "check": ("from curvebench.__main__ import main; main(['check', 'convex'])", {"jax", "sklearn"}),
     "computing": (
         "; ".join(map("import {}".format, ENGINES))
         + "; from curvebench import optimizers, workloads; optimizers.rules(), workloads.workloads()",

@@ -72,4 +72,4 @@ def test_a_file_of_ones_own_is_tried_in_the_field(outside: Outside, tmp_path: Pa
     (tmp_path / "mine.py").write_text(program)
     said = outside("-m", "curvebench", "try", "mine.py:Lion", "--problems", "least_squares", "--cores", "2")
     assert "on 1 of its 8 problems" in said
-    assert (tmp_path / "results/submissions/torch-lion/site/study_field.html").is_file()
+    assert (tmp_path / "results/submissions/field/torch-lion/site/study_field.html").is_file()

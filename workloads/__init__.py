@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from curvebench.spec.definitions import Kind
-from curvebench.workloads.workload import DataMissing, Metric, Problem, Role, Setting, Workload
+from curvebench.workloads.workload import DataMissing, Metric, Problem, Role, Setting, Start, Workload
 
 if not __name__.startswith("curvebench."):
     raise ImportError(

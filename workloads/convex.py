@@ -18,7 +18,7 @@ import numpy as np
 from curvebench.spec.values import choice, number, whole
 from curvebench.workloads.arguments import Array, Arrays, Ops, Random, Settings
 from curvebench.workloads.matrices import power_law_matrix
-from curvebench.workloads.workload import Metric, Problem, Role, Setting, Workload, loss_of
+from curvebench.workloads.workload import Metric, Problem, Role, Setting, Start, Workload, loss_of
 
 EXAMPLES = 100  # default number of examples, the rows of A
 LOSS = Metric("value of the objective", "minimize")
@@ -92,6 +92,7 @@ def _workload(
     minimum: Callable[[int], float] | None,
     d: int,
     alpha: float,
+    start: Start,
 ) -> Workload:
     """Return the workload of one objective.
 
@@ -101,6 +102,7 @@ def _workload(
         targets: function that returns y from A, theta* and the random generators.
         minimum: function from n to the minimum of f; None if no formula is known.
         d, alpha: default values of the settings `d` and `alpha`.
+        start: training loss and gradient norm at the start of the default problem.
     """
 
     def problem(settings: Settings, random: Random) -> Problem:
@@ -137,6 +139,7 @@ def _workload(
         sample_parameters=_start,
         loss=loss_of(objective),
         evaluate=evaluate,
+        start=start,
     )
 
 
@@ -149,6 +152,7 @@ LOG_SUM_EXP = _workload(
     minimum=math.log,
     d=100,
     alpha=1.5,
+    start=Start(4.6654076184232345, 0.05293789301143409),
 )
 
 LEAST_SQUARES = _workload(
@@ -160,6 +164,7 @@ LEAST_SQUARES = _workload(
     minimum=lambda n: 0.0,
     d=100,
     alpha=2.0,
+    start=Start(1.60530025673775, 1.7818888720786938),
 )
 
 LOGISTIC_REGRESSION = _workload(
@@ -171,6 +176,7 @@ LOGISTIC_REGRESSION = _workload(
     minimum=None,
     d=3,
     alpha=2.0,
+    start=Start(69.2233498801109, 0.08987379045908327),
 )
 
 WORKLOADS = (LOG_SUM_EXP, LEAST_SQUARES, LOGISTIC_REGRESSION)

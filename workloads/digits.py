@@ -24,7 +24,7 @@ from curvebench.workloads.data import (
     reduced_digits_files,
 )
 from curvebench.workloads.matrices import uniform_bias, xavier_normal
-from curvebench.workloads.workload import Problem, Setting, Workload, batch_size, require_batch
+from curvebench.workloads.workload import Problem, Setting, Start, Workload, batch_size, require_batch
 
 # Network of 000 C.2, with Xavier normal weights and uniform biases (000 C.6).
 NETWORK = ReluNetwork((PIXELS, 32, CLASSES), xavier_normal, uniform_bias)
@@ -77,6 +77,7 @@ DIGITS_MLP = Workload(
     problem=_problem,
     missing=lambda settings: FULL_DIGITS.missing() if settings["source"] == "full" else None,
     files=lambda settings: FILES[settings["source"]](),
+    start=Start(2.3915439530003173, 0.5569082068057937),
     check=lambda settings: require_batch(settings, SPLITS[settings["source"]]["train"]),
 )
 

@@ -30,7 +30,7 @@ from curvebench.workloads.data import FOLDER_VARIABLE, DataDamaged, DataFiles, r
 from curvebench.workloads.matrices import torch_default_bias, torch_default_weight
 from curvebench.workloads.networks.transformer import QKV_MATRICES
 from curvebench.workloads.networks.vision_transformer import PlainViT, fixed_positions, patches_of, vit_logits
-from curvebench.workloads.workload import Problem, Setting, Workload, batch_size, require_batch
+from curvebench.workloads.workload import Problem, Setting, Start, Workload, batch_size, require_batch
 
 # Folder into which the Debian package dataset-fashion-mnist installs the files.
 DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")
@@ -202,6 +202,7 @@ FASHION_SMALL = _of_classes(
     name="fashion_small",
     description="ReLU network on 4 classes of Fashion-MNIST, at pooling = 2 with 196-20-4 units (d = 4024)",
     source="001 Fig. 4, Fig. 11, D.1, D.4, D.5",
+    start=Start(1.3817426319139599, 0.6244257283924366),
 )
 FASHION_LARGE = _of_classes(
     classes=10,
@@ -210,6 +211,7 @@ FASHION_LARGE = _of_classes(
     name="fashion_large",
     description="ReLU network on Fashion-MNIST, at pooling = 1 with 784-100-10 units (d = 79510)",
     source="000 Fig. 7, Fig. 16, C.1, C.2, C.6",
+    start=Start(2.3073006254878217, 0.7181641699196918),
 )
 
 
@@ -294,6 +296,7 @@ FASHION_VIT = Workload(
     **of_network(_vit, Classifier(with_fixed_state(_vit_logits))),
     problem=_vit_problem,
     evaluation_batch=1_000,
+    start=Start(2.906044042387697, 4.21337108997239),
     check=_check_examples,
     **DATA,
 )

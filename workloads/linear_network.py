@@ -24,6 +24,7 @@ from curvebench.workloads.workload import (
     Problem,
     Role,
     Setting,
+    Start,
     Workload,
     batch_size,
     loss_of,
@@ -120,6 +121,7 @@ LINEAR_NETWORK = Workload(
     loss=loss_of(_mean_squared_error),
     likelihood=Likelihood(_outputs, "gaussian", scale=2.0),
     evaluate=lambda ops, params, state, split: {"loss": _mean_squared_error(ops, params, split)},
+    start=Start(0.0013718997560703188, 0.001495800655578919),
     check=lambda settings: require_batch(settings, settings["train_examples"]),
 )
 

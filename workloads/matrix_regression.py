@@ -19,7 +19,7 @@ import numpy as np
 from curvebench.spec.values import choice, number, whole
 from curvebench.workloads.arguments import Array, Arrays, Ops, Random, Settings
 from curvebench.workloads.matrices import orthonormal, power_law_matrix
-from curvebench.workloads.workload import Metric, Problem, Role, Setting, Workload, loss_of
+from curvebench.workloads.workload import Metric, Problem, Role, Setting, Start, Workload, loss_of
 
 LOSS = Metric("value of the objective", "minimize")
 FULL_BATCH = Setting(None, "full batch, the only choice", read=choice(None))
@@ -106,6 +106,7 @@ ERRORS_IN_VARIABLES = Workload(
     sample_parameters=_zero,
     loss=loss_of(_masked_loss),
     evaluate=_masked_evaluation,
+    start=Start(4.695021135217075, 3.0816054813043197),
 )
 
 
@@ -220,6 +221,7 @@ MATRIX_FACTORIZATION = Workload(
     sample_parameters=lambda settings, generator: _spectral_start(settings, _draw(settings, generator)),
     loss=loss_of(_factored_loss),
     evaluate=_factored_evaluation,
+    start=Start(0.012668742427935116, 0.024180244441174014),
     check=_check_rank,
 )
 

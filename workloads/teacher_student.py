@@ -22,6 +22,7 @@ from curvebench.workloads.workload import (
     Metric,
     Problem,
     Setting,
+    Start,
     Workload,
     batch_size,
     loss_of,
@@ -112,7 +113,7 @@ def _half_squared_error(ops: Ops, params: Arrays, split: Arrays, activation: str
     return 0.5 * ops.sum(ops.square(outputs - split["targets"])) / split["targets"].shape[0]
 
 
-def _workload(activation: str, figure: str) -> Workload:
+def _workload(activation: str, figure: str, start: Start) -> Workload:
     """Return the workload for an activation function.
 
     At the paper's sizes, the data of each seed take 11.2 MB.
@@ -145,8 +146,12 @@ def _workload(activation: str, figure: str) -> Workload:
         loss=loss_of(error),
         likelihood=Likelihood(partial(_outputs, activation=activation), "gaussian"),
         evaluate=lambda ops, params, state, split: {"loss": error(ops, params, split)},
+        start=start,
         check=lambda settings: require_batch(settings, settings["train_examples"]),
     )
 
 
-WORKLOADS = (_workload("linear", "Fig. 5"), _workload("tanh", "Fig. 6"))
+WORKLOADS = (
+    _workload("linear", "Fig. 5", Start(3.7943023839180516, 2.8790909848334314)),
+    _workload("tanh", "Fig. 6", Start(3.103657728933077, 2.2977532604471986)),
+)

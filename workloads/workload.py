@@ -205,6 +205,22 @@ class Problem:
 
 
 @dataclass(frozen=True)
+class Start:
+    """Training loss and gradient at the initial parameters of one problem.
+
+    They identify the problem: another definition of the loss, other data or another random start have other
+    values. `curvebench check` compares them with the values on this machine.
+
+    Args:
+        loss: training loss.
+        gradient_norm: Euclidean norm of the gradient of the training loss with respect to all parameters.
+    """
+
+    loss: float
+    gradient_norm: float
+
+
+@dataclass(frozen=True)
 class Workload:
     """A family of optimization problems: model, loss and data as functions of settings and seed.
 
@@ -253,6 +269,9 @@ class Workload:
             These hashes are part of a job's hash too.
         missing: `missing(settings)` returns which data is missing and how to get it, or None if no data are
             missing.
+        start: training loss and gradient norm in float64 at the start of the problem with default settings
+            and seed 0, as `start_of` in `curvebench.engine.first_evaluation` computes them; None if they are
+            not known.
         check: `check(settings)` raises a ValueError if completed settings contradict each other; `complete`
             calls it.
         streams: original name of the workload, from which random streams are seeded; set if a study's label
@@ -315,6 +334,7 @@ class Workload:
     missing: Callable[[Settings], str | None] = lambda settings: None
     files: Callable[[Settings], tuple[Path, ...]] = lambda settings: ()
     data_hashes: Callable[[Settings], Mapping[str, str]] = lambda settings: {}
+    start: Start | None = None
     check: Callable[[Settings], None] = lambda settings: None
     streams: str = ""
     backend: str | None = None

@@ -28,7 +28,6 @@ import numpy as np
 from curvebench.backends import BACKENDS
 from curvebench.optimizers import rules
 from curvebench.optimizers.options import Options
-from curvebench.optimizers.others import OTHERS_LEARNING_RATE
 from curvebench.optimizers.rule import Rule
 
 from .case import ReadyCase
@@ -98,7 +97,7 @@ def _muon(leaves: Mapping[str, Any], rule: Rule) -> list[Any]:
     matrices = [leaf for leaf in leaves.values() if leaf.ndim == 2]
     rest = [leaf for leaf in leaves.values() if leaf.ndim != 2]
     muon = torch.optim.Muon(matrices, lr=LEARNING_RATE, momentum=0.95, weight_decay=0.0) if matrices else None
-    adamw = torch.optim.AdamW(rest, lr=OTHERS_LEARNING_RATE, weight_decay=0.01, fused=True) if rest else None
+    adamw = torch.optim.AdamW(rest, lr=LEARNING_RATE, weight_decay=0.01, fused=True) if rest else None
     return [optimizer for optimizer in (muon, adamw) if optimizer]
 
 
@@ -202,7 +201,6 @@ def optax_muon() -> Any:
         beta=0.95,
         weight_decay=0.0,
         adam_weight_decay=0.01,
-        adam_learning_rate=OTHERS_LEARNING_RATE,
         muon_weight_dimension_numbers=partial(jax.tree.map, dimensions),
     )
 

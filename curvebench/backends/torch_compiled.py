@@ -58,7 +58,7 @@ def stepper(ops: Ops, part: Part, work: Work, compiler: str | None) -> Stepper:
     Args:
         ops: array functions of PyTorch.
         part: the rule that updates the group. It also maps each hyperparameter of the rule to its name in the
-            whole optimizer, such as `learning_rate` to `others_learning_rate`.
+            whole optimizer, such as `beta1` to `others_beta1`.
         work: expensive computations, such as an eigendecomposition, that the function does before the update.
             Only some steps do such work.
         compiler: backend of torch.compile, which compiles the function as one graph or fails; None for an

@@ -172,10 +172,7 @@ class TorchEngine(Engine):
         steppers: dict[int, Mapping[int, torch_compiled.Stepper]] = {}
         for number, group in enumerate(program.update.groups):
             native = self._native(loaded, group)
-            by_lane = [
-                {name: hyper[group.part.names.get(name, name)] for name in group.rule.hyperparameters}
-                for hyper in lanes
-            ]
+            by_lane = [group.part.hyper(hyper) for hyper in lanes]
             if isinstance(group.rule, TorchRule):
                 updates.append(torch_segment.TorchOptimUpdate(group.rule, by_lane))
                 continue

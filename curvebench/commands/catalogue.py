@@ -7,10 +7,14 @@ from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from curvebench.commands.command import JSON, STUDIES, argument, command, print_json, print_left_out
 from curvebench.spec.errors import InputError, no_beginning, put_aside
+
+if TYPE_CHECKING:
+    from curvebench.optimizers.rule import Rule
+    from curvebench.optimizers.wrappers import Wrapper
 
 
 @command(
@@ -101,6 +105,7 @@ def catalogue(study_folder: Path, broken: dict[str, str]) -> dict[str, Any]:
     """
     from curvebench.backends import BACKENDS
     from curvebench.optimizers.bases import bases
+    from curvebench.optimizers.wrappers import WRAPPERS
     from curvebench.planning.studies.reading import comparisons, read_studies
     from curvebench.planning.studies.validation import read_study
     from curvebench.property_checks.checks import claims_by_id, file_of
@@ -135,13 +140,17 @@ def catalogue(study_folder: Path, broken: dict[str, str]) -> dict[str, Any]:
         "optimizers": {
             name: {
                 "source": rule.source,
-                "hyperparameters": {
-                    key: _attributes(hyperparameter, "default", "interval", "description")
-                    for key, hyperparameter in rule.hyperparameters.items()
-                },
+                "hyperparameters": _hyperparameters(rule),
                 "options": _options(rule.options),
             }
             for name, rule in rules.items()
+        },
+        "wrappers": {
+            name: {
+                **_attributes(wrapper, "description", "source"),
+                "hyperparameters": _hyperparameters(wrapper),
+            }
+            for name, wrapper in WRAPPERS.items()
         },
         "bases": {
             name: {**_attributes(basis, "description", "source"), "options": _options(basis.options)}
@@ -159,6 +168,13 @@ def catalogue(study_folder: Path, broken: dict[str, str]) -> dict[str, Any]:
 
 def _attributes(item: Any, *names: str) -> dict[str, Any]:
     return {name: getattr(item, name) for name in names}
+
+
+def _hyperparameters(owner: Rule | Wrapper) -> dict[str, Any]:
+    return {
+        name: _attributes(hyperparameter, "default", "interval", "description")
+        for name, hyperparameter in owner.hyperparameters.items()
+    }
 
 
 def _options(options: Mapping[str, Any]) -> dict[str, Any]:

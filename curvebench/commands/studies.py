@@ -37,8 +37,9 @@ def check(args: Namespace) -> None:
 
     To find errors before a run, it takes two steps of every optimizer of this project, takes three steps of
     each method on each problem if the method or the problem is from a file, a package or another library, and
-    evaluates each workload once, on a few examples. It names better settings in published sets that a search
-    does not contain.
+    evaluates each workload once, on a few examples. It compares training loss and gradient norm at the start
+    of each workload's default problem with the values that the workload states. It names better settings in
+    published sets that a search does not contain.
     """
     from curvebench.paths import PUBLISHED
     from curvebench.planning.studies.cautions import better_known
@@ -59,9 +60,9 @@ def check(args: Namespace) -> None:
         for study in all_studies
         if not args.names or {study.name, *(claim.id for claim in study.claims)} & {*args.names}
     ]
-    _check_workloads(studies)
+    notes = _check_workloads(studies)
     published = read_archive(PUBLISHED)
-    notes = [*check_methods(studies), *better_known(studies, published)]
+    notes += [*check_methods(studies), *better_known(studies, published)]
     scales = dict.fromkeys(scale for study in studies or all_studies for scale in study.scales)
     plans = [(scale, _plan_of(args, scale)) for scale in scales]
     valid = "1 study is valid" if len(studies) == 1 else f"{len(studies)} studies are valid"
@@ -84,6 +85,7 @@ def check_methods(studies: Sequence[Study]) -> list[str]:
     Raises:
         InputError: with one line for each mistake of a method or of a workload.
     """
+    from curvebench.planning.studies.cautions import acting
     from curvebench.planning.trials import Trials
 
     problems, cautions, trials = Problems(), Problems(), Trials()
@@ -100,7 +102,7 @@ def check_methods(studies: Sequence[Study]) -> list[str]:
                     where = f" (on {', '.join(names)})" if len(names) < len(findings.tried) else ""
                     kind.add(f"{study.path}: optimizers.{optimizer.label}: {message}{where}")
     problems.check()
-    return list(cautions.lines)
+    return [*cautions.lines, *acting(studies)]
 
 
 def _check_rules(rules: Mapping[str, Any], problems: Problems) -> set[str]:
@@ -132,16 +134,19 @@ def _check_rules(rules: Mapping[str, Any], problems: Problems) -> set[str]:
     return refused
 
 
-def _check_workloads(studies: Sequence[Study]) -> None:
-    """Evaluate the loss and the metrics of each workload once on NumPy.
+def _check_workloads(studies: Sequence[Study]) -> list[str]:
+    """Evaluate the loss and the metrics of each workload once on NumPy, and compare its start.
 
     If studies use a workload with several settings, the settings with the fewest parameters are used. A
     workload is left out if its data is missing on this machine, or if it has very many parameters.
 
+    Returns:
+        A sentence for each workload whose start is not compared, because its data are missing.
+
     Raises:
-        InputError: with one line for each workload whose loss or metrics fail.
+        InputError: with one line for each workload whose loss or metrics fail, or whose start is different.
     """
-    from curvebench.engine.first_evaluation import check_evaluation
+    from curvebench.engine.first_evaluation import check_evaluation, check_start
     from curvebench.planning.trials import MAX_EVALUATED_PARAMETERS, size_of
     from curvebench.registry import find_workload
 
@@ -159,7 +164,16 @@ def _check_workloads(studies: Sequence[Study]) -> None:
             continue
         with problems.caught(f"{study.path}: workload {spec.locator}: "):
             check_evaluation(workload, spec.settings)
+    notes = []
+    for workload in map(find_workload, dict.fromkeys(spec.locator for _, _, spec in uses)):
+        missing = workload.start and workload.missing(workload.complete({}))
+        if missing:
+            notes.append(f"workload {workload.name}: its start is not compared; {missing}")
+            continue
+        with problems.caught(f"workload {workload.name}: "):
+            check_start(workload)
     problems.check()
+    return notes
 
 
 def _rules_of_files(studies: Iterable[Study]) -> dict[str, Any]:

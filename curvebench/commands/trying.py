@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from curvebench.planning.config import Config
     from curvebench.planning.plan import Plan
     from curvebench.planning.submission import Submission
-    from curvebench.spec.plan import ReportPlan
+    from curvebench.spec.plan import ReportPlan, StudyPlan
 
-FIELD = "field"  # Name of the study with which the new method is compared
 ROUNDS = 3  # Number of rounds of a runs job of the field's study: two tuning rounds and the final round
 
 
@@ -41,6 +40,7 @@ def names(text: str) -> tuple[str, ...]:
     argument("method", metavar="METHOD"),
     argument("--options", default="{}", metavar="YAML"),
     argument("--label", default="", metavar="NAME"),
+    argument("--field", default="field", metavar="STUDY"),
     argument("--problems", type=names, default=(), metavar="A,B"),
     argument("--author", default="", metavar="TEXT"),
     argument("--paper", default="", metavar="TEXT"),
@@ -65,6 +65,7 @@ def try_method(args: Namespace) -> int:
             optax:package.function, or the name of an optimizer that curvebench list prints
         --options: arguments of the method, such as '{betas: [0.9, 0.95]}' (default: none)
         --label: name of the method in tables (default: from METHOD)
+        --field: study whose methods the new method is compared with (default: %(default)s)
         --problems: problems of the field to run, separated by commas (default: all)
         --author: author of the submission, shown with a published set
         --paper: paper that describes the method
@@ -82,7 +83,7 @@ def try_method(args: Namespace) -> int:
     config = checked(args, submission)
     target, name = ("publish", [f"name={args.publish}"]) if args.publish else ("site", [])
     status, plan = run_to_plan("curvebench try", config, args.cores, target, *name)
-    studies = (study for published in plan.archive for study in published.studies)
+    studies = [study for published in plan.archive for study in published.studies]
     (study,) = (study for study in studies if study.name == submission.joins)
     tables = tables_of(study)
     standing = next((standing for standing in submissions(study, tables) if standing.origin == LOCAL), None)
@@ -91,9 +92,20 @@ def try_method(args: Namespace) -> int:
         raise InputError(reason or "no final run of the method has a result; the failures are listed above")
     page = (config.site / study_file(study.name)).resolve()
     present(as_json(standing), as_text(standing), page, args)
+    for other in (other for other in studies if other.groups and other is not study):
+        cost = f"about {minutes_of_a_method(other):.2g} minutes of processor time"
+        print(f"Another protocol: --field {other.name}, {cost}", file=sys.stderr)
     if reason:
         print(reason, file=sys.stderr)
     return status or int(tables.runs.filter(finished(), method=submission.name).is_empty())
+
+
+def minutes_of_a_method(field: StudyPlan) -> float:
+    """Return the processor time that a method of a published study took on average, in minutes."""
+    from curvebench.reports.tables import tables_of
+
+    jobs = tables_of(field).jobs
+    return float(jobs["total_seconds"].sum()) / 60 / max(len(field.methods), 1)
 
 
 def submission_of(args: Namespace) -> Submission:
@@ -109,7 +121,7 @@ def submission_of(args: Namespace) -> Submission:
     from curvebench.spec.study import Contribution, parsed_yaml
 
     check_writable(args.results)
-    field = args.studies / f"{FIELD}.yaml"
+    field = args.studies / f"{args.field}.yaml"
     if not field.exists():
         raise InputError(f"{field}: there is no such file; name the folder of its study with --studies")
     options = parsed_yaml("--options", args.options)

@@ -1,13 +1,16 @@
 """Check of a workload before a run: its loss and metrics are evaluated once on NumPy.
 
-Errors that every run would have are reported with the file and line of the workload.
+Errors that every run would have are reported with the file and line of the workload. For a workload that
+states its training loss and gradient norm at the start, both are compared with the values on this machine.
 """
 
 from __future__ import annotations
 
+import math
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from curvebench.arrays.numpy_ops import numpy_ops
+from curvebench.backends.engine import engine
 from curvebench.seeding import WorkloadRandom
 from curvebench.spec.errors import InputError
 from curvebench.steps.examples import gathered, generators_of
@@ -22,6 +26,9 @@ from curvebench.workloads import workload as workloads
 from curvebench.workloads.arguments import Random, Settings
 
 FEW_EXAMPLES = 8
+# Largest relative difference between the stated and the computed loss and gradient norm at a start.
+# Libraries and processors differ in the last digits of float64.
+START_TOLERANCE = 1e-9
 LIBRARIES = ("numpy", "jax", "optax", "torch")
 STANDARD_LIBRARY = Path(traceback.__file__).parent
 # Folders of curvebench and of the libraries that it calls. Code outside of these folders is a user's.
@@ -69,6 +76,54 @@ def check_evaluation(workload: workloads.Workload, settings: Settings) -> None:
         raise InputError(
             f"evaluate: gives no {', '.join(missing)}, as metrics asks (it gives: {', '.join(names)})"
         )
+
+
+def start_of(workload: workloads.Workload, backend: str = "torch") -> workloads.Start:
+    """Return training loss and gradient norm at the start of the problem with default settings and seed 0.
+
+    Both are of all training examples at once in float64, or of the first `evaluation_batch` examples if the
+    workload has such a number. A workload with noise gets the noise of one draw.
+
+    Args:
+        workload: the workload, whose data must be available.
+        backend: backend that differentiates the loss, `jax` or `torch`.
+    """
+    settings, random = workload.complete({}), WorkloadRandom(workload.name, 0)
+    workload = workload.at(settings)
+    problem, executor = workload.problem(settings, random), engine(backend, "float64")
+    batch = _first(problem.splits["train"], workload.evaluation_batch, random)
+    count = min(map(len, batch.values()))
+    noise = workload.noise(settings, random("noise"), count) if workload.noise else {}
+
+    def loss(params: Any, *arguments: Any) -> Any:
+        return workload.loss(executor.model_ops, params, *arguments)[:2]
+
+    with executor.context():
+        arrays = (problem.parameters, problem.state, batch, noise)
+        on_device = ({name: executor.ops.asarray(x) for name, x in each.items()} for each in arrays)
+        (value, _), gradient = executor.value_and_grad(loss, single=False)(*on_device)
+        norms = [float(executor.ops.norm(part)) for part in gradient.values()]
+        return workloads.Start(float(value), math.hypot(*norms))
+
+
+def check_start(workload: workloads.Workload) -> None:
+    """Compare the start that a workload states with the start on this machine.
+
+    Args:
+        workload: the workload, whose data must be available with default settings.
+
+    Raises:
+        InputError: if the training loss or the gradient norm is different.
+    """
+    if workload.start is None:
+        return
+    computed = asdict(start_of(workload))
+    for name, stated in asdict(workload.start).items():
+        if not math.isclose(stated, computed[name], rel_tol=START_TOLERANCE):
+            raise InputError(
+                f"start: {name} is {computed[name]!r} on this machine, and the workload states {stated!r}; "
+                "the definition of the problem or its data have changed"
+            )
 
 
 def _first(split: workloads.Split, examples: int | None, random: Random | None = None) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from curvebench.optimizers.arrays import Hyper
-from curvebench.optimizers.rule import Hyperparameter, ParameterRole, Part, Rule
+from curvebench.optimizers.rule import Hyperparameter, Rule, changed_parts
 
 EXPONENTIAL = "exponential"
 RATE_DECAY = "rate_decay"
@@ -95,21 +95,7 @@ def scheduled(rule: Rule, schedule: str) -> Rule:
     """
     if schedule != EXPONENTIAL:
         return rule
-    for_model, part = rule.for_model, rule.part
-    # A part is a rule for some of the parameters, such as AdamW for biases.
-    # `Rule.part` must return the same object for all parameters with the same rule.
-    # The identity of the returned object decides which parameters are updated together.
-    # Therefore the wrapped part of each original part is stored here, and is returned each time.
-    # The keys of this mapping are the identities of the original parts.
-    # The original part is stored as well, so that no other object can get the same identity.
-    parts: dict[int, tuple[Part, Part]] = {}
-
-    def decaying_part(role: ParameterRole, shape: tuple[int, ...]) -> Part:
-        assert part is not None
-        original = part(role, shape)
-        wrapped = Part(scheduled(original.rule, schedule), original.names)
-        return parts.setdefault(id(original), (original, wrapped))[1]
-
+    for_model = rule.for_model
     return replace(
         rule,
         hyperparameters={**rule.hyperparameters, RATE_DECAY: DECAY},
@@ -118,7 +104,7 @@ def scheduled(rule: Rule, schedule: str) -> Rule:
         start=rule.start and _decaying(rule.start),
         gradient_at=rule.gradient_at and _decaying(rule.gradient_at),
         for_model=for_model and (lambda shapes, roles: scheduled(for_model(shapes, roles), schedule)),
-        part=part and decaying_part,
+        part=rule.part and changed_parts(rule.part, lambda own, _: scheduled(own, schedule)),
     )
 
 

@@ -22,6 +22,7 @@ from curvebench.backends import BACKENDS
 from curvebench.interop import FLOATS, chosen, completed
 from curvebench.optimizers.arrays import map_arrays
 from curvebench.optimizers.options import Options
+from curvebench.optimizers.rule import Rule
 from curvebench.spec.errors import InputError, check_known
 from curvebench.steps.derivatives import StepInfo, model_of
 from curvebench.steps.layout import by_name, end_to_end, layout, roles_of
@@ -87,7 +88,7 @@ class Online:
     The update is the code that runs of studies execute, compiled in the same way.
 
     Args:
-        optimizer: name of an update rule.
+        optimizer: name of an update rule, or a rule.
         params: a mapping from parameter names to initial values.
         hyper: hyperparameters by full name. Hyperparameters with a default may be omitted.
         backend: `jax`, `torch` or `numpy`.
@@ -115,7 +116,7 @@ class Online:
 
     def __init__(
         self,
-        optimizer: str,
+        optimizer: str | Rule,
         params: Mapping[str, Any],
         hyper: Mapping[str, float],
         backend: str = "numpy",
@@ -174,6 +175,15 @@ class Online:
         """
         with self._context():
             return self._named(self._program.point(self._carry, self._constants, self._inputs(schedule)))
+
+    @property
+    def evaluation_point(self) -> dict[str, np.ndarray]:
+        """Point at which the optimizer is judged, by parameter name.
+
+        For most optimizers, this point is `params`. For a rule such as `adamw+ema`, it is an average.
+        """
+        with self._context():
+            return self._named(self._program.evaluation_point(self._carry, self._constants))
 
     def step(self, grads: Mapping[str, Any], schedule: float = 1.0, **needed: Any) -> dict[str, np.ndarray]:
         """Update the parameters, and return a mapping from their names to the new values.

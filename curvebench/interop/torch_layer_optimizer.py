@@ -374,7 +374,7 @@ def as_torch(
     A parameter group stores the learning rate as `lr` and the other hyperparameters by name. All values may
     be changed between steps, by a scheduler or by hand. A group in `params` may have its own hyperparameters,
     and a `kind` for its parameters. The current `lr` divided by the initial `lr` multiplies every learning
-    rate of the rule, such as `others_learning_rate` of Muon.
+    rate of the rule, such as the rate of the fallback rule in Muon.
 
     Each parameter has its own state and its own number of steps. A parameter without a gradient is skipped.
     Rules that use the whole model, such as `adagrad_full`, update several parameters as one vector: all

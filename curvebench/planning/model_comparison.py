@@ -35,7 +35,7 @@ OPTIMIZERS = (
     "soap",
     "adam",
     "momentum",
-    "nadam",
+    "lion",
     "shampoo",
     "adam_atan2",
     "adafactor",
@@ -48,7 +48,7 @@ WARMUP = 0.05  # share of the steps in which the learning rate rises
 SPACE = {
     "learning_rate": {"low": 1e-5, "high": 10.0, "scale": "log"},
     "weight_decay": {"low": 1e-4, "high": 1.0, "scale": "log"},
-    "others_learning_rate": {"low": 1e-5, "high": 0.1, "scale": "log"},
+    "others_ratio": {"low": 1e-3, "high": 10.0, "scale": "log"},
 }
 
 

@@ -696,13 +696,18 @@ class Plan:
 
     @property
     def left_out(self) -> list[str]:
-        """Lines of text about skipped studies, property claims and methods: one line for each reason."""
+        """Lines of text about skipped studies, claims, methods and workloads: one line for each reason."""
         checks = self.report.checks
         claims = {claim.id: claim.missing for claim in (checks.claims if checks else ())}
         studies = {study.name: study.reason for study in self.report.skipped}
         plans = [study.plan for study in self.studies]
         methods = {f"{name} in {plan.name}": why for plan in plans for name, why in plan.unable.items()}
-        left_out = by_reason(studies | claims | methods | self.broken)
+        workloads = {
+            f"{name} in {planned.study.name}": why
+            for planned in self.studies
+            for name, why in planned.study.without_data.items()
+        }
+        left_out = by_reason(studies | claims | methods | workloads | self.broken)
         return [f"skipped {names}: {reason}" for names, reason in left_out]
 
 
@@ -756,6 +761,7 @@ def make_plan(config: Config, root: Path = ROOT) -> Plan:
     studies = _with_seeds(read_studies(config.study_folder, () if config.repeats else names, broken), config)
     _check_ids(studies, claims)
     for study in _select(studies, claims, broken, config):
+        study = study.with_data(scale) if scale in study.scales else study
         reason = _why_skipped(study, config)
         if reason is not None:
             skipped.append(study.skipped(scale, reason))

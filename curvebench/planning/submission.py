@@ -22,7 +22,7 @@ from curvebench.results.temporary import write_texts
 from curvebench.spec.errors import InputError, check_known, unknown
 from curvebench.spec.study import LETTERS, Contribution, NamedWorkload, StudyFile, read_study_file
 
-# Folder in the results folder that has a folder for each submission.
+# Folder in the results folder that has a folder for each published study, with a folder for each submission.
 FOLDER_NAME = "submissions"
 HEAD = "# One method under the protocol of a published study, written by curvebench try.\n"
 
@@ -119,7 +119,7 @@ def write_submission(
         raise InputError(f"--label: {label!r} is not made of small letters, digits, _ and -; give another")
     if (joins.parent / f"{label}.yaml").exists():
         raise InputError(f"--label: {label!r} is a study in {joins.parent}; give another")
-    folder = results / FOLDER_NAME / label
+    folder = results / FOLDER_NAME / joins.stem / label
     content: dict[str, Any] = {
         "joins": joins.stem,
         "question": f"How good is {label} under the protocol of {joins.stem}?",

@@ -135,6 +135,8 @@ class StudyPlan(StudyQuestion, StudyClaims):
         figures: folder of the study's figures.
         joined: submissions to this study, by the name of the published set that contains them, or
             `curvebench.results.archive.LOCAL` for local runs.
+        acts_as: for methods that are a known method on some workloads, the name of that method: by label of
+            the method, then by workload. For example, Muon is `adamw` on a model without weight matrices.
         all_workloads: for a submission that ran only some workloads of the study that it joins, the number of
             all workloads of the joined study; otherwise None.
     """
@@ -152,6 +154,7 @@ class StudyPlan(StudyQuestion, StudyClaims):
     tables: Path
     figures: Path
     joined: dict[str, tuple[StudyPlan, ...]] = Field(default={})
+    acts_as: dict[str, dict[str, str]] = Field(default={})
     all_workloads: int | None = None
 
     @model_validator(mode="after")

@@ -13,7 +13,7 @@ YAML is read as YAML 1.2, in which `1e-3` is a number and a duplicate key is an 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
@@ -36,6 +36,7 @@ from curvebench.spec.tuning import Axis, Setting, Tuning
 # Tuning seeds lie below the final seeds, so that no method is judged on a seed on which the method was tuned.
 FIRST_FINAL_SEED = 1000
 NULL = "null"
+BARE = "none"  # In the key `wrap`, the optimizer without a wrapper
 # If the number of evaluations in a study file is invalid, the message suggests valid numbers.
 # The message has at most this many suggestions.
 MAX_OFFERED = 4
@@ -110,10 +111,34 @@ class NamedOptimizer(NamedItem):
             the optimizer has the search space of the study.
         also_try: known good settings, which tuning tries in addition to the settings of the search. Each
             setting has a value for each tuned hyperparameter.
+        wrap: name of the wrapper of the optimizer, such as `cautious`, or `none`; if it is empty, the key
+            `wrap` of the study decides.
     """
 
+    wrap: str = ""
     space: dict[str, Axis] = Field(default={})
     also_try: Annotated[tuple[Setting, ...], Field(strict=False)] = ()
+
+    def entries(self, axis: Sequence[NamedItem]) -> Iterator[NamedOptimizer]:
+        """Yield an entry for each wrapper of this optimizer, with a name such as `adamw+cautious`.
+
+        For a wrapper of the axis, the label of this entry is followed by the label or name of the wrapper, as
+        in `mine-cautious`. Without any label, the label stays empty, so that the name of the rule is used.
+
+        Args:
+            axis: the key `wrap` of the study: wrappers with values of their hyperparameters. They apply to
+                entries without the key `wrap`.
+        """
+        for wrapper in axis if not self.wrap and axis else [NamedItem.model_validate(self.wrap or BARE)]:
+            if wrapper.name == BARE:
+                yield self
+                continue
+            label = self.label
+            if not self.wrap and (label or wrapper.label):
+                label = f"{label or self.name.rpartition(':')[2]}-{wrapper.label or wrapper.name}"
+            options = {**self.options, **wrapper.options}
+            changes = {"name": f"{self.name}+{wrapper.name}", "label": label, "options": options}
+            yield self.model_copy(update=changes)
 
 
 class NamedBasis(NamedItem):
@@ -336,6 +361,8 @@ class StudyQuestion(documents.Document):
         joins: name of the study that this submission joins. The methods of the joined study are compared with
             the submitted method under the same protocol. Empty for a study that is no submission.
         contributed: author of a submission; None if the submission is not to be published.
+        groups: labels of workloads by the name of their group, such as `networks`. Methods are ranked in each
+            group by itself. Empty if all workloads are one group.
     """
 
     question: str
@@ -344,6 +371,7 @@ class StudyQuestion(documents.Document):
     tuning: Tuning
     joins: str = ""
     contributed: Contribution | None = None
+    groups: dict[str, documents.Names] = Field(default={})
 
 
 class StudyFile(StudyQuestion, StudyTraining):
@@ -363,6 +391,7 @@ class StudyFile(StudyQuestion, StudyTraining):
         Field(validation_alias=AliasChoices("workloads", "workload")),
     ]
     optimizers: Annotated[tuple[NamedOptimizer, ...], Field(strict=False, min_length=1)]
+    wrap: Annotated[tuple[NamedItem, ...], Field(strict=False)] = ()
     bases: Annotated[tuple[NamedBasis, ...], Field(strict=False, min_length=1)] = (
         NamedBasis.model_validate("identity"),
     )
@@ -472,7 +501,8 @@ def _protocol_of_joined(path: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
     for key in raw.keys() - SUBMISSION_KEYS:
         raise InputError(f"{path}: {key}: is taken from {raw['joins']}, which this study joins; leave it out")
     joined = _inherited(path, raw["joins"], (path.stem,))
-    protocol = {key: value for key, value in joined.items() if key not in ("claims", "contributed", "joins")}
+    of_joined = ("claims", "contributed", "joins", "wrap")
+    protocol = {key: value for key, value in joined.items() if key not in of_joined}
     # The key `optimizers` of a scale lists methods of the joined study, without the submitted method.
     for scale in protocol["scales"].values():
         scale.pop("optimizers", None)

@@ -51,7 +51,7 @@ class UpdateGroup:
 
     Args:
         part: the rule that updates the group. It also maps each hyperparameter of the rule to its name in the
-            whole optimizer, such as `learning_rate` to `others_learning_rate`.
+            whole optimizer, such as `beta1` to `others_beta1`.
         stack: the leaves; None if the rule updates the whole buffer.
         named: the layout by which the buffer is divided into the parameters, for a rule that receives a
             mapping from parameter names to arrays; None for a rule that receives one array.
@@ -96,7 +96,7 @@ def hyper_of(ops: Ops, part: Part, values: Mapping[str, Array], axes: int) -> di
     Args:
         ops: array functions.
         part: the rule. It also maps each hyperparameter of the rule to its name in the whole optimizer, such
-            as `learning_rate` to `others_learning_rate`.
+            as `beta1` to `others_beta1`.
         values: a mapping from names to arrays: all hyperparameters of the optimizer, the number of the step
             (`step`) and the multiplier of the learning rate (`schedule`), each of shape (*lanes, 1), and the
             values of the rule's needs, (*lanes, ...). Amortized needs are missing at steps that do not
@@ -108,9 +108,7 @@ def hyper_of(ops: Ops, part: Part, values: Mapping[str, Array], axes: int) -> di
     Returns:
         The same values as in `values`, with the names that the functions of the rule use.
     """
-    names = {name: part.names.get(name, name) for name in part.rule.hyperparameters}
-    names |= {"step": "step", "schedule": "schedule"}
-    hyper = {name: values[full_name] for name, full_name in names.items()}
+    hyper = part.hyper(values) | {"step": values["step"], "schedule": values["schedule"]}
     hyper["learning_rate"] = hyper["learning_rate"] * hyper["schedule"]
     numbers = {
         name: ops.reshape(value, (*value.shape, *(1,) * (axes - value.ndim))) for name, value in hyper.items()
@@ -126,7 +124,7 @@ def updated(
     Args:
         ops: array functions.
         part: the rule. It also maps each hyperparameter of the rule to its name in the whole optimizer, such
-            as `learning_rate` to `others_learning_rate`.
+            as `beta1` to `others_beta1`.
         grad, param: gradient and parameters of a group, as `UpdateGroup.take` returns them.
         state: the rule's state for the group.
         values: a mapping from names to arrays: hyperparameters of the whole optimizer, number of the step

@@ -12,14 +12,18 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import polars as pl
 
 from curvebench.reports import measures
+from curvebench.reports.boards.runtimes import Runtimes, runtimes_of
 from curvebench.reports.measures import StudyProblem, problems_of
-from curvebench.reports.statistics.profiles import RESAMPLED, score_intervals
+from curvebench.reports.statistics.anytime import SCORED
+from curvebench.reports.statistics.profiles import RESAMPLED, ranks_by_subset, score_intervals
 from curvebench.reports.statistics.ranks import MIN_SEEDS, instance_ranks, mean_ranks, wins
 from curvebench.reports.statistics.shares import Share, joined, share_interval
 from curvebench.reports.tables import Tables
@@ -42,8 +46,6 @@ class Column:
         seeds: largest number of seeds on which a method has a value of the headline metric.
         can_reject: whether there are enough seeds for a test to find one method better than another.
         entries: results on the workload, by the label of the method.
-        times: the table from which `score_intervals` computes scores: columns submission (the method),
-            workload, study (the seed), and seconds, which has gradient evaluations until the first target.
     """
 
     study: StudyPlan
@@ -53,7 +55,6 @@ class Column:
     seeds: int
     can_reject: bool
     entries: Mapping[str, BoardEntry]
-    times: pl.DataFrame = field(compare=False)
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,26 @@ class Overall:
 
 
 @dataclass(frozen=True)
+class RankRanges:
+    """Ranks of a method by its score on parts of a board.
+
+    Args:
+        by_target: rank at each target of `SCORED` by itself, the easiest target first.
+        without: lowest and highest rank if one problem is left out; None for a single problem.
+        new: lowest and highest rank on a single problem. If the problems of the board and a further problem
+            are exchangeable, the rank on the further problem is in this range with a probability of at least
+            `chance` (up to ties): the largest and the smallest of n + 1 exchangeable numbers are equally
+            likely at each position.
+        chance: (n - 1) / (n + 1) for n problems.
+    """
+
+    by_target: tuple[float, ...]
+    without: tuple[float, float] | None
+    new: tuple[float, float]
+    chance: float
+
+
+@dataclass(frozen=True)
 class BoardEntry:
     """Results of a method on a workload.
 
@@ -106,6 +127,10 @@ class BoardEntry:
         decades: decades of learning rates that do nearly as well as the best rate (`lr_robustness_decades`),
             as a median over tuning seeds; None if tuning did not sweep learning rates.
         tuning: cost of choosing the setting; None if the method was not tuned.
+        at_edge: whether tuning chose an end of the range of learning rates that it tried. The method counts
+            as not tuned there, since a better rate may lie beyond the range.
+        acts_as: the known method that the method is on this workload, such as `adamw` for Muon on a model
+            without weight matrices; None if the method is itself.
     """
 
     value: MedianInterval
@@ -117,6 +142,8 @@ class BoardEntry:
     diverged: Share
     decades: MedianInterval | None
     tuning: TuningBudget | None
+    at_edge: bool
+    acts_as: str | None
 
 
 @dataclass(frozen=True)
@@ -127,8 +154,10 @@ class MethodRow:
         method: label of the method.
         studies: names of the studies in which the method ran.
         entries: results in the order of the board's columns; None for a workload that the method did not run.
-        score: area under the performance profile; None if no study of the board has a target.
+        score: area under the performance profile; None if no run improves on its start, or if the method acts
+            as another method on one of the workloads.
         rank: rank by the score, with ties averaged; None if there is no score.
+        ranges: ranks by parts of the board; None if there is no score.
         tier: group of methods with indistinguishable scores, from 1 on
             (`curvebench.reports.statistics.profiles`); None if there is no score or too few seeds.
         mean_rank: mean rank over problem instances.
@@ -149,6 +178,7 @@ class MethodRow:
     entries: tuple[BoardEntry | None, ...]
     score: Overall | None
     rank: Overall | None
+    ranges: RankRanges | None
     tier: int | None
     mean_rank: Overall | None
     wins: Share | None
@@ -161,6 +191,11 @@ class MethodRow:
     decades: Overall | None
     tuning: TuningBudget | None
 
+    @property
+    def acts_as(self) -> str | None:
+        """The known method that the method is on one of the workloads; None if it is itself on all."""
+        return next((entry.acts_as for entry in self.entries if entry and entry.acts_as), None)
+
 
 @dataclass(frozen=True)
 class Board:
@@ -169,23 +204,32 @@ class Board:
     Methods that ran on fewer workloads come after methods that ran on more.
 
     Args:
+        group: name of the group to which the workloads belong in their studies; empty if they have no groups.
         columns: one column per workload.
         rows: one row per method.
         reference: method by whose step time the step times of all other methods are divided.
         memory: kind of peak memory in the rows: "device" if the device's peak is known for every method,
             otherwise "host".
+        times: times of the methods to the targets; None if no run improves on its start.
     """
 
     backend: str
+    group: str
     columns: tuple[Column, ...]
     rows: tuple[MethodRow, ...]
     reference: str | None
     memory: str
+    times: Runtimes | None = field(compare=False, repr=False)
 
     @property
     def studies(self) -> tuple[str, ...]:
         """Names of the studies whose workloads are the board's columns."""
         return tuple(dict.fromkeys(column.study.name for column in self.columns))
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Backend and studies, which the boards of all groups of the studies have in common."""
+        return self.backend, *self.studies
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -200,39 +244,33 @@ class Board:
             for entries in zip(*(row.entries for row in self.rows), strict=True)
         )
 
-    @property
-    def late_winner(self) -> MethodRow | None:
-        """Row of the method that wins on the most instances, if the method is not in the best tier.
 
-        None if the method is in the best tier: its score cannot be distinguished from the best score.
-        """
-        winners = [row for row in self.rows if row.wins and row.wins.successes]
-        winner = max(winners, key=lambda row: row.wins.successes if row.wins else 0, default=None)
-        return winner if winner and winner.gradients and (winner.tier or 1) > 1 else None
+def by_source(boards: Sequence[Board]) -> tuple[list[Board], dict[Source, list[Board]]]:
+    """Return the boards of the studies with the most results, and the other boards by their source.
 
-
-def by_source(boards: Sequence[Board]) -> tuple[Board | None, dict[Source, list[Board]]]:
-    """Return the board with the most results, and the other boards by their source.
-
-    A result is an entry of one method on one workload. The source of a board is the source document that the
-    study of the board's first column cites.
+    A result is an entry of one method on one workload. The boards of a group of problems each belong to the
+    same studies. The source of a board is the source document that the study of its first column cites.
 
     Args:
-        boards: boards in order of preference: of boards with equally many results, the first board counts as
-            the board with the most results.
+        boards: boards in order of preference: of studies with equally many results, the studies of the first
+            board count as those with the most results.
 
     Returns:
-        The board with the most results (None without boards), and lists of the other boards by source.
+        The boards of the studies with the most results on one backend, and lists of the other boards by
+        source.
     """
-    first = max(boards, key=lambda board: sum(len(column.entries) for column in board.columns), default=None)
+    results = Counter[tuple[str, ...]]()
+    for board in boards:
+        results[board.key] += sum(len(column.entries) for column in board.columns)
+    first = max(results, key=results.__getitem__, default=())
     boards_of: dict[Source, list[Board]] = {}
-    for board in (board for board in boards if board is not first):
+    for board in (board for board in boards if board.key != first):
         boards_of.setdefault(source_of(board.columns[0].study.source), []).append(board)
-    return first, boards_of
+    return [board for board in boards if board.key == first], boards_of
 
 
 def leaderboards(studies: Studies) -> list[Board]:
-    """Return a board for each backend and set of methods, in the order of the studies.
+    """Return a board for each backend, set of methods and group of problems, in the order of the studies.
 
     Only studies with the same methods share a board, because ranks among different numbers of methods cannot
     be compared. Therefore adding a study with other methods leaves the ranks on existing boards unchanged. A
@@ -244,20 +282,26 @@ def leaderboards(studies: Studies) -> list[Board]:
     """
     studies = [pair for pair in studies if not (pair[0].only_repeats or pair[0].joins)]
     backends = dict.fromkeys(backend for study, _ in studies for backend in study.backends)
-    by_methods: dict[frozenset[str], list[tuple[StudyPlan, Tables]]] = {}
+    by_methods: dict[tuple[frozenset[str], str], list[tuple[StudyPlan, Tables]]] = {}
     for study, tables in studies:
-        by_methods.setdefault(frozenset(study.methods), []).append((study, tables))
-    boards = [leaderboard(group, backend) for backend in backends for group in by_methods.values()]
+        for group in study.groups or [""]:
+            by_methods.setdefault((frozenset(study.methods), group), []).append((study, tables))
+    boards = [
+        leaderboard(sharing, backend, group)
+        for backend in backends
+        for (_, group), sharing in by_methods.items()
+    ]
     return [board for board in boards if board.columns]
 
 
-def leaderboard(studies: Studies, backend: str) -> Board:
-    """Return the board of studies on one backend.
+def leaderboard(studies: Studies, backend: str, group: str = "") -> Board:
+    """Return the board of a group of problems of studies on one backend.
 
-    The score is the area under the performance profile of gradient evaluations to the first target, computed
-    from the median over seeds on each workload (see `curvebench.reports.statistics.profiles`). The mean rank
-    uses the headline metric: on a workload, methods are ranked for every seed that all methods ran, with 1 as
-    the best rank. Ranks are averaged over seeds, then over workloads with equal weight (see
+    The score is the area under the performance profile of gradient evaluations to several targets per
+    workload (`SCORED`), computed from the median over seeds (see `curvebench.reports.statistics.profiles`).
+    A method that acts as another method on one of the workloads has no score and no rank. The mean rank uses
+    the headline metric: on a workload, methods are ranked for every seed that all methods ran, with 1 as the
+    best rank. Ranks are averaged over seeds, then over workloads with equal weight (see
     `curvebench.reports.statistics.ranks`). Rows are sorted by the number of workloads, then by the score,
     then by the mean rank. The workloads of a sweep together have the weight of one workload (`ranks_on` and
     `score_intervals`).
@@ -265,15 +309,18 @@ def leaderboard(studies: Studies, backend: str) -> Board:
     Args:
         studies: plan and tables of each study.
         backend: backend whose runs are ranked.
+        group: name of the group; empty for all workloads.
     """
-    columns = tuple(_column(problem) for problem in _finished(studies, backend))
-    ranks = board_ranks(studies, backend)
+    problems = _finished(studies, backend, group)
+    columns = tuple(map(_column, problems))
+    order = list(dict.fromkeys(method for column in columns for method in column.entries))
+    itself = [method for method in order if not any(_acts_as(problem, method) for problem in problems)]
+    ranks, times = ranks_on(problems, itself), runtimes_of(problems, itself)
     mean_rank = {
         row["method"]: Overall(*(row[key] for key in ("mean", "low", "high", "strata", "seeds")))
         for row in (mean_ranks(ranks).to_dicts() if len(ranks) else [])
     }
-    scores = _scores(columns)
-    order = list(dict.fromkeys(method for column in columns for method in column.entries))
+    scores = _scores(times) if times else {}
     position = {method: number for number, method in enumerate(mean_rank)}
 
     def standing(method: str) -> tuple[float, float, int]:
@@ -282,13 +329,13 @@ def leaderboard(studies: Studies, backend: str) -> Board:
         return -workloads, -score, position.get(method, len(position))
 
     reference = next((study.methods[0] for study, _ in studies if study.methods), None)
-    steps, (memory, peaks) = _steps(studies, backend, reference), _peaks(studies, backend, order)
+    steps, (memory, peaks) = _steps(problems, reference), _peaks(problems, order)
     gradients, seconds = (_over_fewest(columns, cost) for cost in ("evaluations", "seconds"))
     rows = []
     for method in sorted(order, key=standing):
         entries = tuple(column.entries.get(method) for column in columns)
         run_entries = [entry for entry in entries if entry is not None]
-        score, rank, tier = scores.get(method, (None, None, None))
+        score, rank, ranges, tier = scores.get(method, (None, None, None, None))
         rows.append(
             MethodRow(
                 method=method,
@@ -296,11 +343,12 @@ def leaderboard(studies: Studies, backend: str) -> Board:
                 entries=entries,
                 score=score,
                 rank=rank,
+                ranges=ranges,
                 tier=tier,
                 mean_rank=mean_rank.get(method),
-                wins=_sum([entry.wins for entry in run_entries if entry.wins.count]),
-                reached=_sum([entry.reached for entry in run_entries if entry.reached is not None]),
-                diverged=_sum([entry.diverged for entry in run_entries]) or Share(0, 0),
+                wins=added([entry.wins for entry in run_entries if entry.wins.count]),
+                reached=added([entry.reached for entry in run_entries if entry.reached is not None]),
+                diverged=added([entry.diverged for entry in run_entries]) or Share(0, 0),
                 gradients=gradients.get(method),
                 seconds=seconds.get(method),
                 step=steps.get(method),
@@ -309,16 +357,25 @@ def leaderboard(studies: Studies, backend: str) -> Board:
                 tuning=_sum_of_tuning([entry.tuning for entry in run_entries if entry.tuning is not None]),
             )
         )
-    return Board(backend, columns, tuple(rows), reference, memory)
+    return Board(backend, group, columns, tuple(rows), reference, memory, times)
 
 
 # --- one workload --------------------------------------------------------------------------------
 
 
-def _finished(studies: Studies, backend: str) -> list[StudyProblem]:
-    """Return the problems of studies on a backend whose final runs recorded the headline metric."""
+def _finished(studies: Studies, backend: str, group: str = "") -> list[StudyProblem]:
+    """Return the problems of a group on a backend whose final runs recorded the headline metric.
+
+    Args:
+        group: name of the group; empty for all problems of the studies.
+    """
     problems = (problem for pair in studies for problem in problems_of(*pair, backend))
-    return [problem for problem in problems if len(problem.values)]
+    return [problem for problem in problems if problem.is_in(group) and len(problem.values)]
+
+
+def _acts_as(problem: StudyProblem, method: str) -> str | None:
+    """Return the known method that a method is on a problem, or None if the method is itself."""
+    return problem.study.acts_as.get(method, {}).get(problem.workload.name)
 
 
 def board_ranks(studies: Studies, backend: str) -> pl.DataFrame:
@@ -353,12 +410,16 @@ def ranks_on(problems: Sequence[StudyProblem], among: Sequence[str] | None = Non
 def _column(problem: StudyProblem) -> Column:
     """Return the column of a board for one problem, with the results of all methods."""
     study, runs, values = problem.study, problem.final, problem.values
+    acting = {method: other for method in study.methods if (other := _acts_as(problem, method))}
+    ranked = values.filter(~pl.col("method").is_in(list(acting)))
     wins_of = {
         row["method"]: share_interval(row["wins"], row["count"])
-        for row in wins(values, study.direction == "maximize").to_dicts()
+        for row in wins(ranked, study.direction == "maximize").to_dicts()
     }
     summary = measures.median_by_method(values)
-    best = measures.best_methods(study, {method: value.median for method, value in summary.items()})
+    best = measures.best_methods(
+        study, {method: value.median for method, value in summary.items() if method not in acting}
+    )
     # Without a target, the name of its metric is empty. The tables of times to the target then have no rows.
     metric = problem.target[0] if problem.target else ""
     reached, clocked = measures.evaluations_to_target(runs, metric), measures.seconds_to_target(runs, metric)
@@ -371,6 +432,7 @@ def _column(problem: StudyProblem) -> Column:
         decades = measures.median_by_method(measures.lr_robustness_decades(tuning_values, study.direction))
     spent = measures.tuning_budgets(measures.tuning_runs(problem))
     budgets = {row.pop("method"): TuningBudget(**row) for row in spent.to_dicts()}
+    rates = dict(measures.chosen_rates(problem.runs).select("method", "at_edge").iter_rows())
     entries = {}
     for method in (method for method in study.methods if method in summary):
         evaluations, total = reached.filter(method=method)["value"], totals[method]
@@ -384,68 +446,93 @@ def _column(problem: StudyProblem) -> Column:
             diverged=share_interval(total["failed"], total["count"] - total["missing"]),
             decades=decades.get(method),
             tuning=budgets.get(method),
+            at_edge=rates.get(method, False),
+            acts_as=acting.get(method),
         )
     seeds = max(value.count for value in summary.values())
-    # A run that starts at its target gets a time of one evaluation instead of 0.
-    # Times are divided by the fastest time of any method, which must therefore not be 0.
-    cost, of_entries = pl.col("value").clip(lower_bound=1.0), pl.col("method").is_in(list(entries))
-    times = reached.filter(of_entries).select(submission="method", study="seed", seconds=cost)
-    times = times.with_columns(workload=pl.lit(f"{study.name}/{problem.workload.name}"))
     significant = measures.can_reject(values)
     name = problem.workload.name
-    return Column(study, name, problem.name, problem.target, seeds, significant, entries, times)
+    return Column(study, name, problem.name, problem.target, seeds, significant, entries)
 
 
 # --- over workloads ------------------------------------------------------------------------------
 
 
-def _scores(columns: Sequence[Column]) -> dict[str, tuple[Overall, Overall, int | None]]:
-    """Return the score, the rank and the tier of every method, by the method's label.
+def _scores(times: Runtimes) -> dict[str, tuple[Overall, Overall, RankRanges, int | None]]:
+    """Return the score, the rank, the ranges of ranks and the tier of every method, by the method's label.
 
-    A tier is a group of methods with indistinguishable scores. A method that did not run on a workload counts
-    as having missed the target on this workload.
+    Each target of a workload is a workload of `score_intervals`; all targets of a problem have the weight of
+    one workload. A tier is a group of methods with indistinguishable scores. A method that did not run on a
+    workload counts as having missed the targets on this workload.
     """
-    aimed, scores = [column for column in columns if len(column.times)], {}
-    times = [column.times for column in aimed]
-    problems = {column.times["workload"][0]: column.problem for column in aimed}
-    table = score_intervals(pl.concat(times), problems=problems, paired=True).to_dicts() if times else ()
-    for row in table:
+    instances = enumerate(zip(times.problem, np.moveaxis(times.times[:, :, SCORED], 1, 0), strict=True))
+    runs = pl.DataFrame(
+        [
+            (method, f"{problem.study.name}/{problem.workload.name}/{level}", problem.name, number, seconds)
+            for number, (index, by_method) in instances
+            for problem in [times.problems[index]]
+            for method, by_level in zip(times.methods, by_method.tolist(), strict=True)
+            for level, seconds in enumerate(by_level)
+        ],
+        schema=["submission", "workload", "problem", "study", "seconds"],
+        orient="row",
+    )
+    problems = dict(runs.select("workload", "problem").unique().iter_rows())
+    names, levels = sorted({*problems.values()}), range(len(SCORED))
+    subsets = [
+        *([name for name in problems if name.endswith(f"/{level}")] for level in levels),
+        *([name for name, problem in problems.items() if problem == one] for one in names),
+        *([name for name, problem in problems.items() if problem != one] for one in names[1:] and names),
+    ]
+    ranks_of = ranks_by_subset(runs, problems, subsets)
+    scores = {}
+    for row in score_intervals(runs, problems=problems, paired=True).to_dicts():
         if row["studies"] < MIN_SEEDS:
             row |= dict.fromkeys(RESAMPLED)
-        size = {"workloads": len({*problems.values()}), "seeds": row["studies"]}
+        size = {"workloads": len(names), "seeds": row["studies"]}
+        ranks = ranks_of[row["submission"]]
+        each, without = ranks[len(levels) :][: len(names)], ranks[len(levels) + len(names) :]
         scores[row["submission"]] = (
             Overall(row["score"], row["low"], row["high"], **size),
             Overall(row["rank"], row["rank_low"], row["rank_high"], **size),
+            RankRanges(
+                by_target=tuple(ranks[: len(levels)]),
+                without=(min(without), max(without)) if without else None,
+                new=(min(each), max(each)),
+                chance=(len(names) - 1) / (len(names) + 1),
+            ),
             row["tier"],
         )
     return scores
 
 
-def _steps(studies: Studies, backend: str, reference: str | None) -> dict[str, MedianInterval]:
+def _steps(problems: Sequence[StudyProblem], reference: str | None) -> dict[str, MedianInterval]:
     """Return the step time of each method divided by the step time of the reference method.
 
     For every repetition of the timing jobs, the ratios of a method are averaged over workloads (geometric
     mean). The result is the median over repetitions, by method.
     """
-    if reference is None:
+    if reference is None or not problems:
         return {}
     pairs = [
         step_pairs(
-            tables.timings.filter(pl.col("backend") == backend),
-            {method: reference for method in study.methods if method != reference},
+            problem.of(problem.tables.timings),
+            {method: reference for method in problem.study.methods if method != reference},
         ).select("method", "repetition", "value")
-        for study, tables in studies
+        for problem in problems
     ]
     by_repetition = pl.concat(pairs).group_by("method", "repetition", maintain_order=True)
     return measures.median_by_method(by_repetition.agg(pl.col("value").log().mean().exp()))
 
 
-def _peaks(studies: Studies, backend: str, methods: Sequence[str]) -> tuple[str, Mapping[str, int | None]]:
+def _peaks(problems: Sequence[StudyProblem], methods: Sequence[str]) -> tuple[str, Mapping[str, int | None]]:
     """Return the kind of memory to show, "device" or "host", and the largest peak of each method in bytes.
 
     The kind is "device" if the device's peak memory is known for all methods and workloads.
     """
-    peaks = pl.concat([peak_memory(tables.memory.filter(backend=backend)) for _, tables in studies])
+    if not problems:
+        return "host", {}
+    peaks = pl.concat([peak_memory(problem.of(problem.tables.memory)) for problem in problems])
     selected = peaks.filter(pl.col("method").is_in(methods))
     kind = "device" if len(selected) and not selected["device"].has_nulls() else "host"
     return kind, dict(selected.group_by("method").agg(pl.col(kind).max()).iter_rows())
@@ -490,7 +577,7 @@ def ratio_to_least(value: float, smallest: float) -> float:
     return 1.0 if value == smallest else value / smallest if smallest else math.inf
 
 
-def _sum(counts: Sequence[Share]) -> Share | None:
+def added(counts: Sequence[Share]) -> Share | None:
     """Add up the successes and the trials of shares over workloads.
 
     The sum has an interval only if there is a single workload. The result is None if there is no workload.

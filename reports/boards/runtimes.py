@@ -1,6 +1,6 @@
-"""Times of a board's methods to many targets, computed from the curves of final runs.
+"""Times of methods to many targets, computed from the curves of final runs.
 
-A board compares methods that ran on the same problems (workloads of studies). An instance is a problem with a
+A problem is a workload of a study on one backend. An instance is a problem with a
 seed. The targets of an instance lie between the start value and the best value of any method. The time to a
 target is the number of gradient evaluations until a run reached the target, including the evaluations for
 estimating the method's basis. The time is infinite if the run missed the target.
@@ -8,6 +8,7 @@ estimating the method's basis. The time is infinite if the run missed the target
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import cast
@@ -16,7 +17,7 @@ import numpy as np
 import polars as pl
 
 from curvebench.reports import measures
-from curvebench.reports.boards.leaderboard import Board, Column, Studies
+from curvebench.reports.measures import StudyProblem
 from curvebench.reports.statistics import anytime
 from curvebench.reports.statistics.anytime import PER_DECADE, Bands, Floats, Integers
 from curvebench.reports.statistics.shares import Share
@@ -53,7 +54,7 @@ class Runtimes:
     Args:
         methods: labels of the methods, the best method first: sorted by the area under the line that shows
             the share of targets reached against the logarithm of evaluations.
-        problems: columns of the board, one per problem.
+        problems: the problems.
         problem: index in `problems` of each instance's problem, shape (instances,).
         times: gradient evaluations to each target, shape (methods, instances, targets); infinite if the
             target was missed.
@@ -62,7 +63,7 @@ class Runtimes:
     """
 
     methods: tuple[str, ...]
-    problems: tuple[Column, ...]
+    problems: tuple[StudyProblem, ...]
     problem: Integers
     times: Floats
     lengths: Floats
@@ -91,7 +92,7 @@ class Runtimes:
 
         All columns of a sweep count as the same problem, and have the same index.
         """
-        names = [column.problem for column in self.problems]
+        names = [problem.name for problem in self.problems]
         return np.array([names.index(names[index]) for index in self.problem])
 
     @property
@@ -121,32 +122,25 @@ class Runtimes:
         ]
 
     @property
-    def met(self) -> list[Column]:
-        """Board columns of those problems that have targets."""
+    def met(self) -> list[StudyProblem]:
+        """Problems that have targets."""
         return [self.problems[index] for index in np.unique(self.problem)]
 
 
-def board_runtimes(board: Board, studies: Studies) -> Runtimes | None:
-    """Return the times of a board's methods to targets; None if no instance has targets.
+def runtimes_of(problems: Sequence[StudyProblem], methods: Sequence[str]) -> Runtimes | None:
+    """Return the times of methods to targets on problems; None if no instance has targets.
 
-    The targets of an instance lie between its start value and the best value that any method of the board
-    reached (`target_values`). The values are values of the study's headline metric, clipped at the threshold
-    at which runs stop or at the metric's floor. An instance on which no method improves on the start value
-    has no targets and is left out.
-
-    Args:
-        board: the board, which has the methods, the columns and the backend.
-        studies: plan and tables of each study on the board.
+    The targets of an instance lie between its start value and the best value that any of the methods reached
+    (`target_values`). The values are values of the study's headline metric, clipped at the threshold at which
+    runs stop or at the metric's floor. An instance on which no method improves on the start value has no
+    targets and is left out.
 
     Raises:
         InputError: when a table of curves is missing or damaged.
     """
-    all_problems = (item for pair in studies for item in measures.problems_of(*pair, board.backend))
-    problems = {(item.study.name, item.workload.name): item for item in all_problems}
-    methods = [row.method for row in board.rows]
     times, lengths, problem, budgets = [], [], [], []
-    for index, column in enumerate(board.columns):
-        curves = _curves(problems[column.study.name, column.workload])
+    for index, one in enumerate(problems):
+        curves = _curves(one).filter(pl.col("method").is_in(methods))
         for _, instance in curves.group_by("seed", maintain_order=True):
             measured = _instance(instance, methods)
             if measured is not None:
@@ -157,7 +151,7 @@ def board_runtimes(board: Board, studies: Studies) -> Runtimes | None:
     if not times:
         return None
     arrays = np.array(problem), np.stack(times, axis=1), np.stack(lengths, axis=1), np.array(budgets)
-    return _in_order(Runtimes(tuple(methods), board.columns, *arrays))
+    return _in_order(Runtimes(tuple(methods), tuple(problems), *arrays))
 
 
 def _curves(problem: measures.StudyProblem) -> pl.DataFrame:
@@ -184,12 +178,12 @@ def _curves(problem: measures.StudyProblem) -> pl.DataFrame:
     return read(problem.tables.curves, "curves", in_order)
 
 
-def _instance(curves: pl.DataFrame, methods: list[str]) -> tuple[Floats, Floats] | None:
+def _instance(curves: pl.DataFrame, methods: Sequence[str]) -> tuple[Floats, Floats] | None:
     """Return the times to targets and the lengths of runs on one instance.
 
     Args:
         curves: curves of the runs with one seed, with the columns that `_curves` returns.
-        methods: methods of the board.
+        methods: labels of the methods.
 
     Returns:
         Times to targets in gradient evaluations, shape (methods, targets), and lengths of whole runs, shape
@@ -203,12 +197,11 @@ def _instance(curves: pl.DataFrame, methods: list[str]) -> tuple[Floats, Floats]
     targets = anytime.target_values(worst_start, best)[0]
     times, lengths = np.full((len(methods), len(targets)), np.inf), np.zeros(len(methods))
     for (method,), run in curves.group_by("method"):
-        if method in methods:
-            index = methods.index(str(method))
-            evaluations, value = (run[name].cast(pl.Float64).to_numpy() for name in ("evaluations", "value"))
-            # A target reached at the start counts as one evaluation, because times must be positive.
-            times[index] = np.maximum(anytime.first_times(evaluations, value, targets), 1.0)
-            lengths[index] = max(run["length"][0], run["evaluations"][-1])
+        index = methods.index(str(method))
+        evaluations, value = (run[name].cast(pl.Float64).to_numpy() for name in ("evaluations", "value"))
+        # A target reached at the start counts as one evaluation, because times must be positive.
+        times[index] = np.maximum(anytime.first_times(evaluations, value, targets), 1.0)
+        lengths[index] = max(run["length"][0], run["evaluations"][-1])
     return times, lengths
 
 

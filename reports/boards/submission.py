@@ -16,11 +16,12 @@ from typing import Any, Literal
 
 import polars as pl
 
-from curvebench.reports.boards.leaderboard import Board, MethodRow, leaderboard, ranks_on
+from curvebench.reports.boards.leaderboard import Board, MethodRow, added, leaderboard, ranks_on
 from curvebench.reports.formatting import json_value, listed
-from curvebench.reports.measures import chosen_rates, problems_of
+from curvebench.reports.measures import StudyProblem, chosen_rates, problems_of
 from curvebench.reports.rendering import text_of
 from curvebench.reports.statistics.ranks import mean_ranks
+from curvebench.reports.statistics.shares import Share
 from curvebench.reports.tables import Tables
 from curvebench.results.archive import LOCAL
 from curvebench.results.intervals import LEVEL
@@ -65,8 +66,29 @@ class ProblemResult:
 
 
 @dataclass(frozen=True)
+class Place:
+    """A submission among the methods of one group of problems.
+
+    Args:
+        group: name of the group; empty if the study has no groups.
+        row: row of the submission on the board of the group; if all final runs of the submission failed, the
+            row has no rank, score and mean rank.
+        methods: number of methods with a score on the board.
+        problems: number of problems of the board.
+        standing: for each other method, by its label, whether the submission beats it. Empty if the
+            submission has no rank.
+    """
+
+    group: str
+    row: MethodRow
+    methods: int
+    problems: int
+    standing: Mapping[str, Standing]
+
+
+@dataclass(frozen=True)
 class Placed:
-    """A submission on the board of the study that the submission joins.
+    """A submission on the boards of the study that the submission joins.
 
     Args:
         field: name of the study that the submission joins.
@@ -76,13 +98,11 @@ class Placed:
         backend: backend of the submission's runs.
         field_backend: backend of the runs of the field's methods.
         command: command that runs the submission again.
-        row: row of the submission on the board; if all final runs of the submission failed, the row has no
-            rank, score and mean rank.
-        methods: number of methods on the board.
+        method: label of the submission.
+        places: the submission among the methods of each group of problems on which it ran.
+        diverged: number of final runs, and how many of them failed.
         field_problems: number of problems of the published study.
         problems: results of the submission on each problem on which it ran.
-        standing: for each other method, by its label, whether the submission beats it. Empty if all final
-            runs of the submission failed.
     """
 
     field: str
@@ -91,14 +111,14 @@ class Placed:
     backend: str
     field_backend: str
     command: str
-    row: MethodRow
-    methods: int
+    method: str
+    places: tuple[Place, ...]
+    diverged: Share
     field_problems: int
     problems: tuple[ProblemResult, ...]
-    standing: Mapping[str, Standing]
 
 
-def standings(study: StudyPlan, tables: Tables, method: str) -> dict[str, Standing]:
+def standings(problems: Sequence[StudyProblem], method: str, rivals: Sequence[str]) -> dict[str, Standing]:
     """Compare a method with every other method by the share of problem instances that the method wins.
 
     A tie counts as half an instance. The shares are averaged over the seeds of each problem, then over
@@ -108,14 +128,13 @@ def standings(study: StudyPlan, tables: Tables, method: str) -> dict[str, Standi
     at most 5 % divided by the number of other methods (Bonferroni's correction).
 
     Args:
-        method: label of the method that is compared with all other methods of the study.
+        method: label of the method that is compared with all other methods.
+        rivals: labels of the other methods.
 
     Returns:
         The result by the label of the other method. Methods that share no problem instance with `method` are
         missing.
     """
-    problems = problems_of(study, tables)
-    rivals = [rival for rival in study.methods if rival != method]
     level = 1 - (1 - LEVEL) / max(len(rivals), 1)
     standing_of: dict[str, Standing] = {}
     for rival in rivals:
@@ -127,26 +146,28 @@ def standings(study: StudyPlan, tables: Tables, method: str) -> dict[str, Standi
     return standing_of
 
 
-def submissions(study: StudyPlan, tables: Tables, board: Board | None = None) -> list[Placed]:
-    """Return the submissions that join a study, each with its row on the study's board.
+def submissions(study: StudyPlan, tables: Tables, boards: Sequence[Board] = ()) -> list[Placed]:
+    """Return the submissions that join a study, each with its rows on the study's boards.
 
     Args:
         tables: tables of the study and of the studies that join it (`curvebench.reports.tables.tables_of`).
-        board: a board that ranks the study's methods. The board is used if it has no other study. If it has
-            other studies, or is None, the board of this study alone is computed.
+        boards: boards of a report. Those that rank this study alone on its first backend are used; if there
+            are none, they are computed.
     """
     if not study.joined:
         return []
-    if board is None or board.studies != (study.name,):
-        board = leaderboard([(study, tables)], study.backends[0])
-    rows = {row.method: row for row in board.rows}
+    key = study.backends[0], study.name
+    own = [board for board in boards if board.key == key]
+    own = own or [leaderboard([(study, tables)], key[0], group) for group in study.groups or [""]]
     placed = []
     for source, joined in ((source, plan) for source, plans in study.joined.items() for plan in plans):
-        for optimizer in (optimizer for optimizer in joined.optimizers if optimizer.label in rows):
+        for optimizer in joined.optimizers:
             method = optimizer.label
-            row, rates = rows[method], chosen_rates(tables.runs.filter(method=method))
-            lost = row.diverged.successes == row.diverged.count
-            chosen = {rate["workload"]: rate for rate in rates.iter_rows(named=True)}
+            rows = [(board, row) for board in own for row in board.rows if row.method == method]
+            if not rows:
+                continue
+            rates = chosen_rates(tables.runs.filter(method=method)).iter_rows(named=True)
+            chosen = {rate["workload"]: rate for rate in rates}
             placed.append(
                 Placed(
                     field=study.name,
@@ -155,14 +176,29 @@ def submissions(study: StudyPlan, tables: Tables, board: Board | None = None) ->
                     backend=joined.backends[0],
                     field_backend=study.backends[0],
                     command=_command(optimizer, [workload.name for workload in joined.workloads], source),
-                    row=replace(row, rank=None, score=None, mean_rank=None) if lost else row,
-                    methods=len(rows),
+                    method=method,
+                    places=tuple(_place(study, tables, board, row) for board, row in rows),
+                    diverged=added([row.diverged for _, row in rows]) or Share(0, 0),
                     field_problems=study.all_workloads or len(study.workloads),
-                    problems=tuple(_problems(board, row, chosen)),
-                    standing={} if lost else standings(study, tables, method),
+                    problems=tuple(one for board, row in rows for one in _problems(board, row, chosen)),
                 )
             )
     return placed
+
+
+def _place(study: StudyPlan, tables: Tables, board: Board, row: MethodRow) -> Place:
+    """Return the place of a submission, whose row is `row`, on a board of the study."""
+    lost = row.diverged.successes == row.diverged.count
+    ranked = [other.method for other in board.rows if other.mean_rank]
+    problems = [problem for problem in problems_of(study, tables) if problem.is_in(board.group)]
+    rivals = [] if lost or row.method not in ranked else [name for name in ranked if name != row.method]
+    return Place(
+        group=board.group,
+        row=replace(row, rank=None, score=None, mean_rank=None) if lost else row,
+        methods=len(ranked),
+        problems=len(board.problems),
+        standing=standings(problems, row.method, rivals),
+    )
 
 
 def _command(optimizer: OptimizerSpec, problems: Sequence[str], source: str) -> str:
@@ -271,14 +307,23 @@ def as_text(placed: Placed) -> str:
 
 def as_json(placed: Placed) -> dict[str, Any]:
     """Convert the results of a submission to JSON values; infinite numbers become null."""
-    fields = ("field", "methods", "command", "backend", "field_backend")
-    overall = {name: getattr(placed.row, name) for name in ("rank", "score", "mean_rank")}
+    fields = ("method", "field", "command", "backend", "field_backend")
     return {
-        "method": placed.row.method,
         **{name: getattr(placed, name) for name in fields},
-        **{name: asdict(value) if value else None for name, value in overall.items()},
-        "runs": int(placed.row.diverged.count),
-        "failed": int(placed.row.diverged.successes),
-        "standing": dict(placed.standing),
+        "runs": int(placed.diverged.count),
+        "failed": int(placed.diverged.successes),
+        "groups": [
+            {
+                "group": place.group,
+                "acts_as": place.row.acts_as,
+                "methods": place.methods,
+                **{
+                    name: json_value(asdict(value)) if (value := getattr(place.row, name)) else None
+                    for name in ("rank", "ranges", "score", "mean_rank")
+                },
+                "standing": dict(place.standing),
+            }
+            for place in placed.places
+        ],
         "problems": [json_value(asdict(problem)) for problem in placed.problems],
     }

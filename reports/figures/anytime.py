@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from curvebench.reports.boards.leaderboard import Board, Studies
-from curvebench.reports.boards.runtimes import POINTS, Runtimes, board_runtimes
+from curvebench.reports.boards.leaderboard import Board
+from curvebench.reports.boards.runtimes import POINTS, Runtimes
 from curvebench.reports.figures import drawing
 from curvebench.reports.figures.drawing import Axes, Drawn, Figure
 from curvebench.reports.figures.palette import GHOST, MUTED, TEXT, Look, dashes_of, looks_of
@@ -97,7 +97,7 @@ class Anytime:
     figures: tuple[Drawn, ...]
 
 
-def anytime_of(boards: Sequence[Board], studies: Studies, out: Path) -> list[Anytime | None]:
+def anytime_of(boards: Sequence[Board], out: Path) -> list[Anytime | None]:
     """Draw the figures of boards into a folder.
 
     A board has no figures if no method reaches a target, if the board has a single problem (the page of the
@@ -107,21 +107,17 @@ def anytime_of(boards: Sequence[Board], studies: Studies, out: Path) -> list[Any
 
     Args:
         boards: the boards.
-        studies: plans and tables of the studies on the boards.
         out: folder of the figures; it is created if necessary.
 
     Returns:
         The times and figures of each board; None for a board without figures.
-
-    Raises:
-        InputError: when a table of curves is missing or damaged.
     """
     out.mkdir(parents=True, exist_ok=True)
     drawings: list[Anytime | None] = []
     for board in boards:
         leads = board.backend == board.columns[0].study.backends[0] and len(board.columns) > 1
-        times = board_runtimes(board, studies) if leads else None
-        name = f"{board.backend}.{board.studies[0]}"
+        times = board.times if leads else None
+        name = ".".join(filter(None, [board.backend, board.studies[0], board.group]))
         drawings.append(Anytime(times, tuple(draw_board(times, board.backend, name, out))) if times else None)
     return drawings
 

@@ -237,7 +237,7 @@ class SiteContents:
         order of the map's rows.
         """
         main, folded_away = folded(self.answers)
-        heat = heat_map(main, self._boards[0])
+        heat = heat_map(main, next(iter(self.first_boards), None))
         on_map = {id(row.answer) for row in heat.leading.rows}
         ordered = sorted(main, key=lambda answer: id(answer) not in on_map)
         return {"heat": heat, "answers": ordered, "more_answers": folded_away}
@@ -254,25 +254,30 @@ class SiteContents:
     # --- boards ----------------------------------------------------------------------------------
 
     @cached_property
-    def _boards(self) -> tuple[Board | None, dict[Source, list[Board]]]:
-        """First board, which has the most results, and the other boards by the source of their studies."""
+    def _boards(self) -> tuple[list[Board], dict[Source, list[Board]]]:
+        """Boards of the studies with the most results, and the other boards by the source of their study."""
         return by_source(leaderboards(self.studies))
 
     @property
+    def first_boards(self) -> list[Board]:
+        """Boards of the studies with the most results: one for each group of problems."""
+        return self._boards[0]
+
+    @property
     def other_boards(self) -> dict[Source, list[Board]]:
-        """All boards except the first, by the document that their studies cite first."""
+        """All other boards, by the document that their studies cite first."""
         return self._boards[1]
 
     @property
     def boards(self) -> list[Board]:
-        """All boards; the first has the most results."""
-        first, groups = self._boards
-        return [*([first] if first else []), *(board for boards in groups.values() for board in boards)]
+        """All boards; those of the studies with the most results come first."""
+        first, by_source = self._boards
+        return [*first, *(board for boards in by_source.values() for board in boards)]
 
-    def board_of(self, study: StudyPlan) -> Board | None:
-        """Return the board that contains a study on its first backend; None if the study is on no board."""
+    def boards_of(self, study: StudyPlan) -> list[Board]:
+        """Return the boards that contain a study on its first backend, one for each group of problems."""
         boards = (board for board in self.boards if board.backend == study.backends[0])
-        return next((board for board in boards if any(col.study is study for col in board.columns)), None)
+        return [board for board in boards if any(column.study is study for column in board.columns)]
 
     # --- claims ----------------------------------------------------------------------------------
 

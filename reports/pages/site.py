@@ -81,15 +81,15 @@ def render_site(plan: ReportPlan, out: Path, drawings: Path, log: Callable[[str]
     for position, page in enumerate(contents.with_pages, start=1):
         name = page.study.name
         log(f"{study_file(name)}, study {position} of {len(contents.with_pages)}")
-        answers, board = contents.answers_of(page), contents.board_of(page.study)
-        content = study_pages.study_page(page.study, page.tables, page.figures, answers, board)
+        answers, own = contents.answers_of(page), contents.boards_of(page.study)
+        content = study_pages.study_page(page.study, page.tables, page.figures, answers, own)
         render("study", study_file(name), study=page.study, version=page, **content)
         pages = contents.runs[name]
         common = {"study": page.study, "total": len(pages), "metrics": study_pages.run_metrics(page.study)}
         for number, rows in enumerate(pages):
             render("runs", runs_file(name, number), rows=rows, number=number, **common)
     log("figures of the leaderboard")
-    times = anytime_of(boards, contents.studies, drawings)
+    times = anytime_of(boards, drawings)
     render("leaderboard", anytime_of=times, board_figures=BOARD_FIGURES)
     log("compare.html")
     leaders = [row.method for row in boards[0].rows[:2]] if boards else []

@@ -41,15 +41,15 @@ RUNS_A_PAGE = 1000  # Maximum number of runs on a page, so that the page is smal
 
 
 def study_page(
-    study: StudyPlan, tables: Tables, figures: Rows, answers: Sequence[Answer], board: Board | None
+    study: StudyPlan, tables: Tables, figures: Rows, answers: Sequence[Answer], boards: Sequence[Board]
 ) -> dict[str, Any]:
     """Return the context of a study's page.
 
     Args:
         figures: list of the study's figures.
         answers: recommendation of a method for each workload.
-        board: the board that ranks the study's methods; None if no board ranks them. The page of a study with
-            several problems and no claim has a heat map, whose methods are in the order of this board.
+        boards: the boards that rank the study's methods, one for each group of problems. The page of a study
+            with several problems and no claim has a heat map, whose methods are in the order of the first.
     """
     parts, outcome_of = [], outcome_lookup(study, tables)
     drawn = {figure["workload"]: figure for figure in figures if figure["kind"] == "sweep"}
@@ -58,23 +58,23 @@ def study_page(
         backends = [_backend(problem, figures, outcome_of) for problem in problems]
         with_content = [part for part in backends if part["results"] or part["figures"] or part["fault"]]
         parts.append({"workload": workload, "backends": with_content})
-    needs_map = board and not study.claims and len(answers) > 1
-    heat = heat_map(answers, board).leading if needs_map else None
+    needs_map = boards and not study.claims and len(answers) > 1
+    heat = heat_map(answers, boards[0]).leading if needs_map else None
     other_questions = study.claims or study.repeated or study.joined
     is_of_one_model = len(study.workloads) == 1 and answers and not other_questions
     model = comparison_of(study, tables) if is_of_one_model else None
     joined = [method for joining_study in study.joining for method in joining_study.methods]
-    ranked = model.methods if model else board.rows if board else ()
+    ranked = model.methods if model else boards[0].rows if boards else ()
     return {
         "parts": parts,
         "sweeps": [(sweep, drawn.get(sweep.name)) for sweep in sweeps_of(study, tables)],
         "quantities": titles_of(study),
         "answers": answers,
-        "board": board,
+        "boards": boards,
         "heat": heat if heat and heat.rows else None,
         "model": model,
         "pair": head_to_head(study, tables, [*joined, *(row.method for row in ranked)]),
-        "submissions": submissions(study, tables, board),
+        "submissions": submissions(study, tables, boards),
         "seconds": job_seconds(tables.jobs),
         "stages": Counter(tables.runs["stage"].to_list()),
     }

@@ -124,8 +124,8 @@ def page(template: str, plan: ReportPlan, board: pl.DataFrame, **more: Any) -> s
     """
     lead = plan.studies[0].backends[0] if plan.studies else None
     on_lead = board.filter(pl.col("backend").eq_missing(pl.lit(lead, pl.String)))
-    groups = on_lead.group_by("studies", maintain_order=True)
-    boards = [(studies, rows.to_dicts()) for (studies,), rows in groups]
+    groups = on_lead.group_by("studies", "group", maintain_order=True)
+    boards = [(*of_board, rows.to_dicts()) for of_board, rows in groups]
     rendered = templates(markdown=True).get_template(template)
     return rendered.render(plan=plan, lead=lead, boards=boards, **more)
 
@@ -158,11 +158,13 @@ def _row(scale: str, board: leaderboard.Board, number: int, row: leaderboard.Met
         "scale": scale,
         "backend": board.backend,
         "studies": ", ".join(board.studies),
+        "group": board.group,
         "place": number,
         "method": row.method,
         "basis": Method.of(row.method).basis,
         **_interval(row.score, "score"),
         **_interval(row.rank, "rank"),
+        **_ranges(row.ranges),
         **_interval(row.mean_rank, "mean_rank"),
         "met": sum(entry is not None for entry in row.entries),
         **_outcomes(row),
@@ -189,6 +191,8 @@ def _workload(column: leaderboard.Column, entry: leaderboard.BoardEntry) -> dict
         "seeds": entry.value.count,
         **_interval(entry.value, "value"),
         "best": entry.best,
+        "at_edge": entry.at_edge,
+        "acts_as": entry.acts_as,
         "target_metric": metric,
         "target": threshold,
         **_outcomes(entry),
@@ -208,6 +212,18 @@ def _outcomes(of: leaderboard.MethodRow | leaderboard.BoardEntry) -> dict[str, A
         "tuned_by": tuning and tuning.tuner,
         "tuning_runs": tuning and tuning.runs,
         "tuning_gradient_evaluations": tuning and tuning.evaluations,
+    }
+
+
+def _ranges(ranges: leaderboard.RankRanges | None) -> dict[str, Any]:
+    """Return the columns of ranks by parts of a board; all are null if there are no ranks."""
+    without, new = (ranges.without, ranges.new) if ranges else (None, None)
+    return {
+        "rank_by_target": ranges and list(ranges.by_target),
+        "rank_without_low": without and without[0],
+        "rank_without_high": without and without[1],
+        "rank_new_low": new and new[0],
+        "rank_new_high": new and new[1],
     }
 
 

@@ -21,6 +21,8 @@ Integers = npt.NDArray[np.int64]
 # At shares below 1e-5, rounding in float32 would decide which run is the best.
 DECADES, PER_DECADE = 5, 10
 SHARES_LEFT: Floats = 10.0 ** (-np.arange(1, DECADES * PER_DECADE + 1) / PER_DECADE)
+# Indices of the targets that count in scores and ranks, two per decade; the last share is 0.001.
+SCORED = tuple(PER_DECADE * k // 2 - 1 for k in range(1, 7))
 RESAMPLES = 1000
 # If only one method reached a target, log-ratio profiles show this multiple of the largest finite log-ratio.
 FAR = 1.1

@@ -8,8 +8,8 @@ never reached. A time is void if it was reached, but does not count.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -164,6 +164,26 @@ def score_intervals(
     if max(counts) == 1:
         frame = frame.with_columns(pl.lit(None, frame.schema[name]).alias(name) for name in RESAMPLED)
     return frame.sort("score", "submission", descending=[True, False])
+
+
+def ranks_by_subset(
+    runs: pl.DataFrame, problems: Mapping[str, str], subsets: Sequence[Collection[str]]
+) -> dict[str, list[float]]:
+    """Return the ranks of submissions by their scores on subsets of the workloads.
+
+    Args:
+        runs: columns submission, workload, study, seconds, as for `score_intervals`, with paired studies.
+        problems: problem by workload; a workload without an entry is a problem by itself.
+        subsets: for each rank, the workloads on which scores are computed.
+
+    Returns:
+        By submission: its rank in each subset, 1 for the best, ties averaged.
+    """
+    contest = _contest(runs, {}, problems)
+    medians = np.stack([_medians(seconds) for seconds in _studies(runs, contest, paired=True)], axis=-1)
+    columns = [[contest.workloads.index(name) for name in subset] for subset in subsets]
+    ranks = [_ranks(_scores(medians, replace(contest, scored=tuple(chosen)))) for chosen in columns]
+    return dict(zip(contest.submissions, np.transpose(ranks).tolist(), strict=True))
 
 
 def _bounds(studies: Times, contest: _Contest, resampled: np.ndarray) -> dict[str, np.ndarray]:

@@ -106,14 +106,12 @@ def test_every_rule_takes_the_steps_of_a_replay(name: str) -> None:
 
 
 def test_schedules_are_functions_of_the_number_of_updates() -> None:
-    """Muon's other rule has a learning rate of its own, which a study's schedule multiplies too."""
+    """The fallback rule of Muon follows the schedule of the only learning rate."""
     start, grads = drawn(SHAPES)
-    rates = {"learning_rate": 0.02, "others_learning_rate": 0.01}
+    hyper = {"learning_rate": 0.02, "others_ratio": 0.5}
     schedule = multipliers({"name": "cosine"}, len(grads))
-    given = {
-        name: lambda count, rate=rate: rate * jnp.asarray(schedule)[count] for name, rate in rates.items()
-    }
-    online = curvebench.Online("muon", start, rates, "numpy")
+    given = {**hyper, "learning_rate": lambda count: 0.02 * jnp.asarray(schedule)[count]}
+    online = curvebench.Online("muon", start, hyper, "numpy")
     expected = [online.step(grad, schedule=value) for grad, value in zip(grads, schedule, strict=True)]
     assert_path(path_of(as_optax("muon", **given), start, grads), expected)
 
@@ -160,7 +158,7 @@ def test_a_mask_leaves_parameters_out(kinds: Any) -> None:
     """Kinds cover all parameters, also where the rule sees some."""
     start, grads = drawn(SHAPES)
     frozen = {name: name == "matrix" for name in SHAPES}
-    muon = as_optax("muon", kinds=kinds, learning_rate=0.1, others_learning_rate=0.01)
+    muon = as_optax("muon", kinds=kinds, learning_rate=0.1, others_ratio=0.1)
     rest = optax.masked(muon, {name: not mask for name, mask in frozen.items()})
     found = path_of(optax.chain(optax.masked(optax.set_to_zero(), frozen), rest), start, grads)
     names = ("twin", "vector", "scalar")

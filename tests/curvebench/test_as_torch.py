@@ -274,9 +274,9 @@ def test_groups_have_hyperparameters_and_steps_of_their_own(key: str) -> None:
 
 
 def test_a_scheduler_is_the_schedule_of_all_learning_rates() -> None:
-    """Muon's other rule has a learning rate of its own, which a study's schedule multiplies too."""
+    """The fallback rule of Muon has a rate of its own, which a study's schedule multiplies too."""
     start, grads = drawn()
-    hyper = {"learning_rate": 0.02, "others_learning_rate": 0.01}
+    hyper = {"learning_rate": 0.02, "others_ratio": 0.5}
     schedule = multipliers({"name": "cosine"}, len(grads))
     params, online = tensors(start), curvebench.Online("muon", start, hyper, "torch")
     optimizer = as_torch("muon", params.items(), **hyper)
@@ -294,7 +294,7 @@ def test_kinds_are_given_by_group_or_by_name(by_name: bool) -> None:
     params = tensors(drawn()[0])
     groups = [{"params": [params["matrix"]]}, {"params": [params["twin"]], "kind": "embedding"}]
     given: Any = (params.items(), None, {"twin": "embedding"}) if by_name else (groups,)
-    optimizer = as_torch("muon", *given, learning_rate=0.1, others_learning_rate=0.01)
+    optimizer = as_torch("muon", *given, learning_rate=0.1, others_ratio=0.1)
     go_on(params, optimizer, range(3))
     assert_at(params, {"matrix": alone("matrix", "muon", learning_rate=0.1)})
     assert_at(params, {"twin": alone("twin", "adamw", learning_rate=0.01)})

@@ -419,7 +419,7 @@ def test_what_updates_each_parameter_is_told():
 def test_a_layer_of_another_kind_is_left_to_the_others(observed: list[str]):
     model = net()
     kinds = {"head.weight": "embedding"}
-    hyper = {**NUMBERS, "others_learning_rate": 0.25}
+    hyper = {**NUMBERS, "others_ratio": 0.25 / NUMBERS["learning_rate"]}
     optimizer = as_torch("kfac", model.named_parameters(), {"others": "sgd"}, kinds, model=model, **hyper)
     left = {name for name, rule in optimizer.updated_by.items() if rule == "sgd"}
     assert left == {"head.weight", "head.bias", "norm.weight", "norm.bias", "position"}

@@ -228,9 +228,9 @@ def optimizer_of(bundle: Bundle, hand: Hand) -> optax.GradientTransformation:
     """Return the rule of a bundle's first lane as a transformation of Optax."""
     values = {name: float(value[0]) for name, value in bundle.hyperparameters.items()}
 
-    def adamw(prefix: str = "") -> optax.GradientTransformation:
+    def adamw(prefix: str = "", ratio: float = 1.0) -> optax.GradientTransformation:
         numbers = [values[f"{prefix}{name}"] for name in ("beta1", "beta2", "epsilon")]
-        rate = scheduled(values[f"{prefix}learning_rate"])
+        rate = scheduled(values["learning_rate"] * ratio)
         return optax.adamw(rate, *numbers, weight_decay=values[f"{prefix}weight_decay"])
 
     def scheduled(rate: float) -> Callable[[Any], Any]:
@@ -244,7 +244,7 @@ def optimizer_of(bundle: Bundle, hand: Hand) -> optax.GradientTransformation:
         return adamw()
     matrices = muon(scheduled(values["learning_rate"]), values["momentum"], hand.outputs)
     return optax.multi_transform(
-        {"matrices": matrices, "others": adamw("others_")},
+        {"matrices": matrices, "others": adamw("others_", values["others_ratio"])},
         lambda params: jax.tree_util.tree_map_with_path(label, params),
     )
 

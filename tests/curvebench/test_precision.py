@@ -44,7 +44,7 @@ def test_a_study_has_a_word_for_every_policy() -> None:
 
 
 def test_the_rules_that_may_be_held_in_half_precision() -> None:
-    adaptive = {"adam", "nadam", "adamw", "muon", "soap", "shampoo"}
+    adaptive = {"adam", "adamw", "muon", "soap", "shampoo"}
     spectral = {"spectral", "spectral_full", "spectral_diagonal"}
     descent = {"sgd", "momentum", "nesterov", "nesterov_lookahead"}
     assert set(IN_HALF) == adaptive | spectral | descent

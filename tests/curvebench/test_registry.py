@@ -86,7 +86,7 @@ def run_all(
 
 
 def test_the_files_and_the_version_of_a_package_decide_the_hash(package: Path, tmp_path: Path):
-    study = write_study(tmp_path / "studies", ("[sgd, adam]", "[lion, adam]"))
+    study = write_study(tmp_path / "studies", ("[sgd, adam]", "[panther, adam]"))
 
     def hashes() -> dict[str, str]:
         contestants._installed.cache_clear()
@@ -101,32 +101,32 @@ def test_the_files_and_the_version_of_a_package_decide_the_hash(package: Path, t
     rules = package / "prowess/rules.py"
     rules.write_text(LION.replace("0.99", "0.98"))
     changed = {name for name, value in hashes().items() if value != before[name]}
-    assert changed == {name for name in before if " lion " in name}
+    assert changed == {name for name in before if " panther " in name}
     rules.write_text(LION)
     assert hashes() == before
     facts = package / "prowess-1.5.dist-info/METADATA"
     facts.write_text(facts.read_text().replace("1.5", "1.6"))
     importlib.invalidate_caches()
     changed = {name for name, value in hashes().items() if value != before[name]}
-    assert changed == {name for name in before if " lion " in name}
+    assert changed == {name for name in before if " panther " in name}
 
 
 def test_what_is_known_is_ours_and_what_packages_bring(package: Path):
-    assert find_rule("lion").source == "Chen et al. 2023"
+    assert find_rule("panther").source == "Chen et al. 2023"
     assert find_workload("bowl").description == "least squares under another name"
-    assert {"lion", "adam"} <= set(known(RULES, {}))
+    assert {"panther", "adam"} <= set(known(RULES, {}))
     assert {"bowl", "least_squares"} <= set(known(WORKLOADS, {}))
-    assert "lion" not in RULES.own()
+    assert "panther" not in RULES.own()
     assert RULES.module_of("adamw") == "curvebench.optimizers.adam"
-    assert origin(RULES, "lion").packages == ("prowess",)
+    assert origin(RULES, "panther").packages == ("prowess",)
     names = {f"package:prowess/{name}.py" for name in ("__init__", "rules", "problems")}
-    assert set(origin(RULES, "lion").files) == names
+    assert set(origin(RULES, "panther").files) == names
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (LION.replace('"lion"', '"adam"'), "the name 'adam' is taken; rename the optimizer"),
+        (LION.replace('"panther"', '"adam"'), "the name 'adam' is taken; rename the optimizer"),
         ("raise RuntimeError('no licence')", r"cannot be loaded \(RuntimeError: no licence\); fix it"),
         ("", "RULES is missing"),
     ],
@@ -134,9 +134,9 @@ def test_what_is_known_is_ours_and_what_packages_bring(package: Path):
 def test_a_package_that_is_wrong_is_named(package: Path, content: str, said: str):
     (package / "prowess/rules.py").write_text(content)
     with pytest.raises(
-        InputError, match=f"has no optimizer 'lion'.*\nentry point prowess = prowess.rules.*{said}"
+        InputError, match=f"has no optimizer 'panther'.*\nentry point prowess = prowess.rules.*{said}"
     ):
-        find_rule("lion")
+        find_rule("panther")
     assert known(RULES, {}) == RULES.own()
 
 
@@ -163,8 +163,8 @@ def test_a_file_beside_the_study_adds_an_optimizer_and_a_workload(tmp_path: Path
     study = write_study(
         folder,
         ("{least_squares: {n: 8, d: 4}}", "{bowl.py: {n: 8, d: 4}}"),
-        ("[sgd, adam]", "[rules/lion.py, {rules/lion.py:lion: {label: lion-2}}]"),
-        ("[adam @ egop], compared_to: [adam]", "[lion], compared_to: [lion-2]"),
+        ("[sgd, adam]", "[rules/lion.py, {rules/lion.py:panther: {label: panther-2}}]"),
+        ("[adam @ egop], compared_to: [adam]", "[panther], compared_to: [panther-2]"),
         IN_COORDINATES,
         (TWO_STAGES, SEARCH),
         ON_TORCH,
@@ -173,7 +173,7 @@ def test_a_file_beside_the_study_adds_an_optimizer_and_a_workload(tmp_path: Path
     (folder / "rules/lion.py").write_text(LION)
     (folder / "bowl.py").write_text(BOWL)
     runs = run_all(study, tmp_path / "results")
-    assert set(runs["optimizer"]) == {"lion", "lion-2"}
+    assert set(runs["optimizer"]) == {"panther", "panther-2"}
     assert set(runs["workload"]) == {"bowl"}
     plan = make_plan(config_of(study, results=tmp_path / "results"))
     final = next(job.spec for job in plan.jobs if job.spec.stage == "runs")
@@ -193,24 +193,24 @@ def test_a_path_is_relative_to_the_study_or_the_folder(tmp_path: Path, monkeypat
     assert canonical("torch:torch.optim.NAdam", folder) == "torch:torch.optim.NAdam"
     assert canonical("lion.py", folder) == "studies/lion.py"
     assert canonical("torch:lion.py:Lion", folder) == "torch:studies/lion.py:Lion"
-    assert canonical("../lion.py:lion", folder) == "lion.py:lion"
+    assert canonical("../lion.py:panther", folder) == "lion.py:panther"
     outside = canonical("../../lion.py", folder)
     assert outside == (tmp_path.parent / "lion.py").as_posix()
 
 
 def test_a_name_of_a_file_that_is_taken_is_named(tmp_path: Path):
-    (tmp_path / "lion.py").write_text(LION.replace('"lion"', '"momentum"'))
+    (tmp_path / "lion.py").write_text(LION.replace('"panther"', '"momentum"'))
     with pytest.raises(InputError, match="the name 'momentum' is taken; rename the optimizer"):
         find_rule(canonical("lion.py", tmp_path))
 
 
 def test_a_file_with_several_rules_wants_a_name(tmp_path: Path):
     (tmp_path / "same.py").write_text(LION.replace("RULES = (LION,)", "RULES = (LION, LION)"))
-    assert find_rule(f"{tmp_path}/same.py").name == "lion"  # one name is enough
+    assert find_rule(f"{tmp_path}/same.py").name == "panther"  # one name is enough
     two = LION + 'from dataclasses import replace\nRULES = (LION, replace(LION, name="tiger"))\n'
     (tmp_path / "two.py").write_text(two)
     assert find_rule(f"{tmp_path}/two.py:tiger").name == "tiger"
-    with pytest.raises(InputError, match=r"name it after a colon: .*two\.py:NAME.*\(valid: lion, tiger\)"):
+    with pytest.raises(InputError, match=r"name it after a colon: .*two\.py:NAME.*\(valid: panther, tiger\)"):
         find_rule(f"{tmp_path}/two.py")
 
 
@@ -250,7 +250,7 @@ def test_a_file_imports_its_neighbours_and_never_those_of_another(tmp_path: Path
     (tmp_path / "two/twin_of_e.py").touch()
     (tmp_path / "shadow/mine.py").write_text("import json\n")
     (tmp_path / "shadow/json.py").touch()
-    assert find_rule(f"{tmp_path}/one/mine.py").name == "lion"
+    assert find_rule(f"{tmp_path}/one/mine.py").name == "panther"
     first, second = (tmp_path / folder / "twin_of_e.py" for folder in ("one", "two"))
     with pytest.raises(
         InputError, match=f"two/mine.py: import twin_of_e finds {first}, not {second}, .*rename"

@@ -129,7 +129,7 @@ def test_a_part_needs_nothing_that_the_whole_rule_does_not() -> None:
 
 
 def test_kinds_may_be_given_for_some_parameters() -> None:
-    hyper = {"learning_rate": 0.1, "others_learning_rate": 0.1}
+    hyper = {"learning_rate": 0.1}
     some = curvebench.replay("muon", PARAMS, GRADS, hyper, "numpy", kinds={"b": "bias"})
     none = curvebench.replay("muon", PARAMS, GRADS, hyper, "numpy")
     np.testing.assert_array_equal(some[-1]["w"], none[-1]["w"])

@@ -115,6 +115,19 @@ def test_updates_are_compiled_where_a_run_is_long_enough(
     assert made._too_few(entries, steps) == few
 
 
+def test_the_kernel_of_a_fallback_rule_has_its_share_of_the_learning_rate(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch_engine, "MIN_FUSED_ENTRIES", 1)
+    rule, paths, schedule = optimizers.rules()["muon"], [], np.linspace(1.0, 0.5, 40)
+    for ratio in (0.3, 1.0):
+        bundle = make_bundle(rule=rule, seeds=(3,), rates=(0.02,), schedule=schedule, steps=40)
+        numbers = {**bundle.hyperparameters, "others_ratio": np.full(1, ratio)}
+        bundle, made = dataclasses.replace(bundle, hyperparameters=numbers), engine("torch", "float64")
+        paths.append(execute(bundle, made))
+        same(execute(bundle, engine("jax", "float64")), paths[-1], 1e-9)
+        assert f"adamw: {NATIVE['adamw'].kernel} updates single runs" in made.notes
+    assert paths[0].metrics["train_loss"][-1] != paths[1].metrics["train_loss"][-1]
+
+
 def test_divergence_is_seen_at_its_step():
     bundle = make_bundle(rule=optimizers.rules()["sgd"], seeds=(3,), rates=(1e200,), steps=40)
     jax_run, torch_run = (execute(bundle, engine(backend, "float64")) for backend in ("jax", "torch"))

@@ -18,6 +18,23 @@ class Leaf(NamedTuple):
     grads: list[np.ndarray]
 
 
+def beside(other: Hyper, ratio: float = 0.7) -> dict[str, float]:
+    """Return the hyperparameters of a fallback rule, under the names of the whole rule.
+
+    Args:
+        other: hyperparameters of the fallback rule; its learning rate is not used.
+        ratio: learning rate of the fallback rule, divided by the learning rate of the whole rule.
+    """
+    names = {f"others_{name}": value for name, value in other.items() if name != "learning_rate"}
+    return {"others_ratio": ratio, **names}
+
+
+def others(hyper: Hyper) -> dict[str, float]:
+    """Return the hyperparameters of the fallback rule, under its own names."""
+    names = {name.removeprefix("others_"): hyper[name] for name in hyper if name.startswith("others_")}
+    return {"learning_rate": hyper["learning_rate"] * names.pop("ratio"), **names}
+
+
 def weights(share: float, count: int) -> np.ndarray:
     """Return the factors share^(t - l) by which a running mean multiplies `count` gradients, the newest
     last.

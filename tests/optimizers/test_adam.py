@@ -19,7 +19,6 @@ SCALE_FREE: dict[str, dict[str, float]] = {
     "adagrad": {"epsilon": 0.0},
     "rmsprop": {"epsilon": 0.0},
     "adam": {"epsilon": 0.0},
-    "nadam": {"epsilon": 0.0},
     "adamw": {"epsilon": 0.0},
     "adam_atan2": {},
 }

@@ -16,6 +16,7 @@ ADAGRAD = {"epsilon": 1e-10, "initial_accumulator": 0.0}
 MOMENTUM = {"momentum": 0.9}
 KFAC = {"damping": 1e-3, "weight_decay": 0.0}
 CURVATURE = {"curvature_rate": 0.05, "gamma": 1.0, "damping": 1e-8, "weight_decay": 0.0, "momentum": 0.9}
+SOPHIA = {"beta2": 0.99, "epsilon": 1e-12, "weight_decay": 0.0}
 # By rule, or by entry of the battery where options give others: the defaults, and their source. A
 # `learning_rate` has none; hyperparameters that begin with `others_` or `grafting_` have those of their rule.
 DEFAULTS: dict[str, tuple[dict[str, float], str]] = {
@@ -28,7 +29,6 @@ DEFAULTS: dict[str, tuple[dict[str, float], str]] = {
     "adagrad_norm": (ADAGRAD, "as Adagrad"),
     "adagrad_full": ({"epsilon": 0.0}, "002 eq. 43: the pseudo-inverse"),
     "adam": (KINGMA, "Kingma and Ba 2015, Alg. 1; torch.optim.Adam"),
-    "nadam": (KINGMA, "as Adam"),
     "adamw": (KINGMA | {"weight_decay": 0.01}, "torch.optim.AdamW"),
     "adamw: decoupled": (KINGMA | {"weight_decay": 1e-4}, OURS),
     "adamw: Fig. 1 with all flags": (KINGMA | {"weight_decay": 1e-4}, OURS),
@@ -36,6 +36,27 @@ DEFAULTS: dict[str, tuple[dict[str, float], str]] = {
     "adam_atan2": (
         {"beta1": 0.9, "beta2": 0.999, "a": 1.0, "b": 1.0},
         "002 Sec. 4.1.2; the moments as Adam's",
+    ),
+    "lion": (
+        {"beta1": 0.9, "beta2": 0.99, "weight_decay": 0.0},
+        "Chen et al. 2023, Alg. 2; no decay",
+    ),
+    "ademamix": (
+        KINGMA | {"beta3": 0.9999, "alpha": 5.0, "warmup": 0.0, "weight_decay": 0.0},
+        "pytorch_optimizer.AdEMAMix; Pagliardini et al. 2024, Sec. 3: beta3",
+    ),
+    "adopt": (
+        {"beta1": 0.9, "beta2": 0.9999, "epsilon": 1e-6, "clipping_exponent": 0.25, "weight_decay": 0.0},
+        "Taniguchi et al. 2024, Alg. 2; no decay",
+    ),
+    "laprop": (KINGMA | {"epsilon": 1e-15, "weight_decay": 0.0}, "Liu et al. 2020, Alg. 1"),
+    "mars": (
+        {"beta1": 0.95, "beta2": 0.99, "epsilon": 1e-8, "gamma": 0.025, "weight_decay": 0.0},
+        "Yuan et al. 2024, Sec. 4; no decay",
+    ),
+    "prodigy": (
+        KINGMA | {"initial_distance": 1e-6, "weight_decay": 0.0},
+        "Mishchenko and Defazio 2023, Alg. 4 and Sec. 7",
     ),
     "adam_nmf": ({"epsilon": 1e-16, "initialization_range": 1.0}, "002 eqs. 123-124"),
     "momentum": (MOMENTUM, OURS),
@@ -46,6 +67,15 @@ DEFAULTS: dict[str, tuple[dict[str, float], str]] = {
         "Martens and Grosse 2015, Sec. 5: the share of the factors that is kept; else " + OURS,
     ),
     "kfac_as_004": (KFAC | {"factor_decay": 0.9, "momentum": 0.0}, "004 Table 2: beta; else " + OURS),
+    "sophia_h": (
+        SOPHIA | {"beta1": 0.96, "gamma": 0.01},
+        "Liu et al. 2023, Sec. 3.1; pytorch_optimizer.SophiaH",
+    ),
+    "sophia_g": (SOPHIA | {"beta1": 0.965, "gamma": 0.05}, "Liu et al. 2023, Sec. 3.1"),
+    "adahessian": (
+        {"beta1": 0.9, "beta2": 0.999, "hessian_power": 1.0, "epsilon": 1e-4, "weight_decay": 0.0},
+        "Yao et al. 2021; epsilon of the authors' implementation",
+    ),
     "mirror_descent": ({"radius": 1.0}, OURS),
     "muon": ({"momentum": 0.95, "weight_decay": 0.0}, "Jordan et al. 2024; pytorch_optimizer.Muon"),
     "newton": ({"damping": 0.0}, "002 eq. 57"),
@@ -65,11 +95,15 @@ DEFAULTS: dict[str, tuple[dict[str, float], str]] = {
     "manifold_muon": ({"tangency_tolerance": 1e-6}, OURS),
     "symo": ({"factor_decay": 0.95, "cutoff": 1e-10}, OURS),
 }
-OTHERS_LEARNING_RATE = 1e-3  # torch.optim.Adam and AdamW
 CITED = {
     "adagrad": torch.optim.Adagrad,
     "adam": torch.optim.Adam,
     "adamw": torch.optim.AdamW,
+    "ademamix": pytorch_optimizer.AdEMAMix,
+    "adopt": pytorch_optimizer.ADOPT,
+    "laprop": pytorch_optimizer.LaProp,
+    "lion": pytorch_optimizer.Lion,
+    "mars": pytorch_optimizer.MARS,
     "muon": pytorch_optimizer.Muon,
     "shampoo": pytorch_optimizer.ScalableShampoo,
     "soap": pytorch_optimizer.SOAP,
@@ -82,8 +116,8 @@ def default_of(label: str, name: str) -> float | None:
     entry = BATTERY[label]
     if name == "learning_rate":
         return None
-    if name == "others_learning_rate":
-        return OTHERS_LEARNING_RATE
+    if name == "others_ratio":
+        return 1.0
     role, _, own = name.partition("_")
     if role in ("others", "grafting"):
         return DEFAULTS[str(entry.rule.chosen[role])][0][own]

@@ -124,12 +124,20 @@ DESCENTS: Mapping[str, Descent] = {
     "adagrad_full": Descent((1.0, 60), (1.0, 100), (4.0, 500)),
     "rmsprop": Descent((0.1, 100), (0.1, 100), (0.15, 500), cools=True),
     "adam": Descent((0.3, 100), (0.3, 100), (0.8, 500), cools=True),
-    "nadam": Descent((0.3, 100), (0.3, 100), (0.8, 500), cools=True),
     "adamw": Descent((0.3, 100), (0.3, 100), (0.8, 500), hyper={"weight_decay": 0.0}, cools=True),
     "adam_atan2": Descent((0.3, 100), (0.3, 100), (0.5, 500), cools=True),
+    "lion": Descent((0.2, 100), (0.2, 100), (0.01, 1000), cools=True),
+    "ademamix": Descent((0.3, 100), (0.3, 100), (0.8, 500), cools=True),
+    "adopt": Descent((0.3, 100), (0.3, 100), (2.0, 500), cools=True),
+    "laprop": Descent((0.3, 100), (0.3, 100), (0.8, 500), cools=True),
+    "mars": Descent((0.3, 100), (0.3, 100), (0.8, 500), cools=True),
+    "prodigy": Descent((1.0, 100), (1.0, 100), cools=True),
     "adafactor": Descent((0.3, 100), (0.3, 100), (0.045, 2000), cools=True),
     "adam_nmf": Descent((0.1, 100), (0.03, 250), (0.0015, 4000), cools=True, leaves=True),
     "newton": Descent((1.0, 1), (1.0, 1), (1.0, 10)),
+    "sophia_h": Descent((0.5, 300), (0.5, 300), (0.3, 1500), hyper={"gamma": 1.0}, cools=True),
+    "sophia_g": Descent((0.5, 300), (0.5, 300), (0.3, 1500), hyper={"gamma": 1.0}, cools=True),
+    "adahessian": Descent((0.3, 100), (0.3, 100), cools=True),
     "steepest_descent": Descent((0.3, 100), (0.3, 100), (0.01, 1500), cools=True),
     "sign_descent": Descent((0.1, 100), (0.1, 100), (0.0015, 4000), cools=True),
     "mirror_descent": Descent((0.1, 100), (0.3, 30), (2e-3, 2000)),
@@ -137,12 +145,8 @@ DESCENTS: Mapping[str, Descent] = {
     "shampoo": Descent((1.0, 100), (1.0, 100), (4.0, 500)),
     "idealized_shampoo": Descent((0.3, 100), (0.3, 100), cools=True),
     "soap": Descent((0.3, 100), (0.3, 100), (0.2, 500), hyper={"weight_decay": 0.0}, cools=True),
-    "muon": Descent(
-        (0.3, 100), (0.3, 100), hyper={"others_learning_rate": 0.3, "others_weight_decay": 0.0}, cools=True
-    ),
-    "spectral": Descent(
-        (0.3, 100), (0.3, 100), hyper={"others_learning_rate": 0.3, "others_weight_decay": 0.0}, cools=True
-    ),
+    "muon": Descent((0.3, 100), (0.3, 100), hyper={"others_weight_decay": 0.0}, cools=True),
+    "spectral": Descent((0.3, 100), (0.3, 100), hyper={"others_weight_decay": 0.0}, cools=True),
     "spectral_full": Descent((0.1, 100), (0.1, 100), cools=True),
     "spectral_diagonal": Descent((0.1, 100), (0.1, 100), cools=True),
     "pin_to_sphere": Descent((0.2, 100), (0.2, 100), domain=on_spheres),
@@ -150,6 +154,14 @@ DESCENTS: Mapping[str, Descent] = {
     "trust_region_sphere": Descent((0.5, 100), (0.5, 100), domain=on_spheres, cools=True),
     "weight_normalization": Descent((0.1, 200), (1.0, 150)),
     "manifold_muon": Descent(None, (0.2, 100), domain=orthonormal, cools=True),
+}
+
+
+NEEDED: Mapping[str, Callable[[Objective, Arrays], np.ndarray]] = {
+    "hessian": lambda objective, point: objective.hessian(point),
+    "diagonal_factors": lambda objective, point: np.stack(
+        [np.ones(point["w"].size), np.diag(objective.hessian(point))]
+    ),
 }
 
 
@@ -166,7 +178,7 @@ def fallen(optimizer: str, objective: Objective, rate: float, steps: int) -> flo
     for step in range(steps):
         schedule = 1 - step / steps if how.cools else 1.0
         point = online.gradient_at(schedule)
-        needed = {"hessian": objective.hessian(point)} if needs else {}
+        needed = {need.name: NEEDED[need.name](objective, point) for need in needs}
         losses.append(objective.loss(online.step(objective.gradient(point), schedule, **needed)))
     return (min(losses) if how.leaves else losses[-1]) / losses[0]
 

@@ -35,7 +35,7 @@ def test_what_a_rule_leaves_to_another(optimizer: str, kind: str, shape: tuple[i
     w, g = np.random.default_rng(9).standard_normal((2, *shape))
     if optimizer == "manifold_muon" and (kind, shape) in own:
         w = np.linalg.qr(w.reshape(3, 2))[0].reshape(shape)
-    hyper = {"learning_rate": 0.5, "others_learning_rate": 0.25}
+    hyper = {"learning_rate": 0.5, "others_ratio": 0.5}
     given = {**options, "others": "sgd"}
     (arrays,) = replay(
         optimizer.partition(" ")[0], {"w": w}, [{"w": g}], hyper, "numpy", options=given, kinds={"w": kind}

@@ -48,7 +48,7 @@ def rounded(array: np.ndarray) -> np.ndarray:
 
 def test_the_rules_that_have_the_option() -> None:
     families = {"spectral", "spectral_full", "spectral_diagonal"}
-    assert set(RULES) == {"adam", "adamw", "nadam", "muon", "soap", "shampoo", *families}
+    assert set(RULES) == {"adam", "adamw", "muon", "soap", "shampoo", *families}
 
 
 def test_by_default_a_rule_is_what_it_was() -> None:

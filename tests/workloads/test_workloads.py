@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from curvebench.arrays.numpy_ops import numpy_ops
-from curvebench.workloads import workloads
+from curvebench.engine.first_evaluation import check_start, start_of
+from curvebench.seeding import WorkloadRandom
+from curvebench.spec.errors import InputError
+from curvebench.workloads import photographs, workloads
 from curvebench.workloads.workload import GRADIENT_NORM, MINIBATCH_LOSS, Likelihood
+from tests.conftest import skip
 from tests.workloads.cases import (
     NAMES,
     agreed_gradient,
@@ -51,6 +56,54 @@ def test_the_output_layer_of_what_tells_classes_apart_is_a_head(name):
     (head,) = (key for key, role in roles.items() if role.kind == "head")
     assert roles[head].layer == max(role.layer for role in roles.values())
     assert len(problem.parameters[head]) == 1 + max(problem.splits["train"]["labels"])
+
+
+def test_each_workload_whose_data_are_at_hand_states_its_start():
+    assert {name for name, workload in workloads().items() if workload.start is None} == {
+        workload.name for workload in photographs.WORKLOADS
+    }
+
+
+def test_a_problem_starts_where_its_workload_says(name, request):
+    workload = workloads()[name]
+    if name.startswith("fashion"):
+        request.getfixturevalue("fashion_mnist")
+    if missing := workload.missing(workload.complete({})):
+        skip(f"a fact about the real data: {missing}")
+    check_start(workload)
+
+
+@pytest.mark.parametrize("number", ["loss", "gradient_norm"])
+def test_another_start_is_refused_with_both_values(number):
+    workload = workloads()["least_squares"]
+    assert workload.start is not None
+    stated = getattr(workload.start, number)
+    other = replace(workload, start=replace(workload.start, **{number: stated * (1 + 1e-8)}))
+    with pytest.raises(
+        InputError, match=f"start: {number} is {stated} on this machine, and the workload states"
+    ):
+        check_start(other)
+    check_start(replace(other, start=None))
+
+
+def test_a_start_is_computed_from_all_examples_or_from_the_first_evaluation_batch_with_noise():
+    def loss(ops, params, state, batch, noise):
+        values = ops.matmul(batch["features"], params["theta"]) + noise["offset"]
+        return ops.sum(values), state, {}
+
+    workload = replace(
+        workloads()["least_squares"],
+        metrics={},
+        loss=loss,
+        noise=lambda settings, generator, count: {"offset": np.arange(float(count))},
+    )
+    for cut in (None, 3):
+        start = start_of(replace(workload, evaluation_batch=cut), "jax")
+        problem = workload.problem(workload.complete({}), WorkloadRandom("least_squares", 0))
+        rows = problem.splits["train"]["features"][:cut]
+        value = np.sum(rows @ problem.parameters["theta"]) + sum(range(len(rows)))
+        assert start.loss == pytest.approx(value, rel=1e-12)
+        assert start.gradient_norm == pytest.approx(np.linalg.norm(rows.sum(axis=0)), rel=1e-12)
 
 
 def test_arrays_are_finite_and_in_host_precision(name):

@@ -68,6 +68,18 @@ def cautions(studies: Iterable[Study], scale: str) -> Iterator[str]:
                     )
 
 
+def acting(studies: Iterable[Study]) -> Iterator[str]:
+    """Yield a sentence for each optimizer that is a known method on some workloads (`Rule.acts_as`)."""
+    for study in studies:
+        found: dict[tuple[str, str], dict[str, None]] = {}
+        for method, names in (item for scale in study.scales for item in study.acts_as(scale).items()):
+            for workload, known in names.items():
+                found.setdefault((Method.of(method).optimizer, known), {})[workload] = None
+        for (optimizer, known), workloads in found.items():
+            where = ", ".join(workloads)
+            yield f"{study.path}: optimizers.{optimizer}: acts as {known} on {where}, and has no score there"
+
+
 def better_known(studies: Iterable[Study], published: Sequence[ReportPlan]) -> Iterator[str]:
     """Yield a sentence for each method whose search does not contain the best published setting.
 

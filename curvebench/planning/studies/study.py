@@ -8,17 +8,40 @@ the claim once more under changed circumstances. The repetition does not decide 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
+
+from curvebench.basis_estimation.transformed_inputs import check_inputs
+from curvebench.optimizers.bases import bases
 from curvebench.planning.studies.seeds import FirstSeeds, first_seeds
-from curvebench.registry import find_workload
+from curvebench.registry import find_workload, missing_of, rule_of
 from curvebench.results.verdicts import rules as rules_of
 from curvebench.spec.claim import Claim
 from curvebench.spec.document import Document, Headline
-from curvebench.spec.method import BasisSpec, OptimizerSpec, WorkloadSpec, methods
+from curvebench.spec.method import BasisSpec, Method, OptimizerSpec, WorkloadSpec, methods
 from curvebench.spec.plan import BackendPlan, MetricPlan, SkippedStudy, StudyClaims, StudyPlan, WorkloadPlan
 from curvebench.spec.study import Scale, StudyFile, Sweep
+from curvebench.steps.layout import Layout, layout
+
+
+def layout_in(basis: BasisSpec, spec: WorkloadSpec) -> Layout:
+    """Return the layout of a workload's parameters in the coordinates of a basis.
+
+    The number of columns of a projected basis is known only after the basis is estimated. In the layout it is
+    1, which changes no check of shapes, and no answer to the question which rule updates a parameter.
+
+    Raises:
+        ValueError: if the basis does not support the workload.
+    """
+    workload, kind = find_workload(spec.locator), bases()[basis.name]
+    roles, shapes = workload.roles(spec.settings), workload.shapes_at(spec.settings)
+    groups = kind.groups(basis.options, shapes, {name: role.kind for name, role in roles.items()})
+    check_inputs(workload, ((group.names, group.change) for group in groups))
+    changes = {group.names: (group.change, 1) for group in groups}
+    return layout(shapes, roles, [group.names for group in groups], changes)
 
 
 class Study(Document):
@@ -32,6 +55,9 @@ class Study(Document):
             by label of the workload.
         first_seeds: first seeds of the study in the published set that is reproduced. None if no set is
             reproduced; then the function `first_seeds` chooses the seeds.
+        not_wrapped: a sentence for each optimizer that a wrapper of the key `wrap` cannot wrap.
+        without_data: for each workload that is left out because its data are missing on this machine, how to
+            get the data, by label of the workload.
     """
 
     path: Path
@@ -41,6 +67,8 @@ class Study(Document):
     workloads: dict[str, tuple[WorkloadSpec, ...]]
     sweeps: dict[str, Sweep]
     first_seeds: FirstSeeds | None = None
+    not_wrapped: tuple[str, ...] = ()
+    without_data: dict[str, str] = Field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -104,6 +132,19 @@ class Study(Document):
         deciding = [name for name in self.scales if claim in self.claims_at(name)]
         return next((name for name in (preferred, "paper", *deciding) if name in deciding), preferred)
 
+    def with_data(self, scale: str) -> Study:
+        """Return the study without the workloads of a scale whose data are missing on this machine.
+
+        The study is returned unchanged if it has claims, which may be about all its workloads, or if no
+        workload would remain.
+        """
+        reasons = {spec.name: missing_of([spec]) for spec in self.workloads[scale]}
+        absent = {name: reason for name, reason in reasons.items() if reason}
+        if self.claims or len(absent) == len(reasons):
+            return self
+        kept = tuple(spec for spec in self.workloads[scale] if spec.name not in absent)
+        return self.model_copy(update={"workloads": {**self.workloads, scale: kept}, "without_data": absent})
+
     def skipped(self, scale: str, reason: str) -> SkippedStudy:
         """Return the entry of the study in the list of skipped studies of the report plan.
 
@@ -125,12 +166,19 @@ class Study(Document):
         used = {name: size.backends[name] for name in self.backends_at(scale, backends)}
         labels = [optimizer.label for optimizer in optimizers]
         splits = size.evaluated_splits
+        left_out = (f"{name} is left out: {reason}" for name, reason in self.without_data.items())
         plan = StudyPlan.taken_from(
             file,
             tuning=file.tuning.sized(size.tuning),
             training=file.training(scale),
             compare=Headline(**dict(file.compare.metric), floor=file.compare.floor),
-            notes=(*file.setting_notes, *filter(None, [size.note]), *_bound_to_backends(optimizers, used)),
+            notes=(
+                *file.setting_notes,
+                *filter(None, [size.note]),
+                *left_out,
+                *self.not_wrapped,
+                *_bound_to_backends(optimizers, used),
+            ),
             optimizers=optimizers,
             bases=tuple(basis for basis in self.bases if any(map(basis.applies_to, labels))),
             workloads=tuple(_workload_plan(spec, self.sweeps, splits) for spec in self.workloads[scale]),
@@ -141,12 +189,31 @@ class Study(Document):
                 for name, use in used.items()
             },
             seeds=size.seeds,
+            acts_as=self.acts_as(scale),
             tables=Path(),
             figures=Path(),
             **self._deciding(scale, self.claims_at(scale)),
         )
         first = first_seeds(plan, {name: use.seeds for name, use in size.backends.items()}, self.first_seeds)
         return plan.model_copy(update={"first_tuning_seed": first.tuning, "first_final_seed": first.final})
+
+    def acts_as(self, scale: str) -> dict[str, dict[str, str]]:
+        """Return a mapping from methods that are a known method on some workloads to these workloads.
+
+        The values map the label of a workload to the name of the known method (`Rule.acts_as`).
+
+        Args:
+            scale: name of the scale.
+        """
+        names: dict[str, dict[str, str]] = {}
+        for basis, spec in product(self.bases, self.workloads[scale]):
+            arrays = layout_in(basis, spec)
+            for optimizer in self.optimizers_at(scale):
+                known = rule_of(optimizer).acts_as(arrays.shapes, arrays.roles)
+                if known and basis.applies_to(optimizer.label):
+                    method = Method(optimizer.label, basis.label).label
+                    names.setdefault(method, {})[spec.name] = known
+        return names
 
     def _deciding(self, scale: str, claims: Sequence[Claim]) -> dict[str, Any]:
         """Return a mapping from the names of the fields of `curvebench.spec.plan.StudyClaims` to values.

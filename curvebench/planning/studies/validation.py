@@ -7,14 +7,13 @@ in which the study can be run. Tuning tries settings; a setting is a value for e
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from curvebench.backends import BACKENDS
-from curvebench.basis_estimation.transformed_inputs import check_inputs
 from curvebench.engine.bundle import check_accumulation
 from curvebench.engine.loading import cast_rule
 from curvebench.engine.schedules import EXPONENTIAL, SHAPES, scheduled
@@ -23,9 +22,10 @@ from curvebench.interop.foreign import is_foreign
 from curvebench.optimizers import HyperparameterError
 from curvebench.optimizers.bases import bases
 from curvebench.optimizers.bases.basis import ROTATION_NUMBER
-from curvebench.planning.studies.study import Study
+from curvebench.optimizers.options import OptionError
+from curvebench.planning.studies.study import Study, layout_in
 from curvebench.precision import POLICIES, Policy
-from curvebench.registry import canonical, canonical_in, find_rule, find_workload, rule_of
+from curvebench.registry import canonical, canonical_in, find_rule, find_workload, rule_of, unwrapped
 from curvebench.spec.claim import Claim
 from curvebench.spec.conditions.condition import Condition
 from curvebench.spec.conditions.learning_rates import GainOverRates
@@ -43,7 +43,7 @@ from curvebench.spec.study import (
 from curvebench.spec.training import TrainingProtocol
 from curvebench.spec.tuning import Criterion, SpaceSearch
 from curvebench.spec.values import completed
-from curvebench.steps.layout import Layout, layout
+from curvebench.steps.layout import Layout
 from curvebench.steps.program import StepProtocol
 from curvebench.steps.update import Update
 from curvebench.workloads import Metric, Workload
@@ -87,11 +87,13 @@ class _Reader:
         file: the parsed study file.
         path: path of the file. Relative paths in the file start at the folder of the file.
         problems: errors in the file that have been found so far, which are reported together.
+        not_wrapped: a sentence for each optimizer that a wrapper of the key `wrap` cannot wrap.
     """
 
     file: StudyFile
     path: Path
     problems: Problems
+    not_wrapped: list[str] = field(default_factory=list)
 
     def study(self) -> Study:
         """Return the study after all checks, with all defaults filled in.
@@ -133,6 +135,7 @@ class _Reader:
             bases=bases,
             workloads=workloads,
             sweeps=sweeps,
+            not_wrapped=tuple(self.not_wrapped),
         )
 
     # --- names -----------------------------------------------------------------------------------
@@ -167,11 +170,13 @@ class _Reader:
     def optimizers(self) -> tuple[OptimizerSpec, ...]:
         """Optimizers of the study, with the values of all their options."""
         specs, folder = [], self.path.parent
-        for entry in self.file.optimizers:
+        for entry in (part for whole in self.file.optimizers for part in whole.entries(self.file.wrap)):
             with self.problems.caught(f"optimizers.{entry.name}: "):
-                options = canonical_in(entry.options, folder)
-                entry_in_full = entry.model_copy(update={"options": options})
-                specs.append(_optimizer(self.file, entry_in_full, canonical(entry.name, folder)))
+                locator, options = canonical(entry.name, folder), canonical_in(entry.options, folder)
+                if not entry.wrap and (reason := _cannot_wrap(locator)):
+                    self.not_wrapped.append(reason)
+                    continue
+                specs.append(_optimizer(self.file, entry.model_copy(update={"options": options}), locator))
                 self._check_tuned(f"optimizers.{entry.name}.space", specs[-1])
         labels = [spec.label for spec in specs]
         self.problems.once("optimizers", labels, "two optimizers are called {!r}; give each its own `label:`")
@@ -329,6 +334,12 @@ class _Reader:
             # The submission takes them from the joined study, and may leave out workloads of that study.
             if isinstance(values, dict) and not file.joins:
                 known(f"targets.{metric}", names=sorted(values))
+        grouped = [name for names in file.groups.values() for name in names]
+        if grouped and not file.joins and sorted(grouped) != sorted(self.workloads):
+            one = next((name for name in self.workloads if grouped.count(name) != 1), None)
+            known("groups", names=sorted(set(grouped)))
+            if one:
+                self.problems.add(f"groups: {one} is in {grouped.count(one)} groups; put it into one")
         for key, condition in _conditions(claim for claim in file.claims if not claim.repeats):
             known(f"{key}.workload", names=filter(None, [condition.workload]))
             known(f"{key}.control_workload", names=filter(None, [condition.control_workload]))
@@ -452,16 +463,9 @@ class _Reader:
             for optimizer in self.optimizers:
                 with self.problems.caught(f"optimizers.{optimizer.label}: {spec.name}: "):
                     rule_of(optimizer).check_dtype(policy.parameters)
-            roles, shapes = workload.roles(spec.settings), workload.shapes_at(spec.settings)
-            kinds = {name: role.kind for name, role in roles.items()}
             for basis in self.bases:
                 with self.problems.caught(f"bases.{basis.label}: {spec.name}: "):
-                    groups = bases()[basis.name].groups(basis.options, shapes, kinds)
-                    check_inputs(workload, ((group.names, group.change) for group in groups))
-                    # The number of columns of a projected basis is known only after the basis is estimated.
-                    # The checks do not depend on the number of columns, so that 1 is used here.
-                    changes = {group.names: (group.change, 1) for group in groups}
-                    layout_in_basis = layout(shapes, roles, [group.names for group in groups], changes)
+                    layout_in_basis = layout_in(basis, spec)
                     carried_in = policy if bases()[basis.name].reestimation(basis.options) else None
                     for optimizer in (entry for entry in self.optimizers if basis.applies_to(entry.label)):
                         with self.problems.caught(f"optimizers.{optimizer.label}: {spec.name}: "):
@@ -555,6 +559,18 @@ def _optimizer(file: StudyFile, entry: NamedOptimizer, locator: str) -> Optimize
         locator,
         entry.also_try,
     )
+
+
+def _cannot_wrap(locator: str) -> str:
+    """Return a sentence that says why an optimizer cannot have its wrapper; empty if it can, or has none."""
+    inner, wrapper = unwrapped(locator)
+    if wrapper is not None:
+        rule = find_rule(inner)
+        try:
+            wrapper(rule)
+        except OptionError as error:
+            return f"{str(error).partition(';')[0]}."
+    return ""
 
 
 def _check_leaves(

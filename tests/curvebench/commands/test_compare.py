@@ -164,10 +164,10 @@ def test_settings_may_be_zero(file: Path):
 def test_optimizers_of_users_and_other_libraries_are_entries(file: Path, tmp_path: Path):
     (tmp_path / "lion.py").write_text(user_file("lion.py"))
     plan = graph_plan(
-        file, "nadam", "torch:torch.optim.NAdam", f"{tmp_path}/lion.py:lion", schedule="constant"
+        file, "adam", "torch:torch.optim.NAdam", f"{tmp_path}/lion.py:panther", schedule="constant"
     )
     study = read_study(plan.write(tmp_path / "results")).at(SCALE)
-    assert [spec.label for spec in study.optimizers] == ["nadam", "torch-nadam", "lion"]
+    assert [spec.label for spec in study.optimizers] == ["adam", "torch-nadam", "panther"]
     assert study.training.schedule.name == "constant"
 
 

@@ -11,10 +11,13 @@ import pytest
 
 from curvebench.__main__ import main
 from curvebench.commands import catalogue
+from curvebench.engine import first_evaluation
+from curvebench.engine.first_evaluation import check_start
 from curvebench.optimizers.gradient_descent import SGD
 from curvebench.reports.sets.reproduce import SNAKEMAKE_PROGRAM
+from curvebench.workloads.workload import Start
 from tests.conftest import ROOT
-from tests.curvebench.tiny import write_study
+from tests.curvebench.tiny import TINY, write_study
 from tests.curvebench.user_files import user_file
 from tests.results.rows import rows, target, write
 
@@ -85,6 +88,23 @@ def test_check_says_what_a_run_would_hold(tmp_path, capsys):
     said = capsys.readouterr().out
     assert "1 study is valid: tiny" in said
     assert "runs 4 jobs, 84 runs" in said
+
+
+def test_check_compares_the_starts_of_workloads_and_says_where_data_are_missing(
+    tmp_path, capsys, monkeypatch
+):
+    two = (TINY.splitlines()[2], "workloads: [{least_squares: {n: 8, d: 4}}, fashion_small]")
+    write_study(tmp_path, two, ("stop: {gradient_norm: 1e-8}\n", ""))
+    monkeypatch.setattr(first_evaluation, "check_start", check_start)
+    monkeypatch.setattr("curvebench.workloads.data.DataFiles.missing", lambda files: "get it")
+    assert main(["check", "--studies", str(tmp_path)]) == 0
+    assert "note: workload fashion_small: its start is not compared; get it\n" in capsys.readouterr().out
+    monkeypatch.setattr(first_evaluation, "start_of", lambda workload: Start(1.0, 1.0))
+    assert main(["check", "--studies", str(tmp_path)]) == 2
+    assert (
+        "workload least_squares: start: loss is 1.0 on this machine, and the workload states 1.6053"
+        in capsys.readouterr().err
+    )
 
 
 def test_check_takes_the_studies_that_are_named_and_leaves_broken_others_alone(tmp_path, capsys):

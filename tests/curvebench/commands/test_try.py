@@ -86,25 +86,26 @@ def test_a_rule_has_the_place_of_its_class_which_can_be_handed_in(
 ):
     published(run, "studies=field", "backends=jax", "name=field.set")
     first = tried(run, *LION)
-    assert (first["method"], first["methods"], first["command"]) == ("torch-lion", 3, AGAIN)
+    assert (first["method"], first["command"]) == ("torch-lion", AGAIN)
+    (place,) = first["groups"]
+    assert (place["group"], place["methods"], place["acts_as"]) == ("", 3, None)
     assert (first["backend"], first["field_backend"]) == ("torch", "jax")
     assert (first["runs"], first["failed"]) == (10, 0)
-    assert first["rank"]["workloads"] == first["score"]["workloads"] == 2
+    assert place["rank"]["workloads"] == place["score"]["workloads"] == 2
     page = Path(first["page"]).read_text()
     assert "It ran on torch, the field's methods on jax" in page
     assert AGAIN in page
-    assert "figures --plan results/submissions/torch-lion/site/plan.json" in page
+    assert "figures --plan results/submissions/field/torch-lion/site/plan.json" in page
     assert re.search(r"torch-lion\W.*joins</h2>", page)
     assert "A. Author; arXiv:2302.06675" in page
     assert not [*(project / "results/figures").glob("torch-lion.*")], "the field's figures show it"
     second = tried(run, "lion_rule.py")
-    assert (second["method"], second["methods"], second["backend"]) == ("lion_rule", 3, "jax")
-    for key in ("rank", "score", "mean_rank", "standing"):
-        assert first[key] == second[key]
+    assert (second["method"], second["backend"]) == ("lion_rule", "jax")
+    assert first["groups"] == second["groups"]
     for one, other in zip(first["problems"], second["problems"], strict=True):
         assert one["median"] == pytest.approx(other["median"], rel=1e-9)
         assert {**one, "median": 0, "ratio": 0} == {**other, "median": 0, "ratio": 0}
-    folder = f"study_folder={project}/results/submissions/torch-lion"
+    folder = f"study_folder={project}/results/submissions/field/torch-lion"
     published(run, "studies=torch-lion", "backends=torch", folder, "name=lion.set")
     assert run("python", "-m", "curvebench", "sets", "check", "results/published/lion.set").returncode == 0
     readme = (project / "results/published/lion.set/README.md").read_text()
@@ -112,8 +113,9 @@ def test_a_rule_has_the_place_of_its_class_which_can_be_handed_in(
     assert "| method |" not in readme
     third = tried(run, "lion_rule.py")
     assert "--label torch-lion-again</code>" in Path(third["page"]).read_text()
-    assert third["methods"] == 4, "the field has the method that was handed in"
-    assert third["standing"]["torch-lion"] == "cannot be told from"
+    (place,) = third["groups"]
+    assert place["methods"] == 4, "the field has the method that was handed in"
+    assert place["standing"]["torch-lion"] == "cannot be told from"
     (study,) = field_here(project).studies
     assert [*study.plan.joined] == ["lion.set"], "the field that is run here has it too"
     (project / "results/published/lion.set/SHA256SUMS").write_text("others")
@@ -123,8 +125,10 @@ def test_a_rule_has_the_place_of_its_class_which_can_be_handed_in(
     assert lost.returncode == 1, "every run of every problem was lost"
     said = json.loads(lost.stdout)
     assert said["failed"] == 5
-    assert said["rank"] is said["score"] is said["mean_rank"] is said["problems"][0]["learning_rate"] is None
-    assert said["standing"] == {}
+    (place,) = said["groups"]
+    assert place["rank"] is place["score"] is place["mean_rank"] is None
+    assert said["problems"][0]["learning_rate"] is None
+    assert place["standing"] == {}
     line = lost.stderr.splitlines()[-1]
     assert line.startswith("broken.py:Later (torch-later): every run on mild failed (")
     assert "11 diverged and 2 error): " in line

@@ -22,7 +22,7 @@ from curvebench.spec.job import JOB_SPECS, RunsSpec, job_folder, read_spec, spec
 from curvebench.spec.plan import BackendPlan, PartPlan, ReportPlan
 from curvebench.spec.sources import papers
 from tests.curvebench.property_checks.toy_claims import ToyClaims
-from tests.curvebench.tiny import write_study
+from tests.curvebench.tiny import TINY, write_study
 from tests.curvebench.user_files import user_file
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -179,6 +179,25 @@ def test_what_cannot_run_is_skipped_with_the_reason(config):
     assert "skipped other: it has no scale 'quick'" in plan.summary()
     with pytest.raises(InputError, match=r"^--config scale: other has no scale 'quik' \(valid: huge\)"):
         make_plan(changed(config, studies=("other.claim",), scale="quik"))
+
+
+def test_a_workload_without_data_is_left_out_of_a_study_without_claims(config, monkeypatch):
+    claims = TINY[TINY.index("claims:") : TINY.index("scales:")]
+    two = "workloads: [{least_squares: {n: 8, d: 4}}, {digits_mlp: {source: full}}]"
+    changes = [(TINY.splitlines()[2], two), ("stop: {gradient_norm: 1e-8}\n", "")]
+    write_study(config.study_folder, *changes)
+    (skipped,) = make_plan(config).report.skipped  # a claim may be about all workloads
+    assert "optdigits.tra" in skipped.reason
+    write_study(config.study_folder, *changes, (claims, ""))
+    plan = make_plan(config)
+    (planned,) = plan.studies
+    assert [spec.name for spec in planned.plan.workloads] == ["least_squares"]
+    assert {spec.name for job in planned.jobs for spec in job.spec.workloads} == {"least_squares"}
+    assert "skipped digits_mlp in tiny: the full set of UCI digits needs optdigits.tra" in plan.summary()
+    assert planned.plan.notes[0].startswith("digits_mlp is left out: the full set of UCI digits needs")
+    monkeypatch.setattr("curvebench.workloads.data.DataFiles.missing", lambda files: None)
+    (planned,) = make_plan(config).studies
+    assert [spec.name for spec in planned.plan.workloads] == ["least_squares", "digits_mlp"]
 
 
 def test_a_run_of_which_everything_is_skipped_is_an_error(config, monkeypatch):

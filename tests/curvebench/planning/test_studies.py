@@ -24,7 +24,7 @@ from curvebench.spec.study import NamedWorkload, Sweep
 from curvebench.spec.training import Schedule
 from curvebench.spec.values import Option
 from curvebench.stages.job import estimate, instance, workload_of
-from tests.curvebench.tiny import write_study
+from tests.curvebench.tiny import SEARCH, TWO_STAGES, write_study
 from tests.curvebench.user_files import user_file
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -72,6 +72,62 @@ def test_a_rule_comes_twice_with_other_options_and_labels(tmp_path):
     assert averaged.options == {**plain.options, "statistics": "ema"}
     assert averaged.hyperparameters == {"epsilon": 1e-6, "beta2": 0.9}
     assert "shampoo-ema @ egop" in study.at("quick").methods
+
+
+WRAPPERS = (
+    "[sgd, adam]",
+    "[adam, {momentum: {label: m}}, {adam: {wrap: schedule_free}}, newton]\nwrap: AXIS",
+)
+
+
+def test_an_axis_of_wrappers_combines_optimizers_with_each(tmp_path):
+    axis = "[none, cautious, hyperball, {ema: {ema_decay: 0.5, label: fast}}]"
+    study = read_study(write_study(tmp_path, WRAPPERS, ("AXIS", axis)))
+    assert {one.label: one.locator for one in study.optimizers} == {
+        "adam": "adam",
+        "adam-cautious": "adam+cautious",
+        "adam-hyperball": "adam+hyperball",
+        "adam-fast": "adam+ema",
+        "m": "momentum",
+        "m-cautious": "momentum+cautious",
+        "m-hyperball": "momentum+hyperball",
+        "m-fast": "momentum+ema",
+        "adam-schedule_free": "adam+schedule_free",
+        "newton": "newton",
+        "newton-cautious": "newton+cautious",
+        "newton-fast": "newton+ema",
+    }
+    by_label = {one.label: one for one in study.optimizers}
+    assert by_label["m-fast"].hyperparameters == {"momentum": 0.9, "ema_decay": 0.5}
+    assert by_label["adam-schedule_free"].hyperparameters["beta1"] == 0.0
+    assert by_label["m-cautious"].chosen["rule"] == "momentum+cautious"
+    note = "hyperball cannot wrap newton, which gets all parameters as one vector."
+    assert note in study.at("quick").notes
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ("newton: {wrap: hyperball}", "hyperball cannot wrap newton"),
+        ("adam: {wrap: cautios}", "curvebench has no wrapper 'cautios'; did you mean 'cautious'?"),
+        ("adam: {wrap: ema, ema_decay: 1.0}", r"ema_decay = 1.0 is outside \[0, 1\)"),
+        ("adam: {ema_decay: 0.5}", "adam has no hyperparameter or option 'ema_decay'"),
+    ],
+)
+def test_a_wrapper_of_an_entry_that_cannot_be_is_an_error(tmp_path, entry: str, message: str):
+    with pytest.raises(InputError, match=message):
+        read_study(write_study(tmp_path, ("[sgd, adam]", f"[sgd, adam, {{{entry}}}]")))
+
+
+def test_a_hyperparameter_of_a_wrapper_is_tuned(tmp_path):
+    axes = (
+        "learning_rate: {low: 1e-2, high: 1e-1, scale: log}",
+        "ema_decay: {low: 0.5, high: 0.9, scale: log}",
+    )
+    space = f"{{{', '.join(axes)}}}"
+    entry = ("[sgd, adam]", f"[adam, {{sgd: {{wrap: ema, space: {space}}}}}]")
+    study = read_study(write_study(tmp_path, (TWO_STAGES, SEARCH), entry))
+    assert study.optimizers[1].space.keys() == {"learning_rate", "ema_decay"}
 
 
 ON_LAYERS = (

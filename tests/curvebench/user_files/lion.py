@@ -13,5 +13,5 @@ def _update(ops, grad, state, param, hyper):
     return param - hyper["learning_rate"] * direction, Momentum(0.99 * state.velocity + 0.01 * grad)
 
 
-LION = Rule("lion", "Chen et al. 2023", {"learning_rate": LEARNING_RATE}, _init, _update)
+LION = Rule("panther", "Chen et al. 2023", {"learning_rate": LEARNING_RATE}, _init, _update)
 RULES = (LION,)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -156,9 +155,8 @@ ENTRIES = {
     "adam: amsgrad before correction": replace(
         ADAM_ENTRY, options={"amsgrad": "before_correction"}, pytorch=Oracle(torch_amsgrad)
     ),
-    "adam: nesterov": replace(ADAM_ENTRY, options={"nesterov": True}),
-    "nadam": replace(
-        ADAM_ENTRY, loop=partial(adamw, nesterov=True), pytorch=Oracle(torch_nadam, hyper={"beta1": 0.75})
+    "adam: nesterov": replace(
+        ADAM_ENTRY, options={"nesterov": True}, pytorch=Oracle(torch_nadam, hyper={"beta1": 0.75})
     ),
     "adam: epsilon inside the root": replace(
         ADAM_ENTRY, options={"epsilon_inside_root": True}, optax=Oracle(optax_epsilon_inside_root)

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from tests.optimizers.entry import Entry
-from tests.optimizers.families.adam import ADAMW, adamw
-from tests.optimizers.families.gradient_descent import momentum
-from tests.optimizers.loops import Hyper, Leaf
+from tests.optimizers.families.adam import ADAMW
+from tests.optimizers.families.muon import other_path
+from tests.optimizers.loops import Hyper, Leaf, beside
 from tests.optimizers.oracles import Arrays
 
 NETWORK = {"W1": (3, 4), "b1": (3,), "kernel": (2, 3, 2, 1), "scale": (3,)}
@@ -39,9 +39,8 @@ def kfac(
     others: str,
 ) -> Iterator[Arrays]:
     """Compute running means as weighted sums of all statistics so far; another rule updates `scale`."""
-    theirs = {name.removeprefix("others_"): hyper[name] for name in hyper if name.startswith("others_")}
     leaf = Leaf("norm", params["scale"], [grad["scale"] for grad in grads])
-    others_path = {"adamw": adamw, "momentum": momentum}[others](leaf, theirs)
+    others_path = other_path(leaf, hyper, others)
     point = {name: value.copy() for name, value in params.items()}
     stats: dict[str, list[list[np.ndarray]]] = {name: [[], []] for name in LAYERS}
     inverses: dict[str, list[np.ndarray]] = {}
@@ -85,12 +84,11 @@ HYPER = {
     "factor_decay": 0.8,
     "momentum": 0.7,
     "weight_decay": 0.1,
-    **{f"others_{name}": value for name, value in ADAMW.items()},
+    **beside(ADAMW),
 }
-BESIDE_MOMENTUM = {name: value for name, value in HYPER.items() if not name.startswith("others_")} | {
-    "others_learning_rate": 0.05,
-    "others_momentum": 0.8,
-}
+BESIDE_MOMENTUM = {name: value for name, value in HYPER.items() if not name.startswith("others_")} | beside(
+    {"momentum": 0.8}, 0.2
+)
 STILL = {"weight_decay": 0.0, "others_weight_decay": 0.0, "others_epsilon": 0.0}
 
 

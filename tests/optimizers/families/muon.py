@@ -15,11 +15,11 @@ from curvebench.optimizers.matrix_functions import COEFFICIENTS
 from tests.optimizers.entry import Entry
 from tests.optimizers.families.adam import ADAM, ADAMW, adamw, torch_adam
 from tests.optimizers.families.gradient_descent import momentum, sgd
-from tests.optimizers.loops import Hyper, Leaf, weighted_sum, weights
+from tests.optimizers.loops import Hyper, Leaf, beside, others, weighted_sum, weights
 from tests.optimizers.oracles import Oracle
 
 MUON = {"learning_rate": 0.05, "momentum": 0.8, "weight_decay": 0.2}
-MUON_BESIDE_ADAMW = {**MUON, **{f"others_{name}": value for name, value in ADAMW.items()}}
+MUON_BESIDE_ADAMW = {**MUON, **beside(ADAMW)}
 
 # The polynomials of 002 Q.3.1.
 POLYNOMIALS = {
@@ -49,9 +49,7 @@ def muon(
     assert newton_schulz_precision == "computed"  # test_precision.py tests the other value
     w, rate, mu = leaf.start, hyper["learning_rate"], hyper["momentum"]
     if leaf.kind not in {"weight", "convolution", *(["head"] if heads == "muon" else [])}:
-        theirs = {name.removeprefix("others_"): hyper[name] for name in hyper if name.startswith("others_")}
-        rule = {"adamw": adamw, "adam": adamw, "momentum": momentum, "sgd": sgd}[others]
-        yield from rule(leaf, theirs)
+        yield from other_path(leaf, hyper, others)
         return
     rows, columns = len(w), w[0].size
     factor = {
@@ -75,9 +73,10 @@ def muon(
         yield w
 
 
-def others(hyper: Hyper) -> dict[str, float]:
-    """Return the hyperparameters of the rule for other parameters, under its own names."""
-    return {name.removeprefix("others_"): hyper[name] for name in hyper if name.startswith("others_")}
+def other_path(leaf: Leaf, hyper: Hyper, name: str) -> Iterator[np.ndarray]:
+    """Return the path of a leaf that the fallback rule of this name updates."""
+    rule = {"adamw": adamw, "adam": adamw, "momentum": momentum, "sgd": sgd}[name]
+    return rule(leaf, others(hyper))
 
 
 def torch_muon(adjust_lr_fn: str) -> Callable[[list[Any], Hyper], list[Any]]:
@@ -129,7 +128,7 @@ ENTRIES = {
     "muon: without Nesterov": replace(MUON_ENTRY, options={"nesterov": False}, pytorch=None),
     "muon: heads too, others by SGD": replace(
         MUON_ENTRY,
-        hyper={**MUON, "others_learning_rate": 0.3},
+        hyper={**MUON, **beside({}, 6.0)},
         options={"heads": "muon", "others": "sgd"},
         shapes={"hidden": (4, 3), "head": (2, 4), "vector": (4,)},
         kinds={"head": "head"},
@@ -139,7 +138,7 @@ ENTRIES = {
     ),
     "muon: exact, unscaled, others by SGD": replace(
         MUON_ENTRY,
-        hyper={**MUON, "others_learning_rate": 0.3},
+        hyper={**MUON, **beside({}, 6.0)},
         options={"orthogonalization": "svd", "scale": "none", "others": "sgd"},
         still={"weight_decay": 0.0},
         scale_free=None,
@@ -147,7 +146,7 @@ ENTRIES = {
     ),
     "muon: 8 steps of Polar Express, others by momentum": replace(
         MUON_ENTRY,
-        hyper={**MUON, "others_learning_rate": 0.2, "others_momentum": 0.7},
+        hyper={**MUON, **beside({"momentum": 0.7}, 4.0)},
         options={"coefficients": "polar_express", "steps": 8, "others": "momentum"},
         still={"weight_decay": 0.0},
         scale_free=None,
@@ -155,7 +154,7 @@ ENTRIES = {
     ),
     "muon: 3 cubic steps, others by Adam": replace(
         MUON_ENTRY,
-        hyper={**MUON, **{f"others_{name}": value for name, value in ADAM.items()}},
+        hyper={**MUON, **beside(ADAM)},
         options={"coefficients": "cubic", "steps": 3, "others": "adam"},
         still={"weight_decay": 0.0, "others_epsilon": 0.0},
         pytorch=None,

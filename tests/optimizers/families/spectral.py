@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from tests.optimizers.entry import Entry
-from tests.optimizers.families.adam import ADAMW, adamw
-from tests.optimizers.families.gradient_descent import momentum, sgd
-from tests.optimizers.loops import Hyper, Leaf, weighted_sum, weights
+from tests.optimizers.families.adam import ADAMW
+from tests.optimizers.families.muon import other_path
+from tests.optimizers.loops import Hyper, Leaf, beside, weighted_sum, weights
 from tests.optimizers.spectral_reference import Kronecker, Ways, full_step
 
 Chosen = Mapping[str, Any]
@@ -78,8 +78,7 @@ def corrected(basis: np.ndarray) -> np.ndarray:
 def spectral(leaf: Leaf, hyper: Hyper, others: str, **chosen: Any) -> Iterator[np.ndarray]:
     """Compute the inverse root of the whole Kronecker product; another rule updates vectors."""
     if leaf.kind not in {"weight", "convolution", "head"}:
-        theirs = {name.removeprefix("others_"): hyper[name] for name in hyper if name.startswith("others_")}
-        yield from {"adamw": adamw, "adam": adamw, "momentum": momentum, "sgd": sgd}[others](leaf, theirs)
+        yield from other_path(leaf, hyper, others)
         return
     shape, step = leaf.start.shape, ways(hyper, chosen)
 
@@ -135,7 +134,7 @@ NUMBERS = {
     "weight_decay": 0.2,
 }
 NORMALIZED = {**NUMBERS, "rotation_rate": 0.3}
-BESIDE_ADAMW = {f"others_{name}": value for name, value in ADAMW.items()}
+BESIDE_ADAMW = beside(ADAMW)
 WITHOUT_MOMENTUM = {name: value for name, value in NORMALIZED.items() if name != "momentum"}
 # Each option differs from its default in one of the two.
 AS_PRINTED = {
@@ -180,7 +179,7 @@ ENTRIES = {
     ),
     "spectral: truncated, p = 4, every 2 steps, others by SGD": replace(
         SPECTRAL_ENTRY,
-        hyper={**WITHOUT_MOMENTUM, "others_learning_rate": 0.3},
+        hyper={**WITHOUT_MOMENTUM, **beside({}, 3.0)},
         options={**TRUNCATED, "others": "sgd"},
         still={"weight_decay": 0.0},
         scale_free=None,
@@ -195,7 +194,9 @@ ENTRIES = {
         tolerance_float32=0.05,
     ),
     "spectral_full: truncated, p = 4, every 2 steps": replace(
-        SPECTRAL_FULL_ENTRY, hyper=WITHOUT_MOMENTUM, options=TRUNCATED
+        SPECTRAL_FULL_ENTRY,
+        hyper={**WITHOUT_MOMENTUM, "rotation_rate": 1.0},
+        options=TRUNCATED,
     ),
     "spectral_diagonal": SPECTRAL_DIAGONAL_ENTRY,
     "spectral_diagonal: as printed": replace(SPECTRAL_DIAGONAL_ENTRY, options=of_diagonals(AS_PRINTED)),

@@ -10,26 +10,19 @@ from typing import Any
 import numpy as np
 
 from tests.optimizers.entry import Entry
-from tests.optimizers.families.adam import ADAM, ADAMW, adamw, torch_adam
-from tests.optimizers.families.gradient_descent import momentum, sgd
-from tests.optimizers.families.muon import others
-from tests.optimizers.loops import Hyper, Leaf
+from tests.optimizers.families.adam import ADAM, ADAMW, torch_adam
+from tests.optimizers.families.muon import other_path
+from tests.optimizers.loops import Hyper, Leaf, beside, others
 from tests.optimizers.oracles import Oracle
 
 # `step(w, g, radius, learning rate)` returns the vector after the step.
 Step = Callable[[np.ndarray, np.ndarray, float, float], np.ndarray]
 BESIDE = {
-    "adamw": {f"others_{name}": value for name, value in ADAMW.items()},
-    "adam": {f"others_{name}": value for name, value in ADAM.items()},
-    "momentum": {"others_learning_rate": 0.2, "others_momentum": 0.7},
-    "sgd": {"others_learning_rate": 0.3},
+    "adamw": beside(ADAMW),
+    "adam": beside(ADAM),
+    "momentum": beside({"momentum": 0.7}),
+    "sgd": beside({}),
 }
-
-
-def other_path(leaf: Leaf, hyper: Hyper, name: str) -> Iterator[np.ndarray]:
-    """Return the path of a leaf that the rule of this name updates."""
-    rule = {"adamw": adamw, "adam": adamw, "momentum": momentum, "sgd": sgd}[name]
-    return rule(leaf, others(hyper))
 
 
 def vectors(leaf: Leaf) -> list[Leaf] | None:

@@ -9,8 +9,8 @@ import numpy as np
 from scipy.linalg import null_space
 
 from tests.optimizers.entry import Entry
-from tests.optimizers.families.muon import POLYNOMIALS
-from tests.optimizers.families.spheres import BESIDE, other_path
+from tests.optimizers.families.muon import POLYNOMIALS, other_path
+from tests.optimizers.families.spheres import BESIDE
 from tests.optimizers.loops import Hyper, Leaf
 
 Polar = Callable[[np.ndarray], np.ndarray]

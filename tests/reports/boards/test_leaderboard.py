@@ -11,11 +11,11 @@ import polars as pl
 import pytest
 
 from curvebench.reports.boards.leaderboard import Board, by_source, leaderboard, leaderboards
-from curvebench.reports.boards.runtimes import board_runtimes
 from curvebench.reports.boards.submission import as_json, as_text, submissions
-from curvebench.reports.measures import evaluations_to_target, problems_of, study_values
+from curvebench.reports.measures import problems_of, study_values
 from curvebench.reports.pages.study_pages import results_rows
 from curvebench.reports.sets.derived import board_table
+from curvebench.reports.statistics.anytime import SCORED, SHARES_LEFT
 from curvebench.reports.statistics.profiles import score_intervals
 from curvebench.reports.tables import Tables, read_tables
 from curvebench.results.archive import LOCAL
@@ -43,16 +43,76 @@ def test_methods_that_met_every_workload_come_first_then_the_score_and_the_mean_
     assert [entry is None for entry in new.entries] == [True, False, False]
 
 
-def test_the_score_is_the_area_under_the_profile_of_gradients_with_the_basis(studies: Studies, digits: Any):
-    final = studies[0][1].runs.filter(pl.col("stage") == "final", pl.col("backend") == "jax")
-    charged = evaluations_to_target(final, "validation_accuracy").select(
-        submission="method", workload="workload", study="seed", seconds="value"
+def test_the_score_is_the_area_under_the_profile_of_six_targets_with_the_basis(studies: Studies, digits: Any):
+    """Computed from the times to targets, which `test_runtimes` recomputes from the curves."""
+    assert [SHARES_LEFT[index] for index in SCORED] == pytest.approx([10 ** (-k / 2) for k in range(1, 7)])
+    charged = pl.DataFrame(
+        [
+            (method, str(level), seed, time)
+            for method, times in zip(digits.times.methods, digits.times.times[:, :, SCORED], strict=True)
+            for seed, by_level in enumerate(times)
+            for level, time in enumerate(by_level)
+        ],
+        schema=["submission", "workload", "study", "seconds"],
+        orient="row",
     )
-    wanted = dict(score_intervals(charged, paired=False).select("submission", "score").iter_rows())
+    table = score_intervals(charged, problems=dict.fromkeys("012345", "digits"), paired=True)
+    wanted = dict(table.select("submission", "score").iter_rows())
     assert {row.method: row.score.value for row in digits.rows} == pytest.approx(wanted)
-    # It is as fast as adam in steps, but the gradients of its basis are charged.
-    assert wanted["adam @ egop"] < wanted["adam"]
     assert all(row.score.low <= row.score.value <= row.score.high for row in digits.rows)
+    for level in map(str, range(6)):
+        alone = score_intervals(charged.filter(workload=level), paired=True)
+        ranks = dict(alone.select("submission", "rank").iter_rows())
+        assert {row.method: row.ranges.by_target[int(level)] for row in digits.rows} == pytest.approx(ranks)
+
+
+def test_ranks_without_a_problem_and_on_a_new_one_are_those_of_boards_of_the_other_problems(studies: Studies):
+    convex, of_convex = studies[1]
+    whole: Any = leaderboard([(convex, of_convex)], "jax")
+    parts: list[Any] = [
+        leaderboard([(replace(convex, workloads=[plan]), of_convex)], "jax") for plan in convex.workloads
+    ]
+    ranks = [{row.method: row.rank.value for row in part.rows} for part in parts]
+    for row in whole.rows:
+        single = [of[row.method] for of in ranks]
+        # with two problems, the board without one is that of the other
+        assert row.ranges.new == row.ranges.without == (min(single), max(single))
+        assert row.ranges.chance == pytest.approx(1 / 3)
+    assert {row.ranges.without for row in parts[0].rows} == {None}
+
+
+def test_each_group_of_problems_has_a_board(studies: Studies):
+    convex, of_convex = studies[1]
+    first, second = (plan.name for plan in convex.workloads)
+    grouped = replace(convex, groups={"vectors": (second,), "networks": (first,)})
+    boards: Any = leaderboards([(grouped, of_convex)])
+    names = [(board.group, [column.workload for column in board.columns]) for board in boards]
+    assert names == [("vectors", [second]), ("networks", [first])] * len(convex.backends)
+    alone: Any = leaderboard([(replace(convex, workloads=convex.workloads[1:]), of_convex)], "jax")
+    assert [(row.method, row.score, row.mean_rank) for row in boards[0].rows] == [
+        (row.method, row.score, row.mean_rank) for row in alone.rows
+    ]
+    ours, others = by_source(boards)
+    assert [board.group for board in ours] == ["vectors", "networks"]
+    assert {board.backend for own in others.values() for board in own} == {*convex.backends[1:]}
+
+
+def test_a_method_that_acts_as_another_is_not_ranked_and_ranks_nobody(studies: Studies):
+    convex, of_convex = studies[1]
+    workload = convex.workloads[0].name
+    acting = replace(convex, acts_as={"adam": {workload: "sgd"}})
+    board: Any = leaderboard([(acting, of_convex)], "jax")
+    rows = {row.method: row for row in board.rows}
+    adam = rows.pop("adam")
+    assert [entry and entry.acts_as for entry in adam.entries] == ["sgd", None]
+    assert (adam.score, adam.rank, adam.ranges, adam.tier, adam.mean_rank) == (None,) * 5
+    without = replace(convex, methods=[name for name in convex.methods if name != "adam"])
+    runs = of_convex.runs.filter(pl.col("method") != "adam")
+    alone: Any = leaderboard([(without, replace(of_convex, runs=runs))], "jax")
+    assert {name: (row.score, row.mean_rank) for name, row in rows.items()} == {
+        row.method: (row.score, row.mean_rank) for row in alone.rows
+    }
+    assert board.rows[-1] is adam
 
 
 def test_numbers_of_a_board_are_those_by_hand(studies: Studies, digits: Any):
@@ -116,8 +176,7 @@ def test_a_sweep_counts_as_one_problem_in_ranks_and_scores(studies: Studies):
     for method in parts[0].keys() & parts[1].keys():
         first, *values = (part[method].score.value for part in parts)
         assert scores[method].value == pytest.approx((first + mean(values)) / 2)
-    times: Any = board_runtimes(board, [(digits, of_digits), (swept, of_convex)])
-    assert {*times.counted} == {0, 1}
+    assert {*board.times.counted} == {0, 1}
     alone: Any = leaderboard([(swept, of_convex)], "jax")
     assert {row.score.workloads for row in alone.rows} == {1}
 
@@ -144,15 +203,6 @@ def test_with_few_seeds_there_is_a_score_and_no_interval(study: StudyPlan, table
         assert (row.score.low, row.score.high) == (None, None)
         assert row.rank
         assert (row.rank.low, row.rank.high) == (None, None)
-
-
-def test_without_a_target_there_is_no_score_and_the_mean_rank_orders(study: StudyPlan, tables: Tables):
-    aimless = leaderboard([(replace(study, targets={}), tables)], "jax")
-    assert not [column for column in aimless.columns if column.target]
-    assert [row.score for row in aimless.rows] == [None] * 6
-    means = [row.mean_rank.value for row in aimless.rows if row.mean_rank]
-    assert means == sorted(means)
-    assert aimless.rows[0].method == "adam @ egop"
 
 
 def test_tuning_is_charged_wherever_it_was_done(study: StudyPlan, tables: Tables, digits: Any):
@@ -193,22 +243,10 @@ def test_the_board_with_most_results_comes_first_and_the_others_by_the_source_th
     cited = {"digits_mlp": "000 Fig. 1", "convex": "002 eq. 1"}
     citing = [(replace(study, source=cited[study.name]), tables) for study, tables in studies]
     first, others = by_source(leaderboards(citing))
-    assert first is not None
-    assert first.studies == ("convex",)  # two problems
+    assert [board.studies for board in first] == [("convex",)]  # two problems
     [(source, own)] = others.items()
     assert (source.numbers, [board.studies for board in own]) == (("000", "001"), [("digits_mlp",)] * 2)
-    assert by_source([]) == (None, {})
-
-
-def test_the_method_with_most_wins_is_told_where_it_reaches_the_target_late(digits: Board):
-    def tiered(tier: int) -> Board:
-        rows = tuple(replace(row, tier=tier if row.method == "adam @ egop" else 1) for row in digits.rows)
-        return replace(digits, rows=rows)
-
-    assert tiered(1).late_winner is None
-    late = tiered(2).late_winner
-    assert late is not None
-    assert late.method == "adam @ egop"
+    assert by_source([]) == ([], {})
 
 
 @pytest.mark.parametrize(("metric", "worst"), [("train_loss", "max"), ("validation_accuracy", "min")])
@@ -270,7 +308,7 @@ def test_the_table_has_a_row_for_every_method_of_every_board(studies: Studies):
                 column.workload for column, entry in zip(board.columns, row.entries, strict=True) if entry
             ]
     flat = [name for name, data_type in table.schema.items() if data_type.is_nested()]
-    assert flat == ["workloads"]
+    assert flat == ["rank_by_target", "workloads"]
 
 
 def test_a_study_that_joins_another_has_no_board_of_its_own(study: StudyPlan, tables: Tables):

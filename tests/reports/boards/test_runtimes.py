@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from curvebench.reports.boards.leaderboard import leaderboard
-from curvebench.reports.boards.runtimes import Runtimes, board_runtimes
+from curvebench.reports.boards.runtimes import Runtimes
 from curvebench.reports.figures.anytime import COLOURED, draw_board, spaced
 from curvebench.reports.figures.palette import GHOST
 from curvebench.reports.statistics.anytime import SHARES_LEFT, expected_running_time, share_reached
@@ -23,7 +23,7 @@ from tests.reports.synthetic import BASIS_EVALUATIONS, DIVERGING, STEPS
 
 def times_of(studies: Studies) -> Runtimes:
     """Return the times to targets of the first study, which must exist."""
-    found = board_runtimes(leaderboard(studies[:1], "jax"), studies)
+    found = leaderboard(studies[:1], "jax").times
     assert found is not None
     return found
 
@@ -109,8 +109,11 @@ def test_an_instance_on_which_nobody_improves_has_no_targets(studies: Studies, t
     copytree(study.tables, folder)
     flat = read(folder, "curves").with_columns(value=pl.lit(2.0))
     flat.write_parquet(folder / "curves.parquet")
-    changed = [(study, read_tables(folder))]
-    assert board_runtimes(leaderboard(changed, "jax"), changed) is None
+    board = leaderboard([(study, read_tables(folder))], "jax")
+    assert board.times is None
+    assert [(row.score, row.rank, row.ranges, row.tier) for row in board.rows] == [(None,) * 4] * 6
+    means = [row.mean_rank.value for row in board.rows if row.mean_rank]
+    assert means == sorted(means)
 
 
 # --- figures -------------------------------------------------------------------------------------

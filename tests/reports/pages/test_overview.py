@@ -290,7 +290,7 @@ def test_a_study_of_several_problems_without_a_claim_is_answered_by_its_map(repo
 
 def test_where_no_problem_has_a_row_answers_stand_in_place_of_the_map(studies: Studies):
     study, tables = studies[1][0].model_copy(update={"claims": ()}), studies[1][1]
-    board, found = leaderboard([(study, tables)], "jax"), answers([(study, tables)])
-    assert study_page(study, tables, [], found, board)["heat"]
+    boards, found = [leaderboard([(study, tables)], "jax")], answers([(study, tables)])
+    assert study_page(study, tables, [], found, boards)["heat"]
     ended = [replace(answer, medians=dict.fromkeys(answer.medians, 0.0)) for answer in found]
-    assert study_page(study, tables, [], ended, board)["heat"] is None
+    assert study_page(study, tables, [], ended, boards)["heat"] is None
