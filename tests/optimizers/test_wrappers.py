@@ -286,6 +286,24 @@ def test_a_locator_names_rule_and_wrappers():
         find_rule("sgd+emma")
 
 
+@pytest.mark.parametrize(
+    ("locator", "on_vectors", "on_networks"),
+    [
+        ("adamw+hyperball", "adamw", None),
+        ("muon+hyperball", "adamw", None),
+        ("shampoo+hyperball", "adagrad_full", None),
+        ("muon+cautious", "adamw-cautious", None),
+        ("soap+ema", "adam-ema", None),
+        ("adamw+ema", None, None),
+    ],
+)
+def test_a_wrapped_rule_says_which_method_it_is_on_a_model(
+    locator: str, on_vectors: str | None, on_networks: str | None
+):
+    for shapes, known in (({"w": (4,)}, on_vectors), ({"w": (3, 2), "b": (3,)}, on_networks)):
+        assert find_rule(locator).acts_as(shapes, roles_of(shapes)) == known
+
+
 def test_an_average_is_not_given_to_libraries_that_do_not_know_it():
     import torch
 
