@@ -93,8 +93,7 @@ class LossAtPoint:
         outputs: `outputs(ops, parameters) -> (examples, ..., C)`, the model's outputs for the minibatch; None
             if the workload has no likelihood.
         likelihood: distribution of the targets given the outputs; None if the workload has no likelihood.
-        draws: random numbers of the outputs' shape, from which targets can be sampled; None if the need has
-            no `draw`.
+        draws: the random numbers that the need has drawn (`Need.draw`); None if the need has no `draw`.
         examples: number of examples in the minibatch.
         derivatives: automatic differentiation of functions of one run.
         unbatched: whether the run is computed by itself, and not mapped together with other runs.
@@ -133,8 +132,10 @@ class Need:
             runs in the original coordinates only.
         amortized: whether the value is computed only at the steps at which the rule's `observe` runs, every
             `observe_every` steps.
-        draw: `draw(likelihood, generator, shape) -> array`, which draws, on the host, the random numbers from
-            which targets of this shape are sampled; None for a need without random numbers.
+        draw: `draw(likelihood, generator, shape) -> array`, which draws, on the host, the random numbers of a
+            step; None for a need without random numbers. `shape` is the shape of the model's outputs, for
+            numbers from which targets are sampled, or (1, d) if `is_probe`.
+        is_probe: whether `draw` draws one number for each of the d entries of the parameters.
         of_likelihood: the option or rule that requires the workload's likelihood, for messages; empty if the
             need does not use the likelihood.
         is_mean: whether the value on a minibatch is the mean of the values on equal parts of the minibatch.
@@ -164,7 +165,8 @@ class Need:
     example: Callable[[Model], Any]
     change_basis: Callable[[Ops, Function, Array], Array] | None = None
     amortized: bool = False
-    draw: Callable[[TargetLikelihood, np.random.Generator, tuple[int, ...]], np.ndarray] | None = None
+    draw: Callable[[Any, np.random.Generator, tuple[int, ...]], np.ndarray] | None = None
+    is_probe: bool = False
     of_likelihood: str = ""
     is_mean: bool = False
 

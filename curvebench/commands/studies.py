@@ -85,6 +85,7 @@ def check_methods(studies: Sequence[Study]) -> list[str]:
     Raises:
         InputError: with one line for each mistake of a method or of a workload.
     """
+    from curvebench.planning.studies.cautions import acting
     from curvebench.planning.trials import Trials
 
     problems, cautions, trials = Problems(), Problems(), Trials()
@@ -101,7 +102,7 @@ def check_methods(studies: Sequence[Study]) -> list[str]:
                     where = f" (on {', '.join(names)})" if len(names) < len(findings.tried) else ""
                     kind.add(f"{study.path}: optimizers.{optimizer.label}: {message}{where}")
     problems.check()
-    return list(cautions.lines)
+    return [*cautions.lines, *acting(studies)]
 
 
 def _check_rules(rules: Mapping[str, Any], problems: Problems) -> set[str]:

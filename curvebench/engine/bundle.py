@@ -195,10 +195,11 @@ class Bundle:
             noise |= self.workload.noise(self.settings, generator, self.batch_size)
         likelihood = self.workload.likelihood
         for need in self.needs:
-            if need.draw is not None and likelihood is not None:
+            if need.draw is not None and (need.is_probe or likelihood is not None):
                 generator = self.randoms[seed](f"{need.name} of step {step}")
                 is_due = not need.amortized or self.update.work_of(step) & Work.OBSERVE
-                shape = self.output_shape
+                # The first axis of a probe has length 1, so that a probe is not divided into microbatches.
+                shape = (1, model_of(self.update.layout).dimension) if need.is_probe else self.output_shape
                 noise[DRAWS] = need.draw(likelihood, generator, shape) if is_due else np.zeros(shape)
         return noise
 

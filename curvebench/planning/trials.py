@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -302,31 +301,6 @@ class Trial:
             text = f"is an optimizer for matrices, and no parameter is a matrix ({text})"
         return InputError(_shortened(f"{self.locator}: {text}"))
 
-    @property
-    def updaters(self) -> set[str]:
-        """Names of the update rules, or of the optimizer classes of PyTorch, that update parameters."""
-        if not isinstance(self.rule, TorchRule):
-            return {group.rule.name for group in self.bundle.update.groups}
-        import torch
-
-        leaves = {name: torch.tensor(value) for name, value in self.problem.parameters.items()}
-        optimizers = self.rule.make(leaves, self.workload.roles(self.settings), self.lanes[BASE])
-        return {type(optimizer).__name__ for optimizer in optimizers}
-
-    @property
-    def replacements(self) -> set[str]:
-        """Names of the rules that update parameters, if the method itself updates no parameter.
-
-        That happens for a method that updates only matrices, on a problem without a matrix. Otherwise the
-        result is empty.
-        """
-        # If the study assigns parameters to groups by name, no group contains the single matrix.
-        # The trial on the matrix then raises an InputError, and nothing is reported.
-        with suppress(InputError):
-            if self.rule.part is not None or isinstance(self.rule, TorchRule):
-                return self.updaters if self.updaters.isdisjoint(self.of_matrix().updaters) else set()
-        return set()
-
 
 def _shortened(text: str) -> str:
     line = " ".join(text.split())
@@ -365,8 +339,6 @@ class Trials:
             else:
                 if unchanged:
                     caution(f"leaves {', '.join(sorted(unchanged))} unchanged in {STEPS} steps")
-                if names := trial.replacements:
-                    caution(f"finds no matrix to update, and leaves all parameters to {' and '.join(names)}")
         if not findings.errors:
             idle = [name for name, has_effect in effects.items() if not has_effect]
             findings.cautions |= {f"{name} changes nothing in {STEPS} steps": findings.tried for name in idle}

@@ -160,8 +160,8 @@ def _at(arrays: Any, index: Any) -> Any:
     return map_arrays(lambda array: array[index], arrays)
 
 
-# Key in the random numbers of a step, for the numbers with which a need of the rule draws targets.
-# A sampled Fisher matrix is an example of a need that draws targets.
+# Key in the random numbers of a step, for the numbers that a need of the rule draws (`Need.draw`).
+# A sampled Fisher matrix, for example, draws targets.
 DRAWS = "drawn targets"
 
 

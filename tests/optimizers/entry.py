@@ -78,10 +78,11 @@ class Entry:
         return {name: self.start(value) for name, value in params.items()}
 
     def needs(self, params: Arrays, steps: int) -> list[dict[str, Any]] | None:
-        """Return the rule's needs at each step, symmetric matrices; None if it needs only gradients.
+        """Return the rule's needs at each step; None if it needs only gradients.
 
-        Hessians have eigenvalues of both signs with magnitudes from 1 to 3; factors of layers have positive
-        ones. They depend only on the numbers of parameters and steps, so that rule and loop get the same.
+        Square values are symmetric: Hessians have eigenvalues of both signs with magnitudes from 1 to 3,
+        factors of layers have positive ones. Other values are normal. They depend only on the numbers of
+        parameters and steps, so that rule and loop get the same.
         """
         if not self.rule.needs:
             return None
@@ -91,6 +92,8 @@ class Entry:
 
         def drawn(example: np.ndarray, signed: bool) -> np.ndarray:
             size = len(example)
+            if example.shape != (size, size):
+                return rng.standard_normal(example.shape)
             values = np.linspace(1, 3, size) * ((-1.0) ** np.arange(size) if signed else 1.0)
             basis = np.linalg.qr(rng.standard_normal((size, size)))[0]
             matrix: np.ndarray = (basis * values) @ basis.T

@@ -16,6 +16,7 @@ ADAGRAD = {"epsilon": 1e-10, "initial_accumulator": 0.0}
 MOMENTUM = {"momentum": 0.9}
 KFAC = {"damping": 1e-3, "weight_decay": 0.0}
 CURVATURE = {"curvature_rate": 0.05, "gamma": 1.0, "damping": 1e-8, "weight_decay": 0.0, "momentum": 0.9}
+SOPHIA = {"beta2": 0.99, "epsilon": 1e-12, "weight_decay": 0.0}
 # By rule, or by entry of the battery where options give others: the defaults, and their source. A
 # `learning_rate` has none; hyperparameters that begin with `others_` or `grafting_` have those of their rule.
 DEFAULTS: dict[str, tuple[dict[str, float], str]] = {
@@ -66,6 +67,15 @@ DEFAULTS: dict[str, tuple[dict[str, float], str]] = {
         "Martens and Grosse 2015, Sec. 5: the share of the factors that is kept; else " + OURS,
     ),
     "kfac_as_004": (KFAC | {"factor_decay": 0.9, "momentum": 0.0}, "004 Table 2: beta; else " + OURS),
+    "sophia_h": (
+        SOPHIA | {"beta1": 0.96, "gamma": 0.01},
+        "Liu et al. 2023, Sec. 3.1; pytorch_optimizer.SophiaH",
+    ),
+    "sophia_g": (SOPHIA | {"beta1": 0.965, "gamma": 0.05}, "Liu et al. 2023, Sec. 3.1"),
+    "adahessian": (
+        {"beta1": 0.9, "beta2": 0.999, "hessian_power": 1.0, "epsilon": 1e-4, "weight_decay": 0.0},
+        "Yao et al. 2021; epsilon of the authors' implementation",
+    ),
     "mirror_descent": ({"radius": 1.0}, OURS),
     "muon": ({"momentum": 0.95, "weight_decay": 0.0}, "Jordan et al. 2024; pytorch_optimizer.Muon"),
     "newton": ({"damping": 0.0}, "002 eq. 57"),

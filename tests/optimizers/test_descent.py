@@ -135,6 +135,9 @@ DESCENTS: Mapping[str, Descent] = {
     "adafactor": Descent((0.3, 100), (0.3, 100), (0.045, 2000), cools=True),
     "adam_nmf": Descent((0.1, 100), (0.03, 250), (0.0015, 4000), cools=True, leaves=True),
     "newton": Descent((1.0, 1), (1.0, 1), (1.0, 10)),
+    "sophia_h": Descent((0.5, 300), (0.5, 300), (0.3, 1500), hyper={"gamma": 1.0}, cools=True),
+    "sophia_g": Descent((0.5, 300), (0.5, 300), (0.3, 1500), hyper={"gamma": 1.0}, cools=True),
+    "adahessian": Descent((0.3, 100), (0.3, 100), cools=True),
     "steepest_descent": Descent((0.3, 100), (0.3, 100), (0.01, 1500), cools=True),
     "sign_descent": Descent((0.1, 100), (0.1, 100), (0.0015, 4000), cools=True),
     "mirror_descent": Descent((0.1, 100), (0.3, 30), (2e-3, 2000)),
@@ -154,6 +157,14 @@ DESCENTS: Mapping[str, Descent] = {
 }
 
 
+NEEDED: Mapping[str, Callable[[Objective, Arrays], np.ndarray]] = {
+    "hessian": lambda objective, point: objective.hessian(point),
+    "diagonal_factors": lambda objective, point: np.stack(
+        [np.ones(point["w"].size), np.diag(objective.hessian(point))]
+    ),
+}
+
+
 def fallen(optimizer: str, objective: Objective, rate: float, steps: int) -> float:
     """Return the last loss divided by the first; the least loss instead of the last if the loss may rise
     again.
@@ -167,7 +178,7 @@ def fallen(optimizer: str, objective: Objective, rate: float, steps: int) -> flo
     for step in range(steps):
         schedule = 1 - step / steps if how.cools else 1.0
         point = online.gradient_at(schedule)
-        needed = {"hessian": objective.hessian(point)} if needs else {}
+        needed = {need.name: NEEDED[need.name](objective, point) for need in needs}
         losses.append(objective.loss(online.step(objective.gradient(point), schedule, **needed)))
     return (min(losses) if how.leaves else losses[-1]) / losses[0]
 

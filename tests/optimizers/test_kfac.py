@@ -14,9 +14,11 @@ from curvebench.engine.bundle import Bundle
 from curvebench.engine.inputs import segment_inputs
 from curvebench.engine.loading import load
 from curvebench.engine.memory import lanes_per_bundle, state_entries
+from curvebench.interop import chosen
 from curvebench.interop.replaying import Online
 from curvebench.optimizers import rules
 from curvebench.optimizers.kfac import LayerFactors, damped_inverses
+from curvebench.optimizers.layer_statistics import FISHERS, fisher_of
 from curvebench.optimizers.options import OptionError
 from curvebench.optimizers.rule import HyperparameterError
 from curvebench.seeding import WorkloadRandom
@@ -182,6 +184,11 @@ def test_it_runs_on_given_statistics_and_says_which():
     for given in (dict[str, Any](), {"layers": wrong}):
         with pytest.raises(InputError, match=r"needs statistics of the layers of shape .* observes"):
             online.step({"W": np.ones((2, 3)), "b": np.ones(2)}, **given)
+
+
+@pytest.mark.parametrize("name", ["kfac", "kfac_as_004"])
+def test_the_option_fisher_chooses_the_statistics(name: str):
+    assert [fisher_of(chosen(name, {"fisher": fisher}).needs) for fisher in FISHERS] == [*FISHERS]
 
 
 @pytest.mark.parametrize("name", ["kfac", "kfac_as_004"])

@@ -114,7 +114,7 @@ NOTES = {
     "{optax:optax.lion: {b2: 0.95}}": "",
     "{torch:torch.optim.SGD: {groups: {theta: {}}}}": "",
     "{torch:torch.optim.Adam: {betas: [0.9, 0.999], foreach: true}}": "foreach changes nothing",
-    "torch:torch.optim.Muon": "finds no matrix to update, and leaves all parameters to AdamW",
+    "torch:torch.optim.Muon": "acts as torch-adamw on ",
     "rule.py": "",
 }  # fmt: skip
 

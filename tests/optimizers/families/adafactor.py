@@ -83,21 +83,28 @@ NONE_OF_THE_CHANGES = {
 }
 
 # Rows and columns could be exchanged, but sums would then round differently, so that the trait is omitted.
+NUMBERS = {
+    "learning_rate": 0.2,
+    "epsilon": 0.03,
+    "beta2_exponent": 0.6,
+    "clipping_threshold": 1.05,
+    "parameter_scale_floor": 0.9,
+}
 ADAFACTOR_ENTRY = Entry(
     loop=adafactor,
-    hyper={
-        "learning_rate": 0.2,
-        "epsilon": 0.03,
-        "beta2_exponent": 0.6,
-        "clipping_threshold": 1.05,
-        "parameter_scale_floor": 0.05,
-    },
+    hyper=NUMBERS,
     still={"epsilon": 0.0},
     scale_free={"epsilon": 0.0},
     pytorch=Oracle(torch_adafactor, hyper={"epsilon": 0.0}, orders=(0, 1, 2)),
 )
 ENTRIES = {
     "adafactor": ADAFACTOR_ENTRY,
+    "adafactor: not clipped": replace(
+        ADAFACTOR_ENTRY,
+        hyper={name: value for name, value in NUMBERS.items() if name != "clipping_threshold"},
+        options={"clipping": False},
+        pytorch=None,
+    ),
     "adafactor: none of its changes": replace(
         ADAFACTOR_ENTRY,
         hyper={"learning_rate": 0.1, "epsilon": 0.03, "beta1": 0.8, "beta2": 0.95},

@@ -72,7 +72,7 @@ def torch_laprop(tensors: list[Any], hyper: Hyper) -> list[Any]:
 ENTRIES = {
     "adopt": Entry(
         loop=adopt,
-        hyper={**ADAMW, "clipping_exponent": 0.4},
+        hyper={**ADAMW, "epsilon": 0.5, "clipping_exponent": 0.4},
         symmetry="signed_permutation",
         still={"epsilon": 0.0, "weight_decay": 0.0},
         pytorch=Oracle(torch_adopt, hyper={"weight_decay": 0.0}),

@@ -194,7 +194,9 @@ ENTRIES = {
         tolerance_float32=0.05,
     ),
     "spectral_full: truncated, p = 4, every 2 steps": replace(
-        SPECTRAL_FULL_ENTRY, hyper=WITHOUT_MOMENTUM, options=TRUNCATED
+        SPECTRAL_FULL_ENTRY,
+        hyper={**WITHOUT_MOMENTUM, "rotation_rate": 1.0},
+        options=TRUNCATED,
     ),
     "spectral_diagonal": SPECTRAL_DIAGONAL_ENTRY,
     "spectral_diagonal: as printed": replace(SPECTRAL_DIAGONAL_ENTRY, options=of_diagonals(AS_PRINTED)),
