@@ -391,7 +391,7 @@ def _functions(problem: str) -> dict[str, Any]:
     return {"loss": loss_of(value), "evaluate": evaluate}
 
 
-CUTEST = Workload(
+CUTEST: Workload = Workload(
     name="cutest",
     description=f"{len(PROBLEMS)} unconstrained problems of the CUTEst collection, chosen by name",
     source="Bongartz, Conn, Gould and Toint 1995; More, Garbow and Hillstrom 1981",

@@ -49,7 +49,7 @@ def _gradient(workload, problem, x):
     by_torch = torch_gradient(workload, problem, batch)({"x": x})["x"]
     with jax.enable_x64(True):
         by_jax = jax_gradient(workload, problem, batch)({"x": x})["x"]
-    np.testing.assert_allclose(by_jax, by_torch, rtol=1e-11, atol=1e-13 * np.linalg.norm(by_torch))
+    np.testing.assert_allclose(by_jax, by_torch, rtol=1e-11, atol=1e-13 * float(np.linalg.norm(by_torch)))
     return by_torch
 
 
