@@ -124,18 +124,14 @@ def test_rows_of_words_that_are_absent_have_no_gradient():
 def test_the_lower_bound_is_the_loss_at_the_shifted_mutual_information():
     """On a batch with each pair and each negative as often as expected, at scores log(a / b)."""
     vocabulary, negatives = 3, 2
-    joint = np.array([[4, 2, 2], [2, 1, 1], [1, 1, 2]]) / 16
+    counts = np.array([[4, 2, 2], [2, 1, 1], [1, 1, 2]])
+    joint = counts / 16
     negative = np.array([2, 1, 1]) / 4
     expected = negatives * joint.sum(axis=1, keepdims=True) * negative
     scores = np.log(joint / expected)
     params = {"inputs": scores, "outputs": np.eye(vocabulary)}
-    pairs, entries = [], []
-    for word, context in np.ndindex(3, 3):
-        for drawn in np.ndindex(4, 4):
-            for _ in range(round(16 * joint[word, context])):
-                pairs.append((word, context))
-                entries.append(drawn)
-    batch = {"pairs": np.array(pairs), "entries": np.array(entries)}
+    pairs = np.repeat(list(np.ndindex(3, 3)), 16 * counts.ravel(), axis=0)
+    batch = {"pairs": pairs, "entries": np.array(list(np.ndindex(4, 4)) * 16)}
     workload = _instance(vocabulary=vocabulary, width=vocabulary, noise="fixed")[0]
     state = {"table": np.array([0, 0, 1, 2])}
     found = workload.loss(OPS, params, state, batch, {})[0]
