@@ -37,9 +37,10 @@ def check(args: Namespace) -> None:
 
     To find errors before a run, it takes two steps of every optimizer of this project, takes three steps of
     each method on each problem if the method or the problem is from a file, a package or another library, and
-    evaluates each workload once, on a few examples. It compares training loss and gradient norm at the start
-    of each workload's default problem with the values that the workload states. It names better settings in
-    published sets that a search does not contain.
+    evaluates each workload once, on a few examples. It names arguments of methods that change nothing in a
+    few steps. It compares training loss and gradient norm at the start of each workload's default problem
+    with the values that the workload states. It names better settings in published sets that a search does
+    not contain.
     """
     from curvebench.paths import PUBLISHED
     from curvebench.planning.studies.cautions import better_known
