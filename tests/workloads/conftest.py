@@ -1,5 +1,4 @@
-"""The real Fashion-MNIST and the real data of R packages, for tests of published facts about them."""
-"""The real Fashion-MNIST, for tests of published facts about it, and a folder for the file of novels."""
+"""The real Fashion-MNIST and data of R packages, for tests of facts about them; a folder for novels."""
 
 from __future__ import annotations
 
@@ -7,8 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from curvebench.workloads import fashion, tables
-from curvebench.workloads import austen, fashion
+from curvebench.workloads import austen, fashion, tables
 from curvebench.workloads.data import FOLDER_VARIABLE
 from tests.conftest import RealImages, skip
 
