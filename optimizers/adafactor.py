@@ -8,15 +8,26 @@ In citations, 002 is Stratos (2026), "Adaptive Learning Methods", a set of notes
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from curvebench.optimizers.adam import ADAM
 from curvebench.optimizers.arrays import Array, Hyper, Ops, safe_divide
 from curvebench.optimizers.matricization import for_matrices
 from curvebench.optimizers.options import Option, Options
-from curvebench.optimizers.rule import LEARNING_RATE, Hyperparameter, Rule, configured, positive
+from curvebench.optimizers.rule import (
+    LEARNING_RATE,
+    Hyperparameter,
+    Roles,
+    Rule,
+    Shapes,
+    configured,
+    positive,
+)
 from curvebench.spec.values import flag
+
+# Options of further changes to Adam, in addition to the factors and to the missing first moment.
+CHANGES = ("clipping", "parameter_scaling", "beta2_schedule")
 
 
 class Factors(NamedTuple):
@@ -156,7 +167,12 @@ def adafactor(chosen: Options) -> Rule:
             update=functions.update,
         )
 
-    return for_matrices(rule)
+    def special_case(shapes: Shapes, roles: Roles) -> str | None:
+        """Return `adam` if the factors are the only change to Adam, and no parameter has them."""
+        is_adam = chosen["first_moment"] and not any(chosen[name] for name in CHANGES)
+        return "adam" if is_adam and all(len(shape) < 2 for shape in shapes.values()) else None
+
+    return replace(for_matrices(rule), special_case=special_case)
 
 
 RULES = (adafactor({}),)

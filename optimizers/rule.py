@@ -100,6 +100,10 @@ class ParameterRole(Protocol):
         """Number of the parameter's layer; 0 is nearest to the input."""
 
 
+Shapes = Mapping[str, tuple[int, ...]]
+Roles = Mapping[str, ParameterRole]
+
+
 @dataclass(frozen=True)
 class Part:
     """Rule for some of the parameters of an optimizer, such as AdamW for the biases in Muon.
@@ -178,6 +182,10 @@ class Rule:
         part: `part(role, shape) -> Part`, the rule for parameters of this role and shape, for an optimizer
             with different rules for different parameters. The function must return the same object for all
             parameters with the same rule. None for a rule that updates all parameters itself.
+        special_case: `special_case(shapes, roles) -> str | None`, the name of another rule if this rule takes
+            the steps of the other rule on a model with these parameters; otherwise None. An example is
+            Shampoo, which is full Adagrad on vectors. None for a rule that has no such models, or only models
+            whose parameters are all updated by a rule of another name (`part`).
         options: the rule's options, choices that are not numbers to tune, by name.
         chosen: the value of each option.
         build: `build(options) -> Rule` for completed options; None for a rule without options.
@@ -216,9 +224,10 @@ class Rule:
     backend: str | None = None
     dtypes: tuple[str, ...] = ("float64", "float32")
     needs: tuple[Need, ...] = ()
-    for_model: Callable[[Mapping[str, tuple[int, ...]], Mapping[str, ParameterRole]], Rule] | None = None
+    for_model: Callable[[Shapes, Roles], Rule] | None = None
     first_moments: tuple[str, ...] | None = None
     part: Callable[[ParameterRole, tuple[int, ...]], Part] | None = None
+    special_case: Callable[[Shapes, Roles], str | None] | None = None
     options: Mapping[str, Option] = field(default_factory=dict)
     chosen: Options = field(default_factory=dict)
     build: Callable[[Options], Rule] | None = None
@@ -227,6 +236,21 @@ class Rule:
     def sees_model(self) -> bool:
         """Whether the rule receives all parameters of a model together, and not one by one."""
         return self.scope in ("model", "named")
+
+    def acts_as(self, shapes: Shapes, roles: Roles) -> str | None:
+        """Return the name of the known method that the rule is on a model, or None if the rule is itself.
+
+        For example, Muon is AdamW on a model without weight matrices, which the fallback rule then updates.
+
+        Args:
+            shapes: shapes by parameter name.
+            roles: roles by parameter name.
+        """
+        if self.special_case is not None:
+            return self.special_case(shapes, roles)
+        parts = (self.part(roles[name], shape) for name, shape in shapes.items()) if self.part else ()
+        names = {part.rule.name for part in parts}
+        return names.pop() if len(names) == 1 and self.name not in names else None
 
     def choose(self, options: Options) -> Rule:
         """Return the rule with the given options; options that are not given keep their defaults.

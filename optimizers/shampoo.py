@@ -8,6 +8,7 @@ In citations, 002 is Stratos (2026), "Adaptive Learning Methods", a set of notes
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -21,7 +22,16 @@ from curvebench.optimizers.matricization import seen_through
 from curvebench.optimizers.matrix_functions import inverse_root, rank_cutoff
 from curvebench.optimizers.matrix_functions.scaling import normalized
 from curvebench.optimizers.options import Option, OptionError, Options
-from curvebench.optimizers.rule import LEARNING_RATE, Hyperparameter, ParameterRole, Part, Rule, share
+from curvebench.optimizers.rule import (
+    LEARNING_RATE,
+    Hyperparameter,
+    ParameterRole,
+    Part,
+    Roles,
+    Rule,
+    Shapes,
+    share,
+)
 from curvebench.optimizers.state_precision import HELD_WIDE, configured_with_state
 from curvebench.optimizers.tensors import Blocks, hyper_for_matrices, multiplied, second_moment
 from curvebench.spec.values import choice, is_number, whole
@@ -220,7 +230,14 @@ def shampoo(chosen: Options) -> Rule:
         is_cut = size is not None and any(length > size for length in shape)
         return parts(len(shape), Blocks(shape, size) if is_cut else None)
 
-    return replace(rule(2, None), part=part)
+    def special_case(shapes: Shapes, roles: Roles) -> str | None:
+        """Return `adagrad_full` if every parameter is a vector, whose only root is that of full Adagrad."""
+        is_full = not averaged and grafting is None and chosen["refresh_every"] == 1
+        is_full = is_full and chosen["power"] in (None, 0.5)
+        vectors = all(len(shape) < 2 and max((0, *shape)) <= (size or math.inf) for shape in shapes.values())
+        return "adagrad_full" if is_full and vectors else None
+
+    return replace(rule(2, None), part=part, special_case=special_case)
 
 
 RULES = (shampoo({}),)

@@ -210,7 +210,11 @@ def soap(chosen: Options) -> Rule:
         )
 
     parts = cache(lambda order, axes: Part(rule(order, axes)))
-    return replace(rule(2, (0, 1)), part=lambda role, shape: parts(len(shape), axes_of(shape)))
+    return replace(
+        rule(2, (0, 1)),
+        part=lambda role, shape: parts(len(shape), axes_of(shape)),
+        special_case=lambda shapes, roles: None if any(map(axes_of, shapes.values())) else "adam",
+    )
 
 
 RULES = (soap({}),)

@@ -12,6 +12,7 @@ In citations, 002 is Stratos (2026), "Adaptive Learning Methods", a set of notes
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from curvebench.optimizers.arrays import Array, Hyper, Ops, entry_signs
 from curvebench.optimizers.gradient_descent import SGD, Empty
@@ -19,7 +20,7 @@ from curvebench.optimizers.matricization import for_matrices
 from curvebench.optimizers.matrix_functions import orthogonal_factor
 from curvebench.optimizers.matrix_functions.scaling import normalized
 from curvebench.optimizers.options import Option, Options
-from curvebench.optimizers.rule import LEARNING_RATE, Rule, configured
+from curvebench.optimizers.rule import LEARNING_RATE, Roles, Rule, Shapes, configured
 from curvebench.spec.values import choice
 
 
@@ -64,8 +65,15 @@ def _rule(name: str, norm: str, principle: str) -> Rule:
             rate = rate * ops.sum(grad * steepest, axis=(-2, -1), keepdims=True)
         return param - rate * steepest, state
 
+    def special_case(shapes: Shapes, roles: Roles) -> str | None:
+        """Return the rule under the Frobenius norm, which is the spectral norm of vectors."""
+        if norm != "spectral" or any(len(shape) > 1 for shape in shapes.values()):
+            return None
+        return "sgd" if majorizes else "steepest_descent"
+
     rule = Rule(name, "002 Sec. 7, eq. 69", {"learning_rate": LEARNING_RATE}, SGD.init, update)
-    return rule if norm == "max" and not majorizes else for_matrices(lambda order: rule)
+    is_entrywise = norm == "max" and not majorizes
+    return replace(rule if is_entrywise else for_matrices(lambda order: rule), special_case=special_case)
 
 
 @configured("steepest_descent", OPTIONS)

@@ -18,7 +18,16 @@ from typing import Any, NamedTuple
 from curvebench.optimizers.arrays import Array, Hyper, Ops, State, safe_divide
 from curvebench.optimizers.muon import is_matrix
 from curvebench.optimizers.options import OptionError
-from curvebench.optimizers.rule import Hyperparameter, ParameterRole, Part, Rule, changed_parts, share
+from curvebench.optimizers.rule import (
+    Hyperparameter,
+    ParameterRole,
+    Part,
+    Roles,
+    Rule,
+    Shapes,
+    changed_parts,
+    share,
+)
 from curvebench.optimizers.state_precision import HALF
 
 DECAY = "weight_decay"
@@ -75,7 +84,9 @@ class Wrapper:
         by_parameter: whether a step depends on all entries of a parameter. Otherwise, a step depends only on
             the same entry, so that rules of scope `entry` keep their scope.
         sets: fields of Rule that the wrapper sets. A rule that uses one of these fields itself is refused.
-        refusal: `refusal(rule)`, a further reason why the rule cannot be wrapped; empty if there is none.
+        matrices_only: whether only weight matrices and convolutions are changed; the rule itself updates all
+            other parameters.
+        requires: name of a hyperparameter without which a rule is not changed; empty for none.
         replaces_momentum: whether hyperparameters of momentum get the default 0.
 
     Example:
@@ -92,7 +103,8 @@ class Wrapper:
     hyperparameters: Mapping[str, Hyperparameter] = field(default_factory=dict)
     by_parameter: bool = False
     sets: tuple[str, ...] = ()
-    refusal: Callable[[Rule], str] = lambda rule: ""
+    matrices_only: bool = False
+    requires: str = ""
     replaces_momentum: bool = False
 
     def __call__(self, rule: Rule) -> Rule:
@@ -110,17 +122,29 @@ class Wrapper:
                 if name.removeprefix("others_") in MOMENTA
             }
         build = rule.build
+
+        def special_case(shapes: Shapes, roles: Roles) -> str | None:
+            known = rule.acts_as(shapes, roles)
+            if not any(self._changes(rule, Parameters.of(roles[name], shapes[name])) for name in shapes):
+                return known or rule.name
+            return known and f"{known}-{self.name}"
+
         return replace(
             self._changed(rule),
             name=f"{rule.name}-{self.name}",
             source=f"{rule.source}; {self.source}",
             hyperparameters={**numbers, **self.hyperparameters},
+            special_case=special_case,
             build=build and (lambda chosen: self(build(chosen))),
         )
 
     def _check(self, rule: Rule) -> None:
         """Check that the rule can be wrapped; otherwise raise an OptionError."""
-        reason = self.refusal(rule)
+        reason = ""
+        if self.matrices_only and rule.scope == "model":
+            reason = "gets all parameters as one vector"
+        if self.requires and self.requires not in rule.hyperparameters:
+            reason = f"has no hyperparameter {self.requires}"
         for name in self.sets:
             if getattr(rule, name) is not None:
                 reason = f"has a point of its own ({name}), as this wrapper does"
@@ -139,8 +163,13 @@ class Wrapper:
         part = changed_parts(rule.part or (lambda role, shape: whole), self._for, Parameters.of)
         return replace(self._for(rule, Parameters(2, are_matrices=True)), scope="leaf", part=part)
 
+    def _changes(self, rule: Rule, parameters: Parameters) -> bool:
+        """Return whether the wrapper changes the steps of a rule for parameters, or its point."""
+        has_required = not self.requires or self.requires in rule.hyperparameters
+        return has_required and (parameters.are_matrices or not self.matrices_only)
+
     def _for(self, rule: Rule, parameters: Parameters) -> Rule:
-        changed = self.change(rule, parameters)
+        changed = self.change(rule, parameters) if self._changes(rule, parameters) else rule
         return replace(changed, hyperparameters={**rule.hyperparameters, **self.hyperparameters})
 
 
@@ -214,7 +243,7 @@ def _cautious_decay(rule: Rule, parameters: Parameters) -> Rule:
         step, decay, new_state = _step(rule, ops, grad, state, param, hyper)
         return param - step + ops.where(_disagree(ops, step, param), 0.0, decay), new_state
 
-    return replace(rule, update=update) if DECAY in rule.hyperparameters else rule
+    return replace(rule, update=update)
 
 
 def _hyperball(rule: Rule, parameters: Parameters) -> Rule:
@@ -223,8 +252,6 @@ def _hyperball(rule: Rule, parameters: Parameters) -> Rule:
     W <- R N(W - eta R N(U)), where N(X) = X / |X|, and U is the step with weight decay (Wen et al. 2025).
     Vectors, and matrices that start at 0, are updated by the rule itself.
     """
-    if not parameters.are_matrices:
-        return rule
 
     def update(ops: Ops, grad: Array, state: Wrapped, param: Array, hyper: Hyper) -> tuple[Array, Wrapped]:
         new, new_state = rule.update(ops, grad, state.rule, param, hyper)
@@ -323,7 +350,7 @@ cautious_decay = Wrapper(
     source="Chen et al. 2025, arXiv 2510.12402",
     description="applies weight decay only to entries that the step moves towards 0, too",
     change=_cautious_decay,
-    refusal=lambda rule: "" if DECAY in rule.hyperparameters else f"has no hyperparameter {DECAY}",
+    requires=DECAY,
 )
 
 hyperball = Wrapper(
@@ -332,7 +359,7 @@ hyperball = Wrapper(
     description="keeps the Frobenius norm of each weight matrix; a step has learning_rate times this norm",
     change=_hyperball,
     by_parameter=True,
-    refusal=lambda rule: "gets all parameters as one vector" if rule.scope == "model" else "",
+    matrices_only=True,
 )
 
 ema = Wrapper(

@@ -9,7 +9,6 @@ with neural networks"; Martens 2010, "Deep learning via Hessian-free optimizatio
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -25,12 +24,11 @@ from curvebench.workloads.data import (
 )
 from curvebench.workloads.fashion import FASHION, SIDE, max_pool, read_fashion
 from curvebench.workloads.linear_network import LINEAR_NETWORK
-from curvebench.workloads.matrices import xavier_normal
+from curvebench.workloads.networks.perceptron import perceptron, perceptron_roles, perceptron_sample
 from curvebench.workloads.workload import (
     Likelihood,
     Metric,
     Problem,
-    Role,
     Setting,
     Start,
     Workload,
@@ -53,7 +51,7 @@ class ImageSet(NamedTuple):
     read: Callable[[dict[str, int], Random], dict[str, np.ndarray]]
 
 
-def _digits(counts: dict[str, int], random: Random) -> dict[str, np.ndarray]:
+def split_digits(counts: dict[str, int], random: Random) -> dict[str, np.ndarray]:
     """Return scikit-learn's digits with pixels in [0, 1], divided at random in the same way for all seeds."""
     pixels = read_reduced_digits()[0] / MAXIMUM_PIXEL
     return {name: pixels[part] for name, part in random_parts(counts, random("split", shared=True)).items()}
@@ -90,33 +88,21 @@ def _fashion(counts: dict[str, int], random: Random) -> dict[str, np.ndarray]:
 
 
 DATA: Mapping[str, ImageSet] = {
-    "digits": ImageSet(PIXELS, {"train": 1437, "validation": 360}, _digits),
+    "digits": ImageSet(PIXELS, {"train": 1437, "validation": 360}, split_digits),
     "curves": ImageSet(GRID**2, {"train": 2000, "validation": 500}, _curves),
     "fashion": ImageSet(GRID**2, {"train": 5000, "validation": 1000}, _fashion),
 }
 
 
-def _layers(settings: Settings) -> list[tuple[int, int]]:
-    """Return the numbers of inputs and outputs of each layer."""
+def _widths(settings: Settings) -> list[int]:
+    """Return the number of units of each layer, from the pixels to their reconstruction."""
     encoder = [DATA[settings["data"]].pixels, *settings["widths"]]
-    return list(pairwise(encoder + encoder[-2::-1]))
-
-
-def _roles(settings: Settings) -> dict[str, Role]:
-    """Return the role of each parameter; each weight W1, W2, ... precedes its bias b1, b2, ..."""
-    roles = {}
-    for layer, _ in enumerate(_layers(settings)):
-        roles[f"W{layer + 1}"], roles[f"b{layer + 1}"] = Role("weight", layer), Role("bias", layer)
-    return roles
+    return encoder + encoder[-2::-1]
 
 
 def _sample_parameters(settings: Settings, generator: np.random.Generator) -> dict[str, np.ndarray]:
-    """Draw Xavier normal weights; biases are 0."""
-    params = {}
-    for layer, (inputs, outputs) in enumerate(_layers(settings), start=1):
-        params[f"W{layer}"] = xavier_normal(outputs, inputs, generator)
-        params[f"b{layer}"] = np.zeros(outputs)
-    return params
+    """Draw initial parameters, or EGOP samples."""
+    return perceptron_sample(_widths(settings), generator)
 
 
 def _problem(settings: Settings, random: Random) -> Problem:
@@ -127,12 +113,8 @@ def _problem(settings: Settings, random: Random) -> Problem:
 
 
 def _outputs(ops: Ops, params: Arrays, state: Arrays, batch: Arrays, noise: Arrays) -> Array:
-    """Return the outputs of the network, (examples, pixels). No activation follows the last layer."""
-    outputs = batch["images"]
-    for layer in range(1, len(params) // 2 + 1):
-        inputs = outputs if layer == 1 else ops.tanh(outputs)
-        outputs = ops.linear(inputs, params[f"W{layer}"], params[f"b{layer}"])
-    return outputs
+    """Return the outputs of the network, (examples, pixels)."""
+    return perceptron(ops, params, batch["images"], ops.tanh)
 
 
 def _squared(ops: Ops, params: Arrays, batch: Arrays) -> Array:
@@ -200,7 +182,7 @@ def _workload(loss: str) -> Workload:
         },
         dtype="float32",
         shared_data=True,
-        roles=_roles,
+        roles=lambda settings: perceptron_roles(_widths(settings)),
         problem=_problem,
         sample_parameters=_sample_parameters,
         loss=loss_of(objective),

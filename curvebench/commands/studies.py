@@ -37,9 +37,10 @@ def check(args: Namespace) -> None:
 
     To find errors before a run, it takes two steps of every optimizer of this project, takes three steps of
     each method on each problem if the method or the problem is from a file, a package or another library, and
-    evaluates each workload once, on a few examples. It compares training loss and gradient norm at the start
-    of each workload's default problem with the values that the workload states. It names better settings in
-    published sets that a search does not contain.
+    evaluates each workload once, on a few examples. It names arguments of methods that change nothing in a
+    few steps. It compares training loss and gradient norm at the start of each workload's default problem
+    with the values that the workload states. It names better settings in published sets that a search does
+    not contain.
     """
     from curvebench.paths import PUBLISHED
     from curvebench.planning.studies.cautions import better_known
@@ -85,6 +86,7 @@ def check_methods(studies: Sequence[Study]) -> list[str]:
     Raises:
         InputError: with one line for each mistake of a method or of a workload.
     """
+    from curvebench.planning.studies.cautions import acting
     from curvebench.planning.trials import Trials
 
     problems, cautions, trials = Problems(), Problems(), Trials()
@@ -101,7 +103,7 @@ def check_methods(studies: Sequence[Study]) -> list[str]:
                     where = f" (on {', '.join(names)})" if len(names) < len(findings.tried) else ""
                     kind.add(f"{study.path}: optimizers.{optimizer.label}: {message}{where}")
     problems.check()
-    return list(cautions.lines)
+    return [*cautions.lines, *acting(studies)]
 
 
 def _check_rules(rules: Mapping[str, Any], problems: Problems) -> set[str]:

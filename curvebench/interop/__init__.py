@@ -75,15 +75,20 @@ def completed(rule: Rule, given: Mapping[str, Any], later: Sequence[str] = ()) -
 
 
 def refuse_needs(rule: Rule, interface: str) -> None:
-    """Check that a rule needs no other values of the loss than its gradient.
+    """Check that a rule needs no other values of the loss than its gradient, and is judged at its parameters.
 
     Args:
         rule: the rule.
         interface: name of the interface that receives only gradients, for the message.
 
     Raises:
-        InputError: when the rule has needs, such as the Hessian.
+        InputError: when the rule has needs, such as the Hessian, or is judged at an average.
     """
+    if rule.evaluated_at is not None:
+        raise InputError(
+            f"{rule.name} is judged at an average of the parameters, which {interface} does not return; run "
+            "it in a study, or with curvebench.Online"
+        )
     elsewhere = ", or as_torch with the model" if fisher_of(rule.needs) else ""
     for need in rule.needs:
         raise InputError(

@@ -26,7 +26,15 @@ from curvebench.interop.needed_arguments import ADAMW, NEEDED
 from curvebench.optimizers.arrays import Array, Ops
 from curvebench.optimizers.needs import Need
 from curvebench.optimizers.options import Option, OptionError, Options, complete
-from curvebench.optimizers.rule import LEARNING_RATE, PRECISIONS, Hyperparameter, ParameterRole, Rule
+from curvebench.optimizers.rule import (
+    LEARNING_RATE,
+    PRECISIONS,
+    Hyperparameter,
+    ParameterRole,
+    Roles,
+    Rule,
+    Shapes,
+)
 from curvebench.spec.errors import InputError, check_known, nearest
 from curvebench.spec.method import LIBRARIES
 from curvebench.steps.layout import KINDS
@@ -259,6 +267,13 @@ def _torch(locator: str, arguments: Mapping[str, Any], **fields: Any) -> Rule:
     fixed = {name: value for name, value in arguments.items() if name not in (GROUPS, CLOSURE)}
     groups = arguments.get(GROUPS)
     in_groups = (group["optimizer"] for group in (groups or {}).values() if "optimizer" in group)
+
+    def special_case(shapes: Shapes, roles: Roles) -> str | None:
+        """Return the label of the optimizer that the groups give to all parameters, if it is another one."""
+        keys = {_group_of(name, roles[name], groups or {}) for name in shapes}
+        used = {(groups or {}).get(key, {}).get("optimizer") for key in keys}
+        return label(optimizer) if len(used) == 1 and (optimizer := used.pop()) else None
+
     optimizers = [locator, *in_groups]
 
     def make(
@@ -278,6 +293,7 @@ def _torch(locator: str, arguments: Mapping[str, Any], **fields: Any) -> Rule:
         make=make,
         closure=bool(arguments.get(CLOSURE)),
         needs_closure=lambda: any(map(_needs_closure, optimizers)),
+        special_case=special_case,
         **fields,
     )
 
@@ -322,6 +338,11 @@ def defaults_of(locator: str) -> dict[str, Any]:
     return {name: parameter.default for name, parameter in parameters}
 
 
+def _group_of(name: str, role: ParameterRole, groups: Mapping[str, Any]) -> str | None:
+    """Return the key of a parameter's group: its name, its kind or `others`; None if there is no group."""
+    return next((key for key in (name, role.kind, OTHERS) if key in groups), None)
+
+
 def _grouped(
     locator: str,
     arguments: Mapping[str, Any],
@@ -330,9 +351,6 @@ def _grouped(
     roles: Mapping[str, ParameterRole],
 ) -> list[Any]:
     """Construct an optimizer with parameter groups, and another optimizer for each group that names one.
-
-    A parameter belongs to the group with the parameter's name. If there is no such group, it belongs to the
-    group of its kind. If there is no group of its kind, it belongs to the group `others`.
 
     Args:
         locator: the optimizer of all groups without the option `optimizer`.
@@ -348,7 +366,7 @@ def _grouped(
     keys = [key for key in groups if key not in leaves]
     check_known("groups", "parameter or kind", keys, (*KINDS, OTHERS), where=f"{locator}: ")
     for name, leaf in leaves.items():
-        group = next((key for key in (name, roles[name].kind, OTHERS) if key in groups), None)
+        group = _group_of(name, roles[name], groups)
         if group is None:
             raise InputError(
                 f"{locator}: groups: none has {name!r}, a {roles[name].kind}; add {OTHERS}: {{}}"

@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from curvebench import as_optax, as_torch
 from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.backends.engine import engine
 from curvebench.interop.replaying import Online
 from curvebench.optimizers import rules
 from curvebench.optimizers.options import OptionError
 from curvebench.optimizers.wrappers import WRAPPERS
-from curvebench.registry import find_rule
+from curvebench.registry import RULES, find_rule, origin
+from curvebench.spec.errors import InputError
 from curvebench.steps.layout import layout, roles_of
 from curvebench.steps.update import Update
 from tests.optimizers.oracles import Arrays, jax_float64
@@ -272,6 +274,60 @@ def test_what_cannot_be_wrapped():
         find_rule("sgd+tail+ema")
 
 
+def test_a_locator_names_rule_and_wrappers():
+    rule = find_rule("muon+cautious+ema").choose({"nesterov": False, "others": "sgd"})
+    assert rule.name == "muon-cautious-ema"
+    assert rule.chosen["nesterov"] is False
+    assert {"cautious_offset", "ema_decay", "momentum"} <= rule.hyperparameters.keys()
+    assert "others_beta1" not in rule.hyperparameters
+    modules = origin(RULES, "muon+ema").modules
+    assert modules == ("curvebench.optimizers.muon", "curvebench.optimizers.wrappers")
+    with pytest.raises(InputError, match="curvebench has no wrapper 'emma'; did you mean 'ema'"):
+        find_rule("sgd+emma")
+
+
+@pytest.mark.parametrize(
+    ("locator", "on_vectors", "on_networks"),
+    [
+        ("adamw+hyperball", "adamw", None),
+        ("muon+hyperball", "adamw", None),
+        ("shampoo+hyperball", "adagrad_full", None),
+        ("muon+cautious", "adamw-cautious", None),
+        ("soap+ema", "adam-ema", None),
+        ("adamw+ema", None, None),
+    ],
+)
+def test_a_wrapped_rule_says_which_method_it_is_on_a_model(
+    locator: str, on_vectors: str | None, on_networks: str | None
+):
+    for shapes, known in (({"w": (4,)}, on_vectors), ({"w": (3, 2), "b": (3,)}, on_networks)):
+        assert find_rule(locator).acts_as(shapes, roles_of(shapes)) == known
+
+
+def test_an_average_is_not_given_to_libraries_that_do_not_know_it():
+    import torch
+
+    for make in (
+        lambda: as_torch(find_rule("sgd+ema"), [torch.zeros(2)], learning_rate=0.1),
+        lambda: as_optax(find_rule("sgd+tail"), learning_rate=0.1),
+    ):
+        with pytest.raises(InputError, match="is judged at an average of the parameters"):
+            make()
+    leaf = torch.nn.Parameter(torch.ones(3))
+    leaf.grad = torch.ones(3)
+    as_torch(find_rule("sgd+cautious"), [leaf], learning_rate=0.25).step()
+    assert leaf.tolist() == [0.75] * 3
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_a_wrapper_keeps_the_precision(wrapper: str, precision: str):
+    params, grads = instance(SHAPES, steps=2)
+    path = run(f"adamw+{wrapper}", params, grads, dtype=precision)[1]
+    assert {array.dtype for arrays in path for array in arrays.values()} == {np.dtype(precision)}
+    assert ("bfloat16" in find_rule(f"adamw+{wrapper}").dtypes) == wrapper.startswith("cautious")
+
+
 @pytest.mark.parametrize(("wrapper", "number"), NUMBERS)
 def test_every_hyperparameter_of_a_wrapper_matters(wrapper: str, number: str):
     params, grads = instance(SHAPES, seed=5)
@@ -288,10 +344,9 @@ def test_every_hyperparameter_of_a_wrapper_matters(wrapper: str, number: str):
     assert np.abs(found[0] - found[1]).max() > 1e-4
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
-    ("label", "wrapper"),
-    [pair for pair in WRAPPED if pair[0] in SOME],
+    ("label", "wrapper", "backend"),
+    [(*pair, backend) for pair in WRAPPED for backend in BACKENDS if backend == "numpy" or pair[0] in SOME],
 )
 def test_lanes_of_a_wrapped_rule_are_runs_alone(label: str, wrapper: str, backend: str):
     entry = BATTERY[label]
@@ -326,3 +381,67 @@ def test_lanes_of_a_wrapped_rule_are_runs_alone(label: str, wrapper: str, backen
             online.step(arrays, 1.0, **(needs[step] if needs else {}))
         due = lay.flatten(ops64, online.evaluation_point, 0)
         np.testing.assert_allclose(judged[lane], due, rtol=1e-9, atol=1e-11)
+
+
+# --- libraries that the environment need not have ----------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("locator", "caution", "cautious_decay"),
+    [
+        ("adamw+cautious", True, False),
+        ("adamw+cautious_decay", False, True),
+        ("adamw+hyperball", False, False),
+    ],
+)
+def test_steps_are_those_of_heavyball(
+    locator: str,
+    caution: bool,
+    cautious_decay: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+):
+    utils = pytest.importorskip("heavyball.utils")
+    import torch
+
+    # It computes in float32 otherwise.
+    monkeypatch.setattr(utils, "promote", lambda tensor: tensor)
+    torch.set_default_dtype(torch.float64)
+    request.addfinalizer(lambda: torch.set_default_dtype(torch.float32))
+    params, grads = instance({"w": (4, 3)}, seed=7)
+    hyper = {"learning_rate": 0.125, "beta1": 0.75, "beta2": 0.5, "epsilon": 0.0, "weight_decay": 0.25}
+    path = run(locator, params, grads, hyper)[0]
+    w, norm = torch.tensor(params["w"]), torch.tensor(params["w"]).norm()
+    first = second = torch.zeros_like(w)
+    for step, (grad, found) in enumerate(zip(grads, path, strict=True), start=1):
+        g = torch.tensor(grad["w"])
+        first, second = first + 0.25 * (g - first), second + 0.5 * (g**2 - second)
+        u = first / (1 - 0.75**step) / (second / (1 - 0.5**step)).sqrt()
+        if locator == "adamw+hyperball":
+            utils.hyperball_step_([w], [u], [norm], 0.125, 0.25, False, [g])
+        else:
+            utils.update_param_([w], [u], 0.125, 0.25, caution, cautious_decay, [g])
+        np.testing.assert_allclose(found["w"], w.numpy(), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("rule", ["sgd", "adamw"])
+def test_schedule_free_is_that_of_its_authors(rule: str):
+    library = pytest.importorskip("schedulefree")
+    import torch
+
+    params, grads = instance({"w": (4, 3)}, seed=8)
+    leaf = torch.nn.Parameter(torch.tensor(params["w"]))
+    if rule == "sgd":
+        optimizer = library.SGDScheduleFree([leaf], lr=0.1, momentum=0.8, warmup_steps=4, foreach=False)
+    else:
+        numbers: dict[str, Any] = {"betas": (0.8, 0.9), "eps": 1e-3, "weight_decay": 0.2}
+        optimizer = library.AdamWScheduleFree([leaf], lr=0.1, warmup_steps=4, foreach=False, **numbers)
+    hyper = {**RATE, "schedule_free_beta": 0.8}
+    hyper |= {} if rule == "sgd" else {"beta2": 0.9, "epsilon": 1e-3, "weight_decay": 0.2}
+    judged = run(f"{rule}+schedule_free", params, grads, hyper, schedule=warm)[1]
+    for grad, found in zip(grads, judged, strict=True):
+        optimizer.train()
+        leaf.grad = torch.tensor(grad["w"])
+        optimizer.step()
+        optimizer.eval()
+        np.testing.assert_allclose(found["w"], leaf.detach().numpy(), rtol=1e-11, atol=1e-12)

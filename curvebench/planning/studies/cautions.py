@@ -68,6 +68,18 @@ def cautions(studies: Iterable[Study], scale: str) -> Iterator[str]:
                     )
 
 
+def acting(studies: Iterable[Study]) -> Iterator[str]:
+    """Yield a sentence for each optimizer that is a known method on some workloads (`Rule.acts_as`)."""
+    for study in studies:
+        found: dict[tuple[str, str], dict[str, None]] = {}
+        for method, names in (item for scale in study.scales for item in study.acts_as(scale).items()):
+            for workload, known in names.items():
+                found.setdefault((Method.of(method).optimizer, known), {})[workload] = None
+        for (optimizer, known), workloads in found.items():
+            where = ", ".join(workloads)
+            yield f"{study.path}: optimizers.{optimizer}: acts as {known} on {where}, and has no score there"
+
+
 def better_known(studies: Iterable[Study], published: Sequence[ReportPlan]) -> Iterator[str]:
     """Yield a sentence for each method whose search does not contain the best published setting.
 
@@ -90,11 +102,15 @@ def better_known(studies: Iterable[Study], published: Sequence[ReportPlan]) -> I
             inside = [search for _, search in known if not outside(plan, optimizer, search.setting)]
             if all(best.is_better(search, MIN_GAIN) for search in inside):
                 method = Method(optimizer.label, basis.label).label
-                numbers = ", ".join(f"{key} = {value:g}" for key, value in values.items())
+                names = plan.tuning.for_optimizer(optimizer).names
+                tried = ", ".join(f"{key}: {best.setting[key]}" for key in names if key in best.setting)
+                untuned = [f"{key} = {value:g}" for key, value in values.items() if key not in names]
+                line = f"add also_try: [{{{tried}}}]" + f", tune or set {' and '.join(untuned)}" * bool(
+                    untuned
+                )
                 yield (
                     f"{study.path}: scales.{scale}: the search of {method} on {workload.name} does not "
-                    f"contain the best known setting, {numbers}, of {best.study.name} in {name}; search "
-                    "there, or give it under also_try"
+                    f"contain the best known setting, of {best.study.name} in {name}; {line}"
                 )
 
 

@@ -8,19 +8,40 @@ the claim once more under changed circumstances. The repetition does not decide 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
+from curvebench.basis_estimation.transformed_inputs import check_inputs
+from curvebench.optimizers.bases import bases
 from curvebench.planning.studies.seeds import FirstSeeds, first_seeds
-from curvebench.registry import find_workload, missing_of
+from curvebench.registry import find_workload, missing_of, rule_of
 from curvebench.results.verdicts import rules as rules_of
 from curvebench.spec.claim import Claim
 from curvebench.spec.document import Document, Headline
-from curvebench.spec.method import BasisSpec, OptimizerSpec, WorkloadSpec, methods
+from curvebench.spec.method import BasisSpec, Method, OptimizerSpec, WorkloadSpec, methods
 from curvebench.spec.plan import BackendPlan, MetricPlan, SkippedStudy, StudyClaims, StudyPlan, WorkloadPlan
 from curvebench.spec.study import Scale, StudyFile, Sweep
+from curvebench.steps.layout import Layout, layout
+
+
+def layout_in(basis: BasisSpec, spec: WorkloadSpec) -> Layout:
+    """Return the layout of a workload's parameters in the coordinates of a basis.
+
+    The number of columns of a projected basis is known only after the basis is estimated. In the layout it is
+    1, which changes no check of shapes, and no answer to the question which rule updates a parameter.
+
+    Raises:
+        ValueError: if the basis does not support the workload.
+    """
+    workload, kind = find_workload(spec.locator), bases()[basis.name]
+    roles, shapes = workload.roles(spec.settings), workload.shapes_at(spec.settings)
+    groups = kind.groups(basis.options, shapes, {name: role.kind for name, role in roles.items()})
+    check_inputs(workload, ((group.names, group.change) for group in groups))
+    changes = {group.names: (group.change, 1) for group in groups}
+    return layout(shapes, roles, [group.names for group in groups], changes)
 
 
 class Study(Document):
@@ -168,12 +189,31 @@ class Study(Document):
                 for name, use in used.items()
             },
             seeds=size.seeds,
+            acts_as=self.acts_as(scale),
             tables=Path(),
             figures=Path(),
             **self._deciding(scale, self.claims_at(scale)),
         )
         first = first_seeds(plan, {name: use.seeds for name, use in size.backends.items()}, self.first_seeds)
         return plan.model_copy(update={"first_tuning_seed": first.tuning, "first_final_seed": first.final})
+
+    def acts_as(self, scale: str) -> dict[str, dict[str, str]]:
+        """Return a mapping from methods that are a known method on some workloads to these workloads.
+
+        The values map the label of a workload to the name of the known method (`Rule.acts_as`).
+
+        Args:
+            scale: name of the scale.
+        """
+        names: dict[str, dict[str, str]] = {}
+        for basis, spec in product(self.bases, self.workloads[scale]):
+            arrays = layout_in(basis, spec)
+            for optimizer in self.optimizers_at(scale):
+                known = rule_of(optimizer).acts_as(arrays.shapes, arrays.roles)
+                if known and basis.applies_to(optimizer.label):
+                    method = Method(optimizer.label, basis.label).label
+                    names.setdefault(method, {})[spec.name] = known
+        return names
 
     def _deciding(self, scale: str, claims: Sequence[Claim]) -> dict[str, Any]:
         """Return a mapping from the names of the fields of `curvebench.spec.plan.StudyClaims` to values.

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from curvebench.backends import BACKENDS
-from curvebench.basis_estimation.transformed_inputs import check_inputs
 from curvebench.engine.bundle import check_accumulation
 from curvebench.engine.loading import cast_rule
 from curvebench.engine.schedules import EXPONENTIAL, SHAPES, scheduled
@@ -24,7 +23,7 @@ from curvebench.optimizers import HyperparameterError
 from curvebench.optimizers.bases import bases
 from curvebench.optimizers.bases.basis import ROTATION_NUMBER
 from curvebench.optimizers.options import OptionError
-from curvebench.planning.studies.study import Study
+from curvebench.planning.studies.study import Study, layout_in
 from curvebench.precision import POLICIES, Policy
 from curvebench.registry import canonical, canonical_in, find_rule, find_workload, rule_of, unwrapped
 from curvebench.spec.claim import Claim
@@ -44,7 +43,7 @@ from curvebench.spec.study import (
 from curvebench.spec.training import TrainingProtocol
 from curvebench.spec.tuning import Criterion, SpaceSearch
 from curvebench.spec.values import completed
-from curvebench.steps.layout import Layout, layout
+from curvebench.steps.layout import Layout
 from curvebench.steps.program import StepProtocol
 from curvebench.steps.update import Update
 from curvebench.workloads import Metric, Workload
@@ -464,16 +463,9 @@ class _Reader:
             for optimizer in self.optimizers:
                 with self.problems.caught(f"optimizers.{optimizer.label}: {spec.name}: "):
                     rule_of(optimizer).check_dtype(policy.parameters)
-            roles, shapes = workload.roles(spec.settings), workload.shapes_at(spec.settings)
-            kinds = {name: role.kind for name, role in roles.items()}
             for basis in self.bases:
                 with self.problems.caught(f"bases.{basis.label}: {spec.name}: "):
-                    groups = bases()[basis.name].groups(basis.options, shapes, kinds)
-                    check_inputs(workload, ((group.names, group.change) for group in groups))
-                    # The number of columns of a projected basis is known only after the basis is estimated.
-                    # The checks do not depend on the number of columns, so that 1 is used here.
-                    changes = {group.names: (group.change, 1) for group in groups}
-                    layout_in_basis = layout(shapes, roles, [group.names for group in groups], changes)
+                    layout_in_basis = layout_in(basis, spec)
                     carried_in = policy if bases()[basis.name].reestimation(basis.options) else None
                     for optimizer in (entry for entry in self.optimizers if basis.applies_to(entry.label)):
                         with self.problems.caught(f"optimizers.{optimizer.label}: {spec.name}: "):

@@ -66,6 +66,10 @@ BUNDLES: dict[str, Callable[[int], Bundle]] = {  # functions of the number of st
     "basis anew": partial(basis_anew, "adam", 0.05),
     "divergence": partial(basis_anew, "adagrad", 1e200),
     "streamed": lambda steps: streamed.bundle_of(streamed.Noisy(), "validation_loss", steps=steps),
+    "wrapped lanes in a basis": lambda steps: make_bundle(rule=find_rule("adam+schedule_free"), steps=steps),
+    "an average of soap": lambda steps: make_bundle(
+        rule=find_rule("soap+cautious+ema").choose({"refresh_every": 5}), basis=False, steps=steps
+    ),
     "nadam of torch": partial(contestant, "torch:torch.optim.NAdam"),
     "nadam of optax": partial(contestant, "optax:optax.nadam"),
 }
@@ -84,6 +88,9 @@ CASES = [
     ("basis anew", "jax", "float64"),
     ("divergence", "torch", "float64"),
     ("streamed", "torch", "float64"),
+    ("wrapped lanes in a basis", "torch", "float64"),
+    ("wrapped lanes in a basis", "jax", "float64"),
+    ("an average of soap", "torch", "float32"),
     ("nadam of torch", "torch", "float64"),
     ("nadam of optax", "jax", "float32"),
 ]
