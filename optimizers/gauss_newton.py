@@ -200,6 +200,7 @@ LEVENBERG_MARQUARDT = Rule(
     gradient_at=lambda ops, state, param, hyper: param - state.step,
     scope="model",
     needs=(RESIDUALS,),
+    compares_losses=True,
 )
 
 RULES = (GAUSS_NEWTON, SPRING, LEVENBERG_MARQUARDT)

@@ -223,3 +223,14 @@ HESSIAN = Need(
     change_basis=_change_both_sides,
     is_mean=True,
 )
+
+LOSS = Need(
+    name="loss",
+    description="the value",
+    evaluate=lambda at: at.loss(at.point),
+    # The loss costs nothing in addition, because it is computed together with the gradient.
+    gradient_evaluations=lambda model: 0,
+    entries=lambda model: 1,
+    example=lambda model: np.zeros(()),
+    change_basis=lambda ops, to_coordinates, values: values,
+)

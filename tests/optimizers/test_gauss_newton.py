@@ -200,3 +200,8 @@ def test_spring_with_a_prior_of_zero_is_gauss_newton():
     ]
     np.testing.assert_array_equal(paths[0][-1]["w"], paths[1][-1]["w"])
     assert np.abs(paths[0][-1]["w"] - paths[2][-1]["w"]).max() > 1e-2
+
+
+def test_a_comparison_of_losses_is_refused_with_minibatches():
+    with pytest.raises(OptionError, match="levenberg_marquardt: compares the losses .* give batch_size: null"):
+        evaluated(bundle_of("levenberg_marquardt", "poisson_1d"), "jax")
