@@ -36,6 +36,13 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "autoencoder": {"widths": [5, 3]},
     "denoising_diffusion": {"widths": [5, 4]},
     "recurrent": {"length": 4, "width": 3, "train_examples": 50, "validation_examples": 10, "batch_size": 20},
+    "skip_gram": {
+        "vocabulary": 12,
+        "width": 3,
+        "train_examples": 60,
+        "validation_examples": 20,
+        "batch_size": 20,
+    },
     "modular_addition": {"modulus": 7, "width": 4, "hidden": 6},
     **{
         workload.name: {"width": 5, "depth": 2, "train_examples": 24, "validation_examples": 15}
