@@ -16,7 +16,6 @@ from curvebench.workloads.tables import TABLES, Table
 
 ROWS = 3000  # of each table, enough for the default splits
 VECTOR, WITH_ATTRIBUTES, WITH_TAG = 19, 0x200, 0x400
-Factor = tuple[np.ndarray, list[str]]  # classes from 1, and their names
 
 
 class Writer:
@@ -94,7 +93,7 @@ def write_rdb(folder: Path, objects: Mapping[str, Any], raw_lzma: bool = True) -
     (folder / "Rdata.rdx").write_bytes(gzip.compress(header(3) + Writer().item(index)))
 
 
-def made_table(table: Table) -> dict[str, np.ndarray | Factor]:
+def made_table(table: Table) -> dict[str, Any]:
     """Return a random table; the target is its first column, and depends on the others."""
     generator = np.random.default_rng(table.inputs)
     inputs = generator.normal(3.0, 2.0, size=(table.inputs, ROWS))

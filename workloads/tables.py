@@ -70,7 +70,7 @@ def _columns(table: str, *paths: Path) -> tuple[np.ndarray, np.ndarray]:
         DataDamaged: if a file cannot be read, or holds another table.
     """
     _, name, target, rows, inputs, outputs = TABLES[table]
-    columns = named((read_rda if len(paths) == 1 else read_rdb)(*paths, name))
+    columns = named(read_rda(paths[0], name) if len(paths) == 1 else read_rdb(paths[0], paths[1], name))
     predicted = columns.pop(target, None)
     features = np.stack([column.values for column in columns.values()], 1).astype(np.float64)
     if predicted is None or features.shape != (rows, inputs):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from curvebench.workloads.data import DataDamaged
 from curvebench.workloads.r_files import named, read_rda, read_rdb
 from tests.made_r_files import Writer, header, write_rda, write_rdb
 
-TABLE = {
+TABLE: dict[str, Any] = {
     "real": np.array([1.5, -2.0, np.nan]),
     "whole": np.array([3, -1, 2**30], np.int32),
     "kind": (np.array([1, 2, 1]), ["a", "ü"]),

@@ -10,8 +10,8 @@ import torch
 
 from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.workloads import tables
-from curvebench.workloads.data import DataDamaged, DataMissing
-from curvebench.workloads.workload import Problem, Workload
+from curvebench.workloads.data import DataDamaged
+from curvebench.workloads.workload import DataMissing, Problem, Workload
 from tests.made_r_files import ROWS, made_table
 from tests.workloads.cases import random_of
 from tests.workloads.conftest import REAL_TABLES
