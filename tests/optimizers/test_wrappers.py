@@ -101,6 +101,19 @@ def test_a_run_that_diverged_stays_so():
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+def test_wrappers_of_step_and_decay_act_together(backend: str):
+    params, grads = instance(SHAPES, seed=9)
+    hyper = {**RATE, "weight_decay": 0.5}
+    paths = [
+        run(f"adamw+{wrappers}", params, grads, hyper, backend)[0][-1]["matrix"]
+        for wrappers in ("cautious+cautious_decay", "cautious_decay+cautious", "cautious", "cautious_decay")
+    ]
+    assert np.abs(paths[0] - paths[2]).max() > 1e-3
+    assert np.abs(paths[0] - paths[3]).max() > 1e-3
+    assert np.abs(paths[1] - paths[2]).max() > 1e-3
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_cautious_decay_shrinks_only_what_the_step_moves_towards_zero(backend: str):
     params = {"w": np.array([1.0, 1.0, -1.0, -1.0])}
     grads = [{"w": np.array([1.0, -1.0, 1.0, -1.0])}]

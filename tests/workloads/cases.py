@@ -40,6 +40,13 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "matrix_completion": {"n": 5, "rank": 2, "columns": 3, "batch_size": 8},
     "tensor_factorization": {"n": 4, "rank": 2, "noise": 0.1},
     "phase_retrieval": {"d": 4},
+    "skip_gram": {
+        "vocabulary": 12,
+        "width": 3,
+        "train_examples": 60,
+        "validation_examples": 20,
+        "batch_size": 20,
+    },
     "modular_addition": {"modulus": 7, "width": 4, "hidden": 6},
     **{
         workload.name: {"width": 5, "depth": 2, "train_examples": 24, "validation_examples": 15}
