@@ -84,7 +84,9 @@ class Wrapper:
         by_parameter: whether a step depends on all entries of a parameter. Otherwise, a step depends only on
             the same entry, so that rules of scope `entry` keep their scope.
         sets: fields of Rule that the wrapper sets. A rule that uses one of these fields itself is refused.
-        refusal: `refusal(rule)`, a further reason why the rule cannot be wrapped; empty if there is none.
+        matrices_only: whether only weight matrices and convolutions are changed; the rule itself updates all
+            other parameters.
+        requires: name of a hyperparameter without which a rule is not changed; empty for none.
         replaces_momentum: whether hyperparameters of momentum get the default 0.
 
     Example:
@@ -101,7 +103,8 @@ class Wrapper:
     hyperparameters: Mapping[str, Hyperparameter] = field(default_factory=dict)
     by_parameter: bool = False
     sets: tuple[str, ...] = ()
-    refusal: Callable[[Rule], str] = lambda rule: ""
+    matrices_only: bool = False
+    requires: str = ""
     replaces_momentum: bool = False
 
     def __call__(self, rule: Rule) -> Rule:
@@ -122,6 +125,8 @@ class Wrapper:
 
         def special_case(shapes: Shapes, roles: Roles) -> str | None:
             known = rule.acts_as(shapes, roles)
+            if not any(self._changes(rule, Parameters.of(roles[name], shapes[name])) for name in shapes):
+                return known or rule.name
             return known and f"{known}-{self.name}"
 
         return replace(
@@ -135,7 +140,11 @@ class Wrapper:
 
     def _check(self, rule: Rule) -> None:
         """Check that the rule can be wrapped; otherwise raise an OptionError."""
-        reason = self.refusal(rule)
+        reason = ""
+        if self.matrices_only and rule.scope == "model":
+            reason = "gets all parameters as one vector"
+        if self.requires and self.requires not in rule.hyperparameters:
+            reason = f"has no hyperparameter {self.requires}"
         for name in self.sets:
             if getattr(rule, name) is not None:
                 reason = f"has a point of its own ({name}), as this wrapper does"
@@ -154,8 +163,13 @@ class Wrapper:
         part = changed_parts(rule.part or (lambda role, shape: whole), self._for, Parameters.of)
         return replace(self._for(rule, Parameters(2, are_matrices=True)), scope="leaf", part=part)
 
+    def _changes(self, rule: Rule, parameters: Parameters) -> bool:
+        """Return whether the wrapper changes the steps of a rule for parameters, or its point."""
+        has_required = not self.requires or self.requires in rule.hyperparameters
+        return has_required and (parameters.are_matrices or not self.matrices_only)
+
     def _for(self, rule: Rule, parameters: Parameters) -> Rule:
-        changed = self.change(rule, parameters)
+        changed = self.change(rule, parameters) if self._changes(rule, parameters) else rule
         return replace(changed, hyperparameters={**rule.hyperparameters, **self.hyperparameters})
 
 
@@ -189,8 +203,14 @@ def _with_state(rule: Rule, own: Callable[[Ops, Array], tuple[Array, ...]], **fu
 def _step(
     rule: Rule, ops: Ops, grad: Array, state: State, param: Array, hyper: Hyper
 ) -> tuple[Array, Array | float, State]:
-    """Return the step u of a rule without weight decay, what weight decay adds to the new parameter, and the
-    new state.
+    """Compute a step of a rule with and without weight decay.
+
+    Rules differ in where and how much they decay parameters, so that a rule with weight decay is called
+    twice. JAX and torch.compile compute only once what both calls have in common.
+
+    Returns:
+        The step u without weight decay, the array that weight decay adds to the new parameter, and the new
+        state.
     """
     if DECAY not in rule.hyperparameters:
         new, new_state = rule.update(ops, grad, state, param, hyper)
@@ -229,7 +249,7 @@ def _cautious_decay(rule: Rule, parameters: Parameters) -> Rule:
         step, decay, new_state = _step(rule, ops, grad, state, param, hyper)
         return param - step + ops.where(_disagree(ops, step, param), 0.0, decay), new_state
 
-    return replace(rule, update=update) if DECAY in rule.hyperparameters else rule
+    return replace(rule, update=update)
 
 
 def _hyperball(rule: Rule, parameters: Parameters) -> Rule:
@@ -238,8 +258,6 @@ def _hyperball(rule: Rule, parameters: Parameters) -> Rule:
     W <- R N(W - eta R N(U)), where N(X) = X / |X|, and U is the step with weight decay (Wen et al. 2025).
     Vectors, and matrices that start at 0, are updated by the rule itself.
     """
-    if not parameters.are_matrices:
-        return rule
 
     def update(ops: Ops, grad: Array, state: Wrapped, param: Array, hyper: Hyper) -> tuple[Array, Wrapped]:
         new, new_state = rule.update(ops, grad, state.rule, param, hyper)
@@ -338,7 +356,7 @@ cautious_decay = Wrapper(
     source="Chen et al. 2025, arXiv 2510.12402",
     description="applies weight decay only to entries that the step moves towards 0, too",
     change=_cautious_decay,
-    refusal=lambda rule: "" if DECAY in rule.hyperparameters else f"has no hyperparameter {DECAY}",
+    requires=DECAY,
 )
 
 hyperball = Wrapper(
@@ -347,7 +365,7 @@ hyperball = Wrapper(
     description="keeps the Frobenius norm of each weight matrix; a step has learning_rate times this norm",
     change=_hyperball,
     by_parameter=True,
-    refusal=lambda rule: "gets all parameters as one vector" if rule.scope == "model" else "",
+    matrices_only=True,
 )
 
 ema = Wrapper(

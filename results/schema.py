@@ -281,7 +281,8 @@ CLAIMS = _schema(
 )
 
 # Limits of a search. The chosen value may be at the lower or the upper end of the values that were tried.
-# `missed` says that another study found a better setting inside of the search.
+# `missed` says that another study found a better setting. If this setting was not tried, `hyperparameter` and
+# `value` name a value of it outside of the search.
 LIMITS = ("lowest", "highest", "missed")
 EDGE = {
     **_each(pl.String, "arm", "hyperparameter"),
@@ -347,7 +348,7 @@ FINDINGS = _schema(
     reach=pl.Enum(("saturated", "unreached")),
     # Limits of the searches for the settings of the two arms (`treated` and `control`).
     # A limit is a hyperparameter whose chosen value is the lowest or highest value tried.
-    # A better setting inside of the search, which another study found, is a limit too.
+    # A better setting that another study found is a limit too.
     # A finding depends on the search if the search of one of the two arms has a limit.
     at_edge=pl.List(pl.Struct(EDGE)),
 )

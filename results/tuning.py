@@ -31,7 +31,7 @@ from curvebench.results.reading import named
 from curvebench.spec.document import Direction
 from curvebench.spec.method import BasisSpec, Method, OptimizerSpec
 from curvebench.spec.plan import StudyPlan, WorkloadPlan
-from curvebench.spec.tuning import Criterion, SpaceSearch, Tuning
+from curvebench.spec.tuning import Axis, Criterion, SpaceSearch, Tuning
 
 EQUAL_TO_ROUNDING = 1e-12  # costs whose relative difference is at most this number tie
 # If at most this many different resamples exist (for 10 seeds: 92,378), all of them are used, which is exact.
@@ -134,6 +134,22 @@ class TuningOutcome:
         """
         best = self._best(np.ones((self.seeds, 1), np.int64))[:, 0]
         return tuple(setting for setting, is_best in zip(self.settings, best, strict=True) if is_best)
+
+    @property
+    def without_effect(self) -> list[int]:
+        """Positions in a setting of the values that change nothing.
+
+        Settings that differ only in such a value have finite and equal costs on every tuning seed.
+        """
+        positions = []
+        for position in range(len(self.settings[0])):
+            groups: dict[Setting, list[np.ndarray]] = {}
+            for setting, costs in zip(self.settings, self.costs[0], strict=True):
+                groups.setdefault(setting[:position] + setting[position + 1 :], []).append(costs)
+            several = [np.array(group) for group in groups.values() if len(group) > 1]
+            if several and all(np.isfinite(costs).all() and (costs == costs[0]).all() for costs in several):
+                positions.append(position)
+        return positions
 
     @property
     def chosen(self) -> Setting:
@@ -478,29 +494,36 @@ class MethodSearch:
     def setting(self) -> dict[str, float]:
         """Value of each hyperparameter in the chosen setting, whether the hyperparameter is tuned or not."""
         chosen = dict(zip(self.tuning.names, self.outcome.chosen, strict=True))
-        return {**fixed(self.study, self.optimizer), **chosen}
+        return {**chosen, **fixed(self.study, self.optimizer), **chosen}
 
-    @property
-    def cost(self) -> float:
-        """Median cost of the chosen setting over tuning seeds, by the first criterion of the study."""
+    @cached_property
+    def costs(self) -> np.ndarray:
+        """Costs of the chosen setting on the tuning seeds by the study's first criterion, shape (seeds,)."""
         outcome = self.outcome
-        chosen = outcome.settings.index(outcome.chosen)
-        return max(float(np.median(outcome.costs[0, chosen])), outcome.floor_cost)
+        costs: np.ndarray = outcome.costs[0, outcome.settings.index(outcome.chosen)]
+        return np.maximum(costs, outcome.floor_cost)
 
     @cached_property
-    def seeds(self) -> frozenset[int]:
-        """The tuning seeds."""
-        return frozenset(self.tried["seed"])
+    def cost(self) -> float:
+        """Median cost of the chosen setting over tuning seeds."""
+        return float(np.median(self.costs))
 
     @cached_property
-    def values(self) -> list[set[float]]:
-        """Values of each tuned hyperparameter that tuning tried, in the order of their names."""
-        return [{*values} for values in zip(*settings_of(self.tried, self.tuning.names), strict=True)]
+    def values(self) -> dict[str, set[float]]:
+        """Values that tuning tried, by hyperparameter."""
+        names = self.tuning.names
+        tried = zip(*settings_of(self.tried, names), strict=True)
+        return {name: {*values} for name, values in zip(names, tried, strict=True)}
 
     @property
     def searched(self) -> set[str]:
         """Hyperparameters for which tuning may try several values."""
         return {name for name, (low, high) in self.tuning.reach.items() if low < high}
+
+    @property
+    def axes(self) -> Mapping[str, Axis]:
+        """Intervals of a search space; empty for a protocol without a search space."""
+        return self.tuning.space if isinstance(self.tuning, SpaceSearch) else {}
 
     def edges(self, rival: MethodSearch | None = None) -> Iterator[dict[str, Any]]:
         """Yield the hyperparameters whose chosen value is an end of the values that tuning tried.
@@ -508,20 +531,19 @@ class MethodSearch:
         A learning rate from a searched interval is an end, too, if it is near an end of the interval
         (`NEAR_END`), even if tuning tried a rate that is closer to the end.
 
-        A hyperparameter whose interval is a single value has no ends, unless the other method of the
-        comparison was searched for it. The values 0 and 1 on a linear scale, except those of learning rates,
-        are natural ends (`NATURAL_ENDS`), and so are values next to them if the search reaches the natural
-        end. A value of `also_try` outside of the interval of the search does not extend the search, unless it
-        is chosen.
+        A hyperparameter with a fixed value has no ends, unless the other method of the comparison was
+        searched for it. The values 0 and 1 on a linear scale, except those of learning rates, are natural
+        ends (`NATURAL_ENDS`), and so are values next to them if the search reaches the natural end. A value
+        of `also_try` outside of the interval of the search does not extend the search, unless it is chosen.
 
         Args:
             rival: the search for the other method of a comparison.
         """
         searched = self.searched | (rival.searched if rival else set())
-        tuning = self.tuning
-        space = tuning.space if isinstance(tuning, SpaceSearch) else {}
-        for name, value, tried in zip(tuning.names, self.outcome.chosen, self.values, strict=True):
-            axis, (low, high) = space.get(name), tuning.reach[name]
+        axes = {**(rival.axes if rival else {}), **self.axes}
+        for name, value in self.setting.items():
+            axis, (low, high) = axes.get(name), self.tuning.reach.get(name, (value, value))
+            tried = self.values.get(name, {value})
             values = {each for each in tried if low <= each <= high or each == value}
             if len(values) == 1 and name not in searched:
                 continue
@@ -542,11 +564,17 @@ class MethodSearch:
     def is_better(self, other: MethodSearch, share: float) -> bool:
         """Return whether the chosen setting has a smaller cost than the chosen setting of another search.
 
+        If the two searches have different tuning seeds, the setting must be better on each of its seeds than
+        the other setting on any seed, since costs may differ more between seeds than between settings.
+
         Args:
             other: a search for the same method on the same problem.
             share: the smallest difference that matters, as a share of the other search's cost.
         """
-        return math.isfinite(self.cost) and not self.cost >= other.cost - share * abs(other.cost)
+        alike = set(self.tried["seed"]) == set(other.tried["seed"])
+        if not math.isfinite(self.cost) or not (alike or self.costs.max() < other.costs.min()):
+            return False
+        return not self.cost >= other.cost - share * abs(other.cost)
 
 
 def fixed(study: StudyPlan, optimizer: OptimizerSpec) -> dict[str, float]:
@@ -620,9 +648,10 @@ def limits_of(
 ) -> Iterator[dict[str, Any]]:
     """Yield the limits of a search: reasons why another search might have found a better setting.
 
-    A limit is a hyperparameter whose chosen value is an end of the search, or a better setting inside of the
-    search that another study found. Costs are compared only between searches on the same tuning seeds and the
-    same backend.
+    A limit is a hyperparameter whose chosen value is an end of the search, or a better setting that another
+    study found on the same backend. The best such setting is named, with a hyperparameter whose value lies
+    outside of the search if there is one. A study with constant learning rates does not need to try a
+    schedule that another study found better.
 
     Args:
         own: the search.
@@ -634,11 +663,15 @@ def limits_of(
         Items of the column `at_edge` of the table `findings`, without the arm.
     """
     yield from own.edges(rival)
-    for other in others:
+    scheduled = own.study.training.schedule.name != CONSTANT
+    for other in sorted(others, key=lambda other: other.cost):
         alike = other.is_of(own.optimizer, own.basis, own.workload) and own.backend == other.backend
-        better = alike and own.seeds == other.seeds and other.is_better(own, share)
-        if better and not outside(own.study, own.optimizer, other.setting):
-            yield {"limit": "missed", "study": other.study.name}
+        if alike and other.is_better(own, share):
+            beyond = outside(own.study, own.optimizer, other.setting)
+            if scheduled or RATE_DECAY not in beyond:
+                name, value = next(iter(beyond.items()), (None, None))
+                yield {"limit": "missed", "study": other.study.name, "hyperparameter": name, "value": value}
+                return
 
 
 def same_method(one: OptimizerSpec, basis: BasisSpec, other: OptimizerSpec, its_basis: BasisSpec) -> bool:

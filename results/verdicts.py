@@ -170,8 +170,9 @@ def over_domains(verdicts: Mapping[str, Verdict]) -> tuple[Verdict, list[dict[st
     """Return the verdict on a claim from its verdicts in domains, and reasons that name the domains.
 
     A claim is reproduced if it is reproduced in all domains. If it is reproduced in some of them, the verdict
-    is "reproduced where". A claim that is reproduced in no domain is not reproduced if it is refuted in all
-    domains, and otherwise undecided.
+    is "reproduced where", or "partly reproduced" if it is only partly reproduced in these domains. A claim
+    that is reproduced in no domain is not reproduced if it is refuted in all domains, and otherwise
+    undecided.
 
     Args:
         verdicts: verdict by domain, as the findings in `by_domain` lead to it.
@@ -184,7 +185,8 @@ def over_domains(verdicts: Mapping[str, Verdict]) -> tuple[Verdict, list[dict[st
     if len(distinct) == 1:
         return distinct[0], reasons if len(verdicts) > 1 else []
     if "holds_where" in named:
-        return ("partly reproduced" if len(named) == 1 else "reproduced where"), reasons
+        wholly = "reproduced" in distinct and len(named) > 1
+        return ("reproduced where" if wholly else "partly reproduced"), reasons
     return ("depends on search" if "depends on search" in distinct else "underpowered"), reasons
 
 

@@ -14,13 +14,15 @@ import polars as pl
 
 from curvebench.reports.claims.comparison import comparisons
 from curvebench.reports.claims.findings import DEPENDS_ON_SEARCH, is_supported
-from curvebench.reports.statistics.ranks import NEGLIGIBLE
+from curvebench.reports.claims.quantities import recorded
+from curvebench.reports.statistics.ranks import NEGLIGIBLE, tied
 from curvebench.reports.tables import Tables
 from curvebench.results.verdicts import NEARLY_HELD, Verdict
 from curvebench.spec.claim import Claim
 from curvebench.spec.plan import ClaimPlan, StudyPlan
 
 # Factors by which targets are changed to find a target at which a claim holds, the smallest changes first.
+# Only for the first two factors the target counts as the cause.
 FACTORS = tuple(10.0 ** (sign * half / 2) for half in range(1, 5) for sign in (1, -1))
 # Causes of the verdicts that have only one possible cause, by verdict.
 # `turns_in` is the choice that would have to change for another verdict.
@@ -50,11 +52,7 @@ def run_cause(
         return OF_VERDICT.get(verdict, {"cause": by_verdict.get(verdict)})
     # A refuted comparison that depends on the search for settings does not refute the claim.
     refuted = findings.filter(~DEPENDS_ON_SEARCH, finding="refuted")
-    # If the median effect is exactly 1 (a ratio) or 0 (a difference), the effect of most pairs is a tie.
-    # Both runs of a pair with a tie have reached the floor.
-    tie = pl.col("estimate") == (pl.col("effect") == "ratio").cast(pl.Float64)
-    at_floor = refuted.select((tie & pl.col("stop").is_not_null() & (pl.col("quantity") == "value")).all())
-    if at_floor.item():
+    if all(_at_floor(tables, row) for row in refuted.iter_rows(named=True)):
         return {"cause": "saturated"}
     misses = list(filter(None, map(_miss, refuted.iter_rows(named=True))))
     turns: dict[str, Any] = {}
@@ -62,10 +60,33 @@ def run_cause(
     if len(misses) == len(refuted):
         # Each comparison would hold at another margin. All of them would hold at the furthest margin.
         turns = {"turns_in": "margin", "turns_at": max(misses).effect}
-    elif target := _target_that_turns(study, claim, tables, refuted):
-        turns, near = {"turns_in": "target", "turns_at": target}, True
+    elif factor := _factor_that_turns(study, claim, tables, refuted):
+        turns = {"turns_in": "target", "turns_at": factor * refuted["stop"][0]}
+        near = factor in FACTORS[:2]
     cause = "other_data" if study.at_most_partly else "threshold" if near else "contradicts"
     return {"cause": cause, **turns}
+
+
+def _at_floor(tables: Tables, row: Mapping[str, Any]) -> bool:
+    """Return whether both methods of a comparison end at a value that the treated method cannot improve.
+
+    The median effect is then negligible. The value is a floor or a stop of the study, or most runs of the
+    treated method change by a negligible amount in the second half of their steps.
+
+    Args:
+        tables: tables of the study.
+        row: a row of the table `findings`.
+    """
+    effect = row["estimate"]
+    if row["quantity"] != "value" or effect is None or not tied(effect + (row["effect"] != "ratio"), 1.0):
+        return False
+    if row["stop"] is not None:
+        return True
+    cell = {"workload": row["workload"], "method": row["treated"], "backend": row["backend"]}
+    runs = tables.runs.filter(stage="final", **cell)
+    early = pl.col("value").filter(pl.col("step") <= pl.col("step").max() / 2).last()
+    ends = recorded(tables, runs, row["metric"]).group_by("run").agg(pl.col("value").last(), early=early)
+    return len(ends) > 0 and float(tied(ends["value"], ends["early"]).mean()) > 0.5
 
 
 class Miss(NamedTuple):
@@ -75,8 +96,8 @@ class Miss(NamedTuple):
         change: absolute logarithm of the factor between the median gain and the margin.
         effect: the median effect, which is the margin at which the comparison would hold.
         near: whether the comparison fails only because of the size of the margin. If the claim says that the
-            treated method is better, the method is better, but by less than the margin. Otherwise, the two
-            methods differ by at most `NEARLY_HELD` times the margin.
+            treated method is better, the method gains at least the margin divided by `NEARLY_HELD`.
+            Otherwise, the two methods differ by at most `NEARLY_HELD` times the margin.
     """
 
     change: float
@@ -96,21 +117,20 @@ def _miss(row: Mapping[str, Any]) -> Miss | None:
     factor = gain(effect) / gain(row["margin"])
     if row["relation"] == "better":
         is_gain = factor > 0 and abs(gain(effect)) > NEGLIGIBLE
-        return Miss(abs(log(factor)), effect, True) if is_gain else None
+        return Miss(abs(log(factor)), effect, factor >= 1 / NEARLY_HELD) if is_gain else None
     return Miss(log(abs(factor)), effect, abs(factor) <= NEARLY_HELD)
 
 
-def _target_that_turns(study: StudyPlan, claim: Claim, tables: Tables, refuted: pl.DataFrame) -> float | None:
-    """Return another target at which all refuted comparisons would hold, for the first of these comparisons.
+def _factor_that_turns(study: StudyPlan, claim: Claim, tables: Tables, refuted: pl.DataFrame) -> float | None:
+    """Return the factor of targets at which all refuted comparisons would hold, as close to 1 as possible.
 
-    The targets of all comparisons are multiplied by the same factor, which is as close to 1 as possible. The
-    steps to the changed targets are read from the curves.
+    The steps to the changed targets are read from the curves.
 
     Args:
         refuted: the refuted comparisons on one backend, rows of the table `findings`.
 
     Returns:
-        The target; None if a comparison counts no steps to a target, or no factor in `FACTORS` suffices.
+        The factor; None if a comparison counts no steps to a target, or no factor in `FACTORS` suffices.
     """
     if refuted["quantity"].unique().to_list() != ["steps_to_target"]:
         return None
@@ -129,7 +149,7 @@ def _target_that_turns(study: StudyPlan, claim: Claim, tables: Tables, refuted: 
         changed = claim.model_copy(update={"conditions": conditions})
         # Read the steps of one comparison after the other, and stop at the first that does not hold.
         if all(map(is_supported, comparisons(study, changed, tables, refuted["backend"][0]))):
-            return float(factor * refuted["stop"][0])
+            return factor
     return None
 
 
@@ -156,7 +176,9 @@ def limit_cause(
     slack = {"<=": -1, ">=": 1, "==": 0}[worst["relation"]] * worst["tolerance"]
     cause = "contradicts"
     if not misprint:
-        near = "threshold" if worst["share"] <= NEARLY_HELD else cause
+        # A limit between 1 and 2 is that of a ratio, and 1 means no effect. The excess counts from there.
+        most = min(NEARLY_HELD, worst["limit"]) if worst["limit"] > 1 and slack else NEARLY_HELD
+        near = "threshold" if worst["share"] <= most else cause
         cause = claim.cause or ("other_data" if claim.at_most_partly else near)
     turns = {"turns_in": "limit", "turns_at": worst["value"] + slack} if isfinite(worst["value"]) else {}
     return {"cause": cause, **turns}

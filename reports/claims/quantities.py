@@ -404,11 +404,15 @@ class CostToThreshold(Quantity):
         ends = pairs.select("most", "most of the control").to_numpy()
         if not len(ends) or np.isinf(ends).all():
             return "unreached" if len(ends) else None
-        length = self.study.training.budget.get("steps")
-        steps: Any = length or self.tables.runs.filter(workload=workload)["steps"].max()
+        if self.condition.quantity == "gradients_to_stop":
+            return None
+        # The length in steps of a run of some epochs is that of the longest run. Tuning runs may be shorter.
+        shares = dict(enumerate(map(float, self.study.tuning.shares)))
+        share = pl.when(stage="tuning").then(pl.col("round").replace_strict(shares, default=1.0)).otherwise(1)
+        runs = self.tables.runs.filter(workload=workload).select((pl.col("steps") / share).max())
+        steps = self.study.training.budget.get("steps") or runs.item()
         at_once = ends.max(axis=1) <= COARSE * steps / self.study.training.evaluations
-        in_steps = self.condition.quantity != "gradients_to_stop"
-        return "saturated" if in_steps and at_once.mean() > 0.5 else None
+        return "saturated" if at_once.mean() > 0.5 else None
 
 
 class StopCost(CostToThreshold):

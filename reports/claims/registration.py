@@ -25,19 +25,19 @@ class Registration:
         date: day of that commit, such as 2026-11-25.
         looks: names of all sets that published a verdict on the claim, oldest first.
         earlier: names of the sets that were published before the commit.
+        note: words of the claim's setting, in a published set, that say that limits were chosen after runs;
+            empty if there are none.
     """
 
     commit: str
     date: str
     looks: tuple[str, ...]
     earlier: tuple[str, ...]
+    note: str = ""
 
 
 @cache
 def registered() -> Mapping[str, Registration]:
     """Return the registration of each claim, by the claim's id; empty if there is no file."""
     written = json.loads(FILE.read_text()) if FILE.is_file() else {}
-    return {
-        claim: Registration(item["commit"], item["date"], tuple(item["looks"]), tuple(item["earlier"]))
-        for claim, item in written.items()
-    }
+    return {claim: Registration(**item) for claim, item in written.items()}

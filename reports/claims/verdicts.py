@@ -14,6 +14,7 @@ from functools import partial
 from itertools import product
 from typing import Any, get_args
 
+import numpy as np
 import polars as pl
 
 from curvebench.reports.claims.causes import run_cause
@@ -28,6 +29,7 @@ from curvebench.results.schema import CLAIMS, FINDINGS
 from curvebench.results.tuning import MethodSearch, different_draws, limits_of, search_lookup
 from curvebench.results.verdicts import Verdict, by_domain, over_domains, reason
 from curvebench.spec.claim import Claim
+from curvebench.spec.method import Method
 from curvebench.spec.plan import ReportPlan, StudyPlan
 
 # Minimum number of tuning seeds for the criterion that a finding is the same for 95 % of their resamples.
@@ -171,7 +173,7 @@ def _decided_row(
     unmet = int((controls["finding"] != "supported").sum())
     if unmet:
         verdict = "underpowered"
-    if verdict == "reproduced" and limits:
+    if verdict in ("reproduced", "reproduced where") and limits:
         verdict = "partly reproduced"
     if other_hardware and verdict != "not reproduced":
         verdict = "not run"
@@ -233,10 +235,12 @@ def _limits(study: StudyPlan, findings: pl.DataFrame) -> Iterator[dict[str, obje
     unknown = decided_findings.filter(pl.col("ties_agree").is_null())["settings_not_run"].drop_nulls()
     if not_run := max(unknown.to_list(), default=0):
         yield reason("settings_not_run", not_run)
-    seeds = study.seeds.tuning
-    chooses = study.tuning.trials > 1 and seeds < FEWEST_TUNING_SEEDS
-    if chooses and findings["ties"].is_not_null().any():
-        yield reason("few_tuning_seeds", seeds, different_draws(seeds))
+    tuned = findings.filter(pl.col("ties").is_not_null()).select("treated", "control").to_dict()
+    methods = {method for arm in tuned.values() for method in arm.drop_nulls()}
+    optimizers = (study.optimizer(Method.of(method).optimizer) for method in methods)
+    chooses = any(study.tuning.for_optimizer(optimizer).trials > 1 for optimizer in optimizers)
+    if chooses and study.seeds.tuning < FEWEST_TUNING_SEEDS:
+        yield reason("few_tuning_seeds", study.seeds.tuning, different_draws(study.seeds.tuning))
 
 
 def rule_of_runs(jobs: pl.DataFrame, claim: str, backend: str) -> str | None:
@@ -295,14 +299,20 @@ def _search_limits(
 ) -> Iterator[dict[str, Any]]:
     """Yield the limits of the searches of both arms, items of the column `at_edge` of the table `findings`.
 
+    A better setting that another study found is a limit only if it may change the finding. A better setting
+    of the treated method cannot do so if this method is already as good as claimed, and a better setting of
+    the control cannot do so if it is not.
+
     Args:
         study: the study of the comparison.
         found: searches of the study and of other studies for the same methods on the same problems.
     """
-    share = comparison.condition.smallest_effect or NEGLIGIBLE
+    question, share = comparison.question, comparison.condition.smallest_effect or NEGLIGIBLE
+    behind = "control" if question.satisfied_by(float(np.median(comparison.gains))) else "treated"
+    matter = ARMS if question.relation == "same" else (behind,)
     own = {search.key: search for search in found if search.study is study}
     of_arms = [own.get(source) for source in comparison.tuning_sources]
     for arm, search, rival in zip(ARMS, of_arms, reversed(of_arms), strict=False):
         if search:
-            for limit in limits_of(search, rival, found, share):
+            for limit in limits_of(search, rival, found if arm in matter else (), share):
                 yield {"arm": arm, **limit}

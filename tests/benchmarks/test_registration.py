@@ -1,5 +1,6 @@
 """Tests of when limits of claims were registered: on repositories of the tests and on the project's own."""
 
+import json
 import subprocess
 from dataclasses import asdict
 from pathlib import Path
@@ -13,13 +14,20 @@ from curvebench.reports.claims.registration import FILE
 LIMIT = {"claim": "checked", "scale": "paper", "variant": "", "quantity": "error", "relation": "<="}
 STUDY = """
 targets: {{loss: {target}}}
+tuning: {{floor: {floor}}}
+workloads: [{workloads}]
 claims:
   - id: lower
     sentence: "2 methods"
-    {key}: [{{metric: final loss, better: [adam], compared_to: [{rivals}], smallest_effect: {effect}}}]
+    {key}: [{{metric: {which} loss, {relation}: [adam, soap], compared_to: [{rivals}], pairs: {pairs},
+      smallest_effect: {effect}}}]
   - id: sooner
     {key}: {{metric: best loss, quantity: steps_to_target, better: [adam], compared_to: [sgd]}}
 """
+BEFORE = {
+    "effect": "5 %", "target": "1e-3", "key": "supported_if", "rivals": "sgd, kfac", "floor": "1e-20",
+    "workloads": "one, {two: {label: 2}}", "which": "final", "relation": "better", "pairs": "all",
+}  # fmt: skip
 
 
 class Repository:
@@ -46,11 +54,8 @@ class Repository:
         self.git("add", "--all")
         self.git("commit", "--quiet", "-m", "a change")
 
-    def study(
-        self, effect: str = "5 %", target: str = "1e-3", key: str = "supported_if", rivals: str = "sgd, kfac"
-    ) -> None:
-        text = STUDY.format(effect=effect, target=target, key=key, rivals=rivals)
-        self.commit("benchmarks/studies/one.yaml", text)
+    def study(self, **changes: str) -> None:
+        self.commit("benchmarks/studies/one.yaml", STUDY.format(**BEFORE | changes))
 
     def look(self, name: str, *claims: str, verdict: str = "reproduced") -> None:
         rows = pl.DataFrame({"claim": list(claims), "verdict": verdict})
@@ -89,6 +94,12 @@ def test_limits_that_were_committed_before_the_first_verdict_are_registered(repo
         ({"target": "1e-4"}, {"sooner"}),
         ({"rivals": "sgd"}, {"lower"}),
         ({"rivals": "sgd, kfac, shampoo"}, set()),
+        ({"relation": "same"}, {"lower"}),
+        ({"which": "best"}, {"lower"}),
+        ({"pairs": "matched"}, {"lower"}),
+        ({"workloads": "one"}, {"lower", "sooner"}),
+        ({"workloads": "one, {two: {label: 2}}, three"}, set()),
+        ({"floor": "1e-10"}, {"lower", "sooner"}),
         ({}, set()),
     ],
 )
@@ -104,12 +115,30 @@ def test_a_limit_that_changed_after_a_verdict_is_found(
     assert all(item.looks == ("first", "second") for item in found.values())
 
 
+def test_a_workload_that_the_study_named_by_like_drops_is_found(repository: Repository):
+    claims = STUDY[STUDY.index("claims") :].format(**BEFORE)
+    repository.commit("benchmarks/studies/two.yaml", "like: parent\n" + claims)
+    repository.commit("benchmarks/studies/parent.yaml", "workloads: [one, two]\ntargets: {loss: 1}")
+    repository.look("first", "lower")
+    repository.commit("benchmarks/studies/parent.yaml", "workloads: [two]\ntargets: {loss: 1}")
+    assert repository.earlier("lower") == ("first",)
+
+
+def test_words_of_a_setting_about_runs_before_the_first_set_are_found(repository: Repository):
+    setting = "Here 0.5 is asked (|x| < 1 was asked until runs reached 1.06). More follows."
+    plan = {"checks": {"claims": [{"id": "checked", "setting": setting}]}}
+    repository.commit("results/published/first/plan.json", json.dumps(plan))
+    repository.checks("first", ("a", 1.0, True))
+    found = registrations(repository.root)["checked"]
+    assert (found.earlier, found.note) == ((), "|x| < 1 was asked until runs reached 1.06")
+
+
 def test_a_limit_that_returned_to_a_former_value_counts_from_its_return(repository: Repository):
     repository.study()
     repository.look("first", "lower")
-    repository.study("4 %")
+    repository.study(effect="4 %")
     repository.look("second", "lower")
-    repository.study("5 %")
+    repository.study()
     assert repository.earlier("lower") == ("first", "second")
 
 
@@ -119,7 +148,7 @@ def test_a_merge_does_not_bring_limits_of_its_own(repository: Repository):
     repository.git("checkout", "--quiet", "-b", "other")
     repository.look("second", "lower")
     repository.git("checkout", "--quiet", "main")
-    repository.study("4 %")
+    repository.study(effect="4 %")
     repository.git("merge", "--quiet", "-m", "both", "other")
     found = registrations(repository.root)["lower"]
     assert (found.date, found.earlier) == ("2026-01-11", ("first", "second"))

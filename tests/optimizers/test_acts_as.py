@@ -115,12 +115,6 @@ def test_a_row_and_a_long_axis_are_vectors_to_soap() -> None:
     assert acts_as("soap", {}, {"one_side": (20_000, 2)}) is None
 
 
-def test_a_wrapped_rule_is_the_wrapped_known_method() -> None:
-    for wrapper in ("cautious", "hyperball"):
-        assert acts_as(f"muon+{wrapper}", {}, VECTORS) == f"adamw-{wrapper}"
-        assert acts_as(f"muon+{wrapper}", {}, MATRIX) is acts_as(f"adam+{wrapper}", {}, VECTORS) is None
-
-
 def test_groups_of_an_optimizer_of_pytorch() -> None:
     rule = find_rule("torch:torch.optim.Muon")
     assert rule.acts_as(VECTORS, roles_of(VECTORS)) == "torch-adamw"

@@ -102,11 +102,15 @@ def better_known(studies: Iterable[Study], published: Sequence[ReportPlan]) -> I
             inside = [search for _, search in known if not outside(plan, optimizer, search.setting)]
             if all(best.is_better(search, MIN_GAIN) for search in inside):
                 method = Method(optimizer.label, basis.label).label
-                numbers = ", ".join(f"{key} = {value:g}" for key, value in values.items())
+                names = plan.tuning.for_optimizer(optimizer).names
+                tried = ", ".join(f"{key}: {best.setting[key]}" for key in names if key in best.setting)
+                untuned = [f"{key} = {value:g}" for key, value in values.items() if key not in names]
+                line = f"add also_try: [{{{tried}}}]" + f", tune or set {' and '.join(untuned)}" * bool(
+                    untuned
+                )
                 yield (
                     f"{study.path}: scales.{scale}: the search of {method} on {workload.name} does not "
-                    f"contain the best known setting, {numbers}, of {best.study.name} in {name}; search "
-                    "there, or give it under also_try"
+                    f"contain the best known setting, of {best.study.name} in {name}; {line}"
                 )
 
 

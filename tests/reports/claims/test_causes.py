@@ -75,6 +75,7 @@ def tables(study: StudyPlan) -> Tables:
     [
         (0.5, "better", None, (None, None)),
         (0.97, "better", "threshold", ("margin", 0.97)),
+        (0.98, "better", "contradicts", ("margin", 0.98)),  # less than half of the margin
         (0.9999, "better", "contradicts", (None, None)),  # a tie
         (1.1, "better", "contradicts", (None, None)),
         (1.08, "no_worse", "threshold", ("margin", 1.08)),  # 1 / 0.95 is accepted
@@ -98,6 +99,27 @@ def test_data_that_are_not_the_sources_come_before_a_contradiction(study, tables
 def test_two_methods_at_the_floor_cannot_be_told_apart(study, tables):
     found = verdict_of(asking(study, {"floor": 1e9}), tables)
     assert (found.verdict, found.estimate, found.cause) == ("not reproduced", 1.0, "saturated")
+
+
+@pytest.mark.parametrize(("late", "cause"), [(1.0005, "saturated"), (2.0, "contradicts")])
+def test_methods_that_end_where_the_treated_one_cannot_improve_are_saturated(
+    study, tables, tmp_path, late, cause
+):
+    """Both methods end at the same loss; the treated method is there, or not, at half of its steps."""
+    first = pl.col("step") <= STEPS[-1] / 2
+    curves = pl.read_parquet(list(tables.curves)).with_columns(value=pl.when(first).then(late).otherwise(1.0))
+    write_table(tmp_path / "curves.parquet", curves, TABLES["curves"])
+    found = verdict_of(study, replace(ending(tables, 1.0005), curves=(tmp_path / "curves.parquet",)))
+    assert (found.verdict, found.cause) == ("not reproduced", cause)
+
+
+def test_a_study_that_is_at_most_partly_the_sources_caps_a_claim_that_holds_in_a_domain(study, tables):
+    two = asking(
+        study, {"where": "n = 1"}, {"where": "n = 2", "better": ("adam",), "compared_to": (TREATED,)}
+    )
+    found = verdict_of(replace(two, at_most_partly="the data are reduced"), ending(tables, 0.5))
+    assert found.verdict == "partly reproduced"
+    assert {"holds_where", "fails_where", "limited_scale"} <= {each["code"] for each in found.reasons}
 
 
 def test_a_claim_is_decided_in_each_domain(study, tables):
@@ -167,8 +189,13 @@ def test_a_target_that_the_slower_run_meets_late_is_not_saturated(study, tables)
     assert comparison["reach"] is None
 
 
-def test_the_target_at_which_a_claim_turns_is_read_from_curves(study, tables, tmp_path):
-    """The control is sooner down to a loss of 0.1, since the treated method is still at 10 before step 60."""
+@pytest.mark.parametrize(
+    ("target", "cause", "factor"), [(0.1, "contradicts", 10**-1.5), (0.02, "threshold", 10**-0.5)]
+)
+def test_the_target_at_which_a_claim_turns_is_read_from_curves(
+    study, tables, tmp_path, target, cause, factor
+):
+    """The treated method is still at 10 before step 60, so that the control is sooner at large targets."""
     treated = tables.runs.filter(method=TREATED)["run"].implode()
     late = (pl.col("step") < 60) & pl.col("run").is_in(treated) & (pl.col("metric") == "train_loss")
     curves = pl.read_parquet(list(tables.curves))
@@ -177,9 +204,9 @@ def test_the_target_at_which_a_claim_turns_is_read_from_curves(study, tables, tm
         curves.with_columns(value=pl.when(late).then(10.0).otherwise("value")),
         TABLES["curves"],
     )
-    found = verdict_of(to_target(study, 0.1), replace(tables, curves=(tmp_path / "curves.parquet",)))
-    assert (found.verdict, found.cause, found.turns_in) == ("not reproduced", "threshold", "target")
-    assert found.turns_at == pytest.approx(10**-2.5)
+    found = verdict_of(to_target(study, target), replace(tables, curves=(tmp_path / "curves.parquet",)))
+    assert (found.verdict, found.cause, found.turns_in) == ("not reproduced", cause, "target")
+    assert found.turns_at == pytest.approx(target * factor)
 
 
 def test_parts_of_a_property_have_domains_and_causes(checks: ChecksPlan):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import polars as pl
 import pytest
 
 from curvebench.planning.config import Config
@@ -16,7 +19,7 @@ from curvebench.reports.claims.verdicts import Verdicts, claim_verdicts
 from curvebench.reports.claims.wording import say
 from curvebench.reports.tables import tables_of
 from curvebench.results.merging import merge
-from curvebench.results.tuning import Judge, MethodSearch, outside, tuning_outcome
+from curvebench.results.tuning import Judge, MethodSearch, TuningOutcome, outside, tuning_outcome
 from curvebench.spec.plan import ReportPlan
 from curvebench.spec.tuning import Axis
 from curvebench.stages.jobs import run_job
@@ -106,13 +109,17 @@ def test_a_handicapped_rival_reproduces_nothing(ran: Ran):
     (finding,) = ran.verdicts.findings.filter(claim="handicapped").to_dicts()
     assert (finding["finding"], finding["p_value"] < 0.01) == ("supported", True)
     assert ran.verdict("handicapped") == "depends on search"
-    (limit,) = ran.limits("handicapped")
+    limit, known = ran.limits("handicapped")
+    assert (known["arm"], known["limit"], known["study"]) == ("control", "missed", "rivals")
+    assert known["value"] > 1e-3
     assert (limit["arm"], limit["hyperparameter"], limit["limit"]) == ("control", "learning_rate", "highest")
     assert 3e-4 < limit["value"] <= 1e-3
     (row,) = ran.verdicts.claims.filter(claim="handicapped").to_dicts()
     assert {reason["code"]: (reason["count"], reason["of"]) for reason in row["reasons"]}["at_edge"] == (1, 1)
-    words = say("search", finding)
-    assert words == f"slow has a learning rate at the upper end of its search, {limit['value']:.3g}"
+    end, better = say("search", finding).split("; ")
+    assert end == f"slow has a learning rate at the upper end of its search, {limit['value']:.3g}"
+    rate = f"with a learning rate of {known['value']:.3g}"
+    assert better == f"rivals found a better setting of slow that was not tried, {rate}"
 
 
 def test_nor_does_it_refute_anything(ran: Ran):
@@ -219,7 +226,43 @@ def test_check_names_a_better_setting_that_was_published(ran: Ran, tmp_path: Pat
     path.write_text(text.replace("low: 1e-3, high: 10", "low: 1e-5, high: 1e-3"))
     published = ran.plan.model_copy(update={"published": "set.2026-11-29"})
     (note,) = better_known([read_study(path)], [published])
-    assert "adam on least_squares does not contain the best known setting, learning_rate = " in note
-    assert "of rivals in set.2026-11-29; search there, or give it under also_try" in note
+    assert (
+        "adam on least_squares does not contain the best known setting, of rivals in set.2026-11-29" in note
+    )
+    rate = re.search(r"; add also_try: \[{learning_rate: (.*)}\]$", note)
+    assert rate is not None
+    assert float(rate[1]) > 1e-3
+    listed = f"{{adam: {{also_try: [{{learning_rate: {rate[1]}}}]}}}}"
+    assert path.write_text(path.read_text().replace("optimizers: [adam]", f"optimizers: [{listed}]"))
+    assert not list(better_known([read_study(path)], [published])), "the line adds it"
+    path.write_text(path.read_text().replace(listed, "adam"))
     path.write_text(path.read_text().replace("low: 1e-5, high: 1e-3", "low: 1e-3, high: 10"))
     assert not list(better_known([read_study(path)], [published])), "the search contains it"
+
+
+def test_a_value_that_is_fixed_where_the_rival_was_searched_is_at_its_ends(ran: Ran):
+    """Adam's beta1 is 0.9 in one search, and the other search tried several values of it."""
+    free = search_of(ran, INSIDE, LOW, HIGH)
+    wide = Axis(low=0.0, high=0.99, scale="linear")
+    tuning = free.study.tuning.model_copy(update={"space": {"beta1": wide}})
+    rival = replace(free, study=free.study.model_copy(update={"tuning": tuning}))
+    assert [*free.edges()] == []
+    limits = [(each["hyperparameter"], each["value"], each["limit"]) for each in free.edges(rival)]
+    assert limits == [("beta1", 0.9, "lowest"), ("beta1", 0.9, "highest")]
+    none = replace(free, optimizer=replace(free.optimizer, hyperparameters={"beta1": 0.0}))
+    assert [each["limit"] for each in none.edges(rival)] == ["highest"], "no momentum is a natural end"
+
+
+def test_a_setting_on_other_seeds_is_better_only_if_it_is_on_all(ran: Ran):
+    """A few seeds differ more than settings do, so that medians over different seeds are not compared."""
+    one = search_of(ran, INSIDE)
+
+    def at(seed: int, *costs: float) -> MethodSearch:
+        outcome = TuningOutcome(one.outcome.settings, np.array([[costs], [costs]]), -np.inf)
+        return replace(one, outcome=outcome, tried=one.tried.with_columns(seed=pl.lit(seed)))
+
+    own = at(0, 1.0, 2.0, 3.0)
+    assert at(0, 1.0, 1.5, 3.0).is_better(own, 0.05)
+    assert not at(1, 1.0, 1.5, 3.0).is_better(own, 0.05)
+    assert at(1, 0.7, 0.8, 0.9).is_better(own, 0.05)
+    assert not at(1, 0.7, 0.8, 0.9).is_better(at(0, 0.91, 0.91, 0.91), 0.5)
