@@ -177,7 +177,7 @@ def _evaluate_phase(ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> d
 
 def _phase_start(settings: Settings, generator: np.random.Generator) -> dict[str, np.ndarray]:
     """Draw x ~ N(0, s^2 I / d)."""
-    return {"x": settings["start_scale"] * generator.normal(size=settings["d"]) / math.sqrt(settings["d"])}
+    return {"x": settings["start_scale"] * generator.normal(size=(settings["d"],)) / math.sqrt(settings["d"])}
 
 
 def _phase_examples(settings: Settings) -> int:
@@ -188,7 +188,7 @@ def _phase_examples(settings: Settings) -> int:
 def _phase_retrieval(settings: Settings, random: Random) -> Problem:
     """Draw x* of norm 1 and a_i ~ N(0, I), and set y_i = <a_i, x*>^2 with noise."""
     generator = random("data")
-    truth = generator.normal(size=settings["d"])
+    truth = generator.normal(size=(settings["d"],))
     truth /= np.linalg.norm(truth)
     vectors = generator.normal(size=(_phase_examples(settings), settings["d"]))
     noise = settings["noise"] * random("noise").normal(size=len(vectors))

@@ -32,7 +32,7 @@ def _curvatures(settings: Settings) -> np.ndarray:
 
 def _sample_parameters(settings: Settings, generator: np.random.Generator) -> dict[str, np.ndarray]:
     """Draw theta ~ N(0, I)."""
-    return {"theta": generator.normal(size=settings["d"])}
+    return {"theta": generator.normal(size=(settings["d"],))}
 
 
 def _problem(settings: Settings, random: Random) -> Problem:
@@ -52,7 +52,7 @@ def _problem(settings: Settings, random: Random) -> Problem:
 def _noise(settings: Settings, generator: np.random.Generator, size: int) -> dict[str, np.ndarray]:
     """Draw the noise of one gradient from N(0, sigma^2 H / B); it is 0 for the full batch."""
     deviation = 0.0 if settings["batch_size"] is None else settings["noise"] * size**-0.5
-    return {"gradient": deviation * np.sqrt(_curvatures(settings)) * generator.normal(size=settings["d"])}
+    return {"gradient": deviation * np.sqrt(_curvatures(settings)) * generator.normal(size=(settings["d"],))}
 
 
 def _quadratic(ops: Ops, params: Arrays, state: Arrays) -> Array:

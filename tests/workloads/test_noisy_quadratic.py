@@ -90,6 +90,7 @@ def test_expected_losses_of_gradient_descent_have_the_closed_form():
 def test_the_noise_has_the_covariance_of_the_hessian_over_the_batch_size():
     settings = NOISY_QUADRATIC.complete({"d": 4, "batch_size": 8, "noise": 3.0})
     generator = np.random.default_rng(0)
+    assert NOISY_QUADRATIC.noise is not None
     draws = np.stack([NOISY_QUADRATIC.noise(settings, generator, 8)["gradient"] for _ in range(20_000)])
     due = np.diag(9.0 / 8.0 / np.arange(1, 5))
     np.testing.assert_allclose(np.cov(draws.T), due, atol=0.05)
