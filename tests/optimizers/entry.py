@@ -45,6 +45,7 @@ class Entry:
         pytorch, optax: the same algorithm in another library; None if there is none.
         tolerance: maximum distance of paths in float64 from the loop, relative and absolute.
         tolerance_float32: maximum distance of paths in float32.
+        reads_gradient: whether the rule reads the gradient, and not only the values of its needs.
         optimizer: name of the rule, with which its label in the table begins; the table fills it in.
     """
 
@@ -62,6 +63,7 @@ class Entry:
     optax: Oracle | None = None
     tolerance: float = 1e-13
     tolerance_float32: float = 1e-5
+    reads_gradient: bool = True
     optimizer: str = ""
 
     @property

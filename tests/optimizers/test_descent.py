@@ -187,8 +187,16 @@ def kind(objective: Objective) -> str:
     return "weight" if objective.start["w"].ndim == 2 else "vector"
 
 
-# One parameter is no network, which those for layers need (test_symo.py).
-@pytest.mark.parametrize("optimizer", [name for name, rule in rules().items() if rule.for_model is None])
+# One parameter is no network, which those for layers need (test_symo.py). Residuals are those of a workload
+# (test_gauss_newton.py).
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        name
+        for name, rule in rules().items()
+        if rule.for_model is None and not any(need.is_gaussian for need in rule.needs)
+    ],
+)
 def test_a_rule_minimizes_where_it_can_go(optimizer: str) -> None:
     """To a thousandth of the loss at the start, which a rate that is far too small leaves where it was."""
     how = DESCENTS[optimizer]
