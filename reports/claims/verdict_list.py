@@ -35,6 +35,7 @@ HEADS = ("claim", "verdict", "estimate [interval]", "p", "seeds", "why")
 NAMES = {"claim": "id", "p_value": "p"}
 # Macros of `verdicts.jinja` that name the methods of a comparison, and the quantity that is compared.
 NAMED = ("contest", "quantity")
+MAX_REASONS = 3  # number of reasons in a row of the table, beside the cause
 # Keys under which a comparison has texts: the median effect, its interval, and the accepted effects.
 IN_WORDS = ("estimate_text", "interval_text", "accepted_range")
 Rows = Sequence[Mapping[str, Any]]
@@ -381,8 +382,8 @@ def as_text(verdicts: Sequence[ClaimVerdict], details: bool = False) -> str:
     """Format the verdicts as a table for people.
 
     Args:
-        details: whether to print the evidence for each claim below the table, and not the number of claims
-            by group and verdict.
+        details: whether to print all reasons and the evidence for each claim below the table, and not the
+            number of claims by group and verdict.
     """
     rows = [HEADS, *(_cells(verdict) for verdict in verdicts)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADS) - 1)]
@@ -399,12 +400,22 @@ def as_text(verdicts: Sequence[ClaimVerdict], details: bool = False) -> str:
         lines.append(f"{label}: {verdict_counts.total()} ({', '.join(numbers)})")
     for verdict in verdicts if details else ():
         head, *evidence = rendering.lines("verdicts.jinja", "details", verdict)
-        lines += ["", head, *(f"  {line}" for line in evidence)]
+        lines += ["", head, *(f"  {line}" for line in (*_reasons(verdict), *evidence))]
     return "\n".join(lines)
 
 
 def _cells(verdict: ClaimVerdict) -> tuple[str, ...]:
     """Return the cells of a claim's row in the table, in the order of the columns `HEADS`."""
     p_value = formatting.NONE if verdict.p is None else formatting.p_value(verdict.p)
-    estimate, why = (wording.say(macro, verdict) for macro in ("estimate", "all_reasons"))
-    return verdict.id, verdict.verdict, estimate, p_value, str(verdict.seeds), why
+    reasons = ["exploratory" if text.startswith("exploratory") else text for text in _reasons(verdict)]
+    shown = MAX_REASONS + bool(verdict.cause)
+    more = [f"and {len(reasons) - shown} more"] if len(reasons) > shown else []
+    why = "; ".join([*reasons[:shown], *more])
+    return verdict.id, verdict.verdict, wording.say("estimate", verdict), p_value, str(verdict.seeds), why
+
+
+def _reasons(verdict: ClaimVerdict) -> list[str]:
+    """Return all texts about a verdict: first the cause, then whether the claim is exploratory."""
+    texts = [*filter(None, verdict.reason.split("; "))]
+    texts += rendering.lines("verdicts.jinja", "other_reasons", verdict)
+    return sorted(texts, key=lambda text: (not text.startswith("cause"), not text.startswith("exploratory")))
