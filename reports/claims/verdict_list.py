@@ -19,7 +19,7 @@ import polars as pl
 from curvebench.reports import formatting, rendering
 from curvebench.reports.claims import wording
 from curvebench.reports.claims.checked import check_rows, parts_of
-from curvebench.reports.claims.registration import Registration, registered
+from curvebench.reports.claims.registration import Registration, decided_before, registered
 from curvebench.reports.claims.rerun import claim_with_repeats, command_of
 from curvebench.reports.claims.verdicts import Verdicts, claim_verdicts
 from curvebench.reports.plan import claim_figure
@@ -267,7 +267,8 @@ def listed(plan: ReportPlan, claims: pl.DataFrame, findings: pl.DataFrame) -> li
         others = [peer for peer in all_rows if peer["claim"] == name and _key(peer) != _key(row)]
         same_variant = [peer for peer in others if peer["backend"] and peer["variant"] == row["variant"]]
         elsewhere = [(peer, comparisons_of(peer)) for peer in same_variant]
-        registration = registered().get(name)
+        registration, unanimous = registered().get(name), _unanimous(row, comparisons)
+        is_local = unanimous and not plan.published and row["study"] in studies
         verdicts.append(
             ClaimVerdict(
                 **{NAMES.get(column, column): row[column] for column in CLAIMS},
@@ -275,7 +276,8 @@ def listed(plan: ReportPlan, claims: pl.DataFrame, findings: pl.DataFrame) -> li
                 published=plan.published,
                 reason=wording.reason(plan, row, comparisons),
                 exploratory=wording.say(
-                    "exploratory", row, plan.published, registration, _unanimous(row, comparisons)
+                    *("exploratory", row, plan.published, registration, unanimous),
+                    is_local and decided_before(studies[row["study"]], name),
                 ),
                 registration=registration,
                 further_seeds=wording.say("seeds_for_claim", row["verdict"], comparisons),
