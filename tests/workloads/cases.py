@@ -54,6 +54,13 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
         "train_examples": 50,
         "validation_examples": 30,
     },
+    "table_mlp": {
+        "table": "satellite",
+        "width": 8,
+        "batch_size": 20,
+        "train_examples": 60,
+        "validation_examples": 20,
+    },
     "fashion_vit": {"patch": 14, "width": 32, "depth": 1, "train_examples": 200, "held_out_examples": 20},
     "image_resnet": {**IMAGES, "blocks": [1, 1], "width": 2, "stem": 3},
     "image_vit": {**IMAGES, "patch": 8, "width": 64, "depth": 1},

@@ -1,4 +1,4 @@
-"""The real Fashion-MNIST, for tests of published facts about it, and a folder for the file of novels."""
+"""The real Fashion-MNIST and data of R packages, for tests of facts about them; a folder for novels."""
 
 from __future__ import annotations
 
@@ -6,9 +6,19 @@ from collections.abc import Iterator
 
 import pytest
 
-from curvebench.workloads import austen, fashion
+from curvebench.workloads import austen, fashion, tables
 from curvebench.workloads.data import FOLDER_VARIABLE
 from tests.conftest import RealImages, skip
+
+REAL_TABLES = dict(tables.TABLES)
+
+
+@pytest.fixture
+def r_packages(real_images: RealImages, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a test read the real data of R packages, if they are installed."""
+    monkeypatch.setenv(FOLDER_VARIABLE, real_images.named_folder)
+    for name, table in REAL_TABLES.items():
+        monkeypatch.setitem(tables.TABLES, name, table)
 
 
 @pytest.fixture
