@@ -28,7 +28,7 @@ class Along(NamedTuple):
     gradient: Array  # g, (..., d)
 
 
-class Search(NamedTuple):
+class WolfeSearch(NamedTuple):
     """State of L-BFGS with a memory of m pairs; all arrays start at 0."""
 
     base: Along  # the parameters, with t = 0
@@ -86,7 +86,7 @@ def newton_direction(ops: Ops, gradient: Array, steps: Array, changes: Array) ->
     return -vector
 
 
-def _init(memory: int, ops: Ops, param: Array) -> Search:
+def _init(memory: int, ops: Ops, param: Array) -> WolfeSearch:
     def number() -> Array:
         return ops.zeros_like(param[..., :1])
 
@@ -94,7 +94,7 @@ def _init(memory: int, ops: Ops, param: Array) -> Search:
         return Along(number(), number(), number(), ops.zeros_like(param))
 
     pairs = (*param.shape[:-1], memory, param.shape[-1])
-    return Search(
+    return WolfeSearch(
         *(point(), point(), point(), number(), number(), number()),
         ops.zeros_like(param),
         ops.zeros(pairs),
@@ -103,8 +103,8 @@ def _init(memory: int, ops: Ops, param: Array) -> Search:
 
 
 def _update(
-    longest: int, ops: Ops, grad: Array, state: Search, param: Array, hyper: Hyper
-) -> tuple[Array, Search]:
+    longest: int, ops: Ops, grad: Array, state: WolfeSearch, param: Array, hyper: Hyper
+) -> tuple[Array, WolfeSearch]:
     """Do a step: judge the trial, then choose the next trial of this search, or begin the next search.
 
     The strong Wolfe conditions are f(t) <= f(0) + c_1 t f'(0) and |f'(t)| <= c_2 |f'(0)|. Trials grow until
@@ -162,7 +162,7 @@ def _update(
     zero = ops.zeros_like(state.length)
     start = Along(zero, accepted.loss, slope, accepted.gradient)
 
-    return ops.where(ends, moved, param), Search(
+    return ops.where(ends, moved, param), WolfeSearch(
         base=_select(ops, ends, start, base),
         low=_select(ops, ends, start, new_low),
         high=_select(ops, ends, start, new_high),
