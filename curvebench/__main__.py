@@ -30,7 +30,7 @@ except KeyboardInterrupt:
     sys.exit(128 + signal.SIGINT)
 
 COMMANDS: Mapping[str, tuple[Command, ...]] = {
-    "explore": (catalogue.list_names, studies.check, studies.convert, runs.show),
+    "explore": (catalogue.list_names, studies.check, runs.show),
     "run": (
         comparing.compare_model,
         comparing.more,

@@ -48,6 +48,9 @@ class AutomaticDifferentiation(Protocol):
     def hessian(self, function: Function) -> Function:
         """Return the Hessian of a scalar function of a vector."""
 
+    def vmap(self, function: Callable[..., Any], axes: tuple[int | None, ...]) -> Callable[..., Any]:
+        """Vectorize a function over one axis of each argument, given by `axes`; None is for no axis."""
+
     def vjp(
         self, function: Callable[[Any], tuple[Any, Any]], point: Any, unbatched: bool
     ) -> tuple[Any, Function, Any]:
@@ -65,10 +68,13 @@ class Model:
     Args:
         shapes: shapes by parameter name, in the order in which parameters are joined to one vector.
         roles: roles (curvebench.workloads.workload.Role) by parameter name, in the same order.
+        outputs: shape (examples, ..., C) of the outputs of a model with a Gaussian likelihood for one
+            minibatch; None if it is not known.
     """
 
     shapes: Mapping[str, tuple[int, ...]]
     roles: Mapping[str, Any]
+    outputs: tuple[int, ...] | None = None
 
     @property
     def dimension(self) -> int:
@@ -92,6 +98,9 @@ class LossAtPoint:
         loss_by: `loss_by(ops, parameters) -> scalar`, the minibatch loss at parameters by name.
         outputs: `outputs(ops, parameters) -> (examples, ..., C)`, the model's outputs for the minibatch; None
             if the workload has no likelihood.
+        residuals: `residuals(parameters, batch) -> (examples, ..., C)`, the outputs minus the targets for
+            some examples; None if the workload has no Gaussian likelihood.
+        batch: the minibatch by field; the first axis of each array counts examples.
         likelihood: distribution of the targets given the outputs; None if the workload has no likelihood.
         draws: the random numbers that the need has drawn (`Need.draw`); None if the need has no `draw`.
         examples: number of examples in the minibatch.
@@ -106,6 +115,8 @@ class LossAtPoint:
     loss: Function
     loss_by: Callable[[Ops, Arrays], Array]
     outputs: Callable[[Ops, Arrays], Array] | None
+    residuals: Callable[[Arrays, Arrays], Array] | None
+    batch: Arrays
     likelihood: TargetLikelihood | None
     draws: Array | None
     examples: int
@@ -138,6 +149,8 @@ class Need:
         is_probe: whether `draw` draws one number for each of the d entries of the parameters.
         of_likelihood: the option or rule that requires the workload's likelihood, for messages; empty if the
             need does not use the likelihood.
+        is_gaussian: whether the likelihood must be Gaussian. The first axis of the value's arrays then has
+            any length, as the number of residuals differs between workloads.
         is_mean: whether the value on a minibatch is the mean of the values on equal parts of the minibatch.
             Otherwise the rule cannot run with accumulated gradients.
 
@@ -168,10 +181,11 @@ class Need:
     draw: Callable[[Any, np.random.Generator, tuple[int, ...]], np.ndarray] | None = None
     is_probe: bool = False
     of_likelihood: str = ""
+    is_gaussian: bool = False
     is_mean: bool = False
 
     def check_likelihood(self, owner: str, likelihood: TargetLikelihood | None) -> None:
-        """Check that the workload has a likelihood if the need requires one; otherwise raise an OptionError.
+        """Check that the workload has the likelihood that the need requires; otherwise raise an OptionError.
 
         Args:
             owner: name of the rule, for the message.
@@ -181,6 +195,11 @@ class Need:
             raise OptionError(
                 f"{owner}: {self.of_likelihood}: the workload does not say how its targets are drawn from "
                 f"its model; give its likelihood ({GUIDE})"
+            )
+        if self.is_gaussian and likelihood is not None and likelihood.family != "gaussian":
+            raise OptionError(
+                f"{owner}: {self.of_likelihood}: the loss of the workload is no mean of squared residuals; "
+                f"its likelihood is {likelihood.family}"
             )
 
 
@@ -203,4 +222,15 @@ HESSIAN = Need(
     example=lambda model: np.eye(model.dimension),
     change_basis=_change_both_sides,
     is_mean=True,
+)
+
+LOSS = Need(
+    name="loss",
+    description="the value",
+    evaluate=lambda at: at.loss(at.point),
+    # The loss costs nothing in addition, because it is computed together with the gradient.
+    gradient_evaluations=lambda model: 0,
+    entries=lambda model: 1,
+    example=lambda model: np.zeros(()),
+    change_basis=lambda ops, to_coordinates, values: values,
 )

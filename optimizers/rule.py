@@ -173,6 +173,8 @@ class Rule:
             may be in bfloat16, too.
         needs: further values that `hyper` contains, computed at the point of the gradient, such as a Hessian
             (curvebench/optimizers/needs.py).
+        compares_losses: whether the rule compares losses of different steps, as a line search does. The loss
+            must then be the same function at each step, without minibatches and noise.
         for_model: `for_model(shapes, roles) -> Rule`, which builds the rule for the layers of one model
             (curvebench/optimizers/layers.py). The scope of such a rule is `named`, and the rule runs in the
             original coordinates only. None for a rule that does not depend on the model's layers.
@@ -224,6 +226,7 @@ class Rule:
     backend: str | None = None
     dtypes: tuple[str, ...] = ("float64", "float32")
     needs: tuple[Need, ...] = ()
+    compares_losses: bool = False
     for_model: Callable[[Shapes, Roles], Rule] | None = None
     first_moments: tuple[str, ...] | None = None
     part: Callable[[ParameterRole, tuple[int, ...]], Part] | None = None
@@ -280,6 +283,18 @@ class Rule:
             raise OptionError(
                 f"{self.name}: runs in {' or '.join(self.dtypes)}, and this is {dtype}; give it "
                 f"{near}, in a study by precision: {word}{allowing}"
+            )
+
+    def check_loss(self, is_fixed: bool) -> None:
+        """Check that the rule runs on a workload, whose loss is the same function at each step if `is_fixed`.
+
+        Raises:
+            OptionError: if the rule compares losses of different steps, and they are different functions.
+        """
+        if self.compares_losses and not is_fixed:
+            raise OptionError(
+                f"{self.name}: compares the losses of different steps, which are different functions with "
+                "minibatches or noise; give batch_size: null"
             )
 
     def complete(self, numbers: Mapping[str, float], tuned: Sequence[str] = ()) -> dict[str, float]:

@@ -203,8 +203,14 @@ def _with_state(rule: Rule, own: Callable[[Ops, Array], tuple[Array, ...]], **fu
 def _step(
     rule: Rule, ops: Ops, grad: Array, state: State, param: Array, hyper: Hyper
 ) -> tuple[Array, Array | float, State]:
-    """Return the step u of a rule without weight decay, what weight decay adds to the new parameter, and the
-    new state.
+    """Compute a step of a rule with and without weight decay.
+
+    Rules differ in where and how much they decay parameters, so that a rule with weight decay is called
+    twice. JAX and torch.compile compute only once what both calls have in common.
+
+    Returns:
+        The step u without weight decay, the array that weight decay adds to the new parameter, and the new
+        state.
     """
     if DECAY not in rule.hyperparameters:
         new, new_state = rule.update(ops, grad, state, param, hyper)

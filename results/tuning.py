@@ -136,6 +136,22 @@ class TuningOutcome:
         return tuple(setting for setting, is_best in zip(self.settings, best, strict=True) if is_best)
 
     @property
+    def without_effect(self) -> list[int]:
+        """Positions in a setting of the values that change nothing.
+
+        Settings that differ only in such a value have finite and equal costs on every tuning seed.
+        """
+        positions = []
+        for position in range(len(self.settings[0])):
+            groups: dict[Setting, list[np.ndarray]] = {}
+            for setting, costs in zip(self.settings, self.costs[0], strict=True):
+                groups.setdefault(setting[:position] + setting[position + 1 :], []).append(costs)
+            several = [np.array(group) for group in groups.values() if len(group) > 1]
+            if several and all(np.isfinite(costs).all() and (costs == costs[0]).all() for costs in several):
+                positions.append(position)
+        return positions
+
+    @property
     def chosen(self) -> Setting:
         """Chosen setting: of all best settings the smallest, compared by the learning rate first."""
         return self.tied[0]

@@ -131,6 +131,18 @@ def real_images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealImages
 
 
 @pytest.fixture(scope="session", autouse=True)
+def made_r_packages(real_images: RealImages) -> Iterator[None]:
+    """Write small files in place of the data of R packages to the folder that `CURVEBENCH_DATA` names."""
+    from curvebench.workloads import data, tables
+    from tests.made_r_files import write_tables
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, table in write_tables(Path(os.environ[data.FOLDER_VARIABLE])).items():
+            patch.setitem(tables.TABLES, name, table)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def rules_checked_once() -> Iterator[None]:
     """Make `curvebench check` take the steps of each built-in rule only once in the tests' process."""
     from curvebench.engine import lanes

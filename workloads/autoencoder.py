@@ -145,7 +145,7 @@ def _logits(ops: Ops, params: Arrays, state: Arrays, batch: Arrays, noise: Array
 
 LOSSES = {
     "bernoulli": (_bernoulli, Likelihood(_logits, "categorical")),
-    "squared": (_squared, Likelihood(_outputs, "gaussian")),
+    "squared": (_squared, Likelihood(_outputs, "gaussian", targets=lambda ops, batch: batch["images"])),
 }
 
 

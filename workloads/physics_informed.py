@@ -278,13 +278,16 @@ def _workload(name: str, description: str, equation: Equation, start: Start) -> 
         boundary, _, _ = values_and_derivatives(ops, params, split["boundary_points"], derivatives=False)
         return ops.stack([equation.left(ops, *inside), split["boundary_scale"] * boundary], 1)
 
+    def targets(ops: Ops, split: Arrays) -> Array:
+        """Return the right side of the equation and the scaled boundary value, (examples, 2)."""
+        return ops.stack([split["right"], split["boundary_scale"] * split["boundary_values"]], 1)
+
     def loss(ops: Ops, params: Arrays, split: Arrays) -> Array:
         """Return the mean of (r^2 + w (u - g)^2) / 2, with the boundary weight w and the right value g.
 
         The residual r is the difference of the sides of the equation.
         """
-        targets = ops.stack([split["right"], split["boundary_scale"] * split["boundary_values"]], 1)
-        residuals = outputs(ops, params, {}, split, {}) - targets
+        residuals = outputs(ops, params, {}, split, {}) - targets(ops, split)
         return 0.5 * ops.mean(ops.sum(ops.square(residuals), axis=1))
 
     def evaluate(ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> dict[str, Array]:
@@ -322,7 +325,7 @@ def _workload(name: str, description: str, equation: Equation, start: Start) -> 
         problem=problem,
         sample_parameters=lambda settings, generator: _network(equation, settings).sample(generator),
         loss=loss_of(loss),
-        likelihood=Likelihood(outputs, "gaussian"),
+        likelihood=Likelihood(outputs, "gaussian", targets=targets),
         evaluate=evaluate,
         start=start,
         check=lambda settings: require_batch(settings, settings["train_examples"]),

@@ -170,11 +170,15 @@ class Likelihood:
         family: `categorical`: the outputs are logits. `gaussian`: the outputs are means of targets with unit
             variance, and the negative log-likelihood is half the squared error.
         scale: factor of the mean negative log-likelihood in the loss.
+        targets: `targets(ops, batch) -> (examples, ..., C)`, the targets of a Gaussian distribution; by
+            default the field `targets`. Rules that use residuals, such as Gauss-Newton, require that the
+            outputs and targets of an example do not depend on other examples.
     """
 
     outputs: Callable[[Ops, Arrays, Arrays, Arrays, Arrays], Array]
     family: Family
     scale: float = 1.0
+    targets: Callable[[Ops, Arrays], Array] = lambda ops, batch: batch["targets"]
 
     def __post_init__(self) -> None:
         families = get_args(Family)

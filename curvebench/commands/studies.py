@@ -1,10 +1,9 @@
-"""`curvebench check`, `convert`, `plan`, `estimate`: validate studies, rename keys, predict jobs and time."""
+"""`curvebench check`, `plan`, `estimate`: validate studies, predict jobs and time."""
 
 from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from curvebench.commands.command import (
@@ -19,7 +18,6 @@ from curvebench.commands.command import (
 )
 from curvebench.spec.definitions import path_of
 from curvebench.spec.errors import InputError, Problems, by_reason
-from curvebench.spec.sets import SUMS
 from curvebench.timing.clocks import limit_threads
 
 if TYPE_CHECKING:
@@ -37,9 +35,10 @@ def check(args: Namespace) -> None:
 
     To find errors before a run, it takes two steps of every optimizer of this project, takes three steps of
     each method on each problem if the method or the problem is from a file, a package or another library, and
-    evaluates each workload once, on a few examples. It compares training loss and gradient norm at the start
-    of each workload's default problem with the values that the workload states. It names better settings in
-    published sets that a search does not contain.
+    evaluates each workload once, on a few examples. It names arguments of methods that change nothing in a
+    few steps. It compares training loss and gradient norm at the start of each workload's default problem
+    with the values that the workload states. It names better settings in published sets that a search does
+    not contain.
     """
     from curvebench.paths import PUBLISHED
     from curvebench.planning.studies.cautions import better_known
@@ -226,34 +225,6 @@ def _plan_of(args: Namespace, scale: str, backends: Sequence[str] = ()) -> Plan:
         for key, name in ARGUMENTS.items():
             text = text.replace(f"{key}:", f"{name}:")
         raise InputError(text) from error
-
-
-@command("convert", argument("files", nargs="+", type=Path, metavar="FILE"))
-def convert(args: Namespace) -> None:
-    """Replace former names of keys in study files and published sets.
-
-    The keys get their present names. Nothing else in a file changes, neither comments nor layout. The
-    checksum of a set's plan is updated; a plan that did not match its checksum before stays invalid.
-
-    Options of optimizers, workloads and bases, and targets, keep their names. A file that is not valid YAML,
-    or in which a mapping has both names of a key, is reported and not changed.
-
-    Args:
-        files: study files, and files plan.json of published sets
-    """
-    from curvebench.reports.sets.files import sha256, write_text
-    from curvebench.spec.study import converted
-
-    problems = Problems()
-    for file in args.files:
-        with problems.caught():
-            renamed, before = converted(file), sha256(file)
-            if changes := renamed.encode() != file.read_bytes():
-                write_text(file, renamed)
-                if (sums := file.with_name(SUMS)).exists():
-                    write_text(sums, sums.read_text().replace(before, sha256(file)))
-            print(f"{'converted' if changes else 'unchanged'}: {file}")
-    problems.check()
 
 
 @command("plan", argument("config", nargs="*", metavar="KEY=VALUE"))

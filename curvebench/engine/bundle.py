@@ -19,7 +19,7 @@ from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.basis_estimation.reestimation import RenewalPlan
 from curvebench.engine.tiles import Placement, Tile
 from curvebench.optimizers.bases import Change
-from curvebench.optimizers.needs import Need
+from curvebench.optimizers.needs import Model, Need
 from curvebench.optimizers.options import OptionError
 from curvebench.optimizers.rule import Rule
 from curvebench.steps.derivatives import DRAWS, model_of
@@ -165,11 +165,18 @@ class Bundle:
         Args:
             steps: numbers of steps, an integer array.
         """
-        count, model = steps, model_of(self.layout)
+        count = steps
         for need in self.needs:
             times = self.update.observations(steps) if need.amortized else steps
-            count = count + times * need.gradient_evaluations(model)
+            count = count + times * need.gradient_evaluations(self.model)
         return count if self.reestimation is None else count + self.reestimation.evaluations(steps)
+
+    @cached_property
+    def model(self) -> Model:
+        """Shapes and roles of the parameters, and the shape of the outputs if the likelihood is Gaussian."""
+        likelihood = self.workload.likelihood
+        is_gaussian = likelihood is not None and likelihood.family == "gaussian"
+        return replace(model_of(self.update.layout), outputs=self.output_shape if is_gaussian else None)
 
     @cached_property
     def output_shape(self) -> tuple[int, ...]:
@@ -199,7 +206,7 @@ class Bundle:
                 generator = self.randoms[seed](f"{need.name} of step {step}")
                 is_due = not need.amortized or self.update.work_of(step) & Work.OBSERVE
                 # The first axis of a probe has length 1, so that a probe is not divided into microbatches.
-                shape = (1, model_of(self.update.layout).dimension) if need.is_probe else self.output_shape
+                shape = (1, self.model.dimension) if need.is_probe else self.output_shape
                 noise[DRAWS] = need.draw(likelihood, generator, shape) if is_due else np.zeros(shape)
         return noise
 

@@ -71,11 +71,13 @@ def program_of(bundle: Bundle, engine: Engine) -> Program:
     The functions contain no arrays, so that several bundles can share them.
 
     Raises:
-        OptionError: if the rule does not support the precision of parameters, or if gradients are accumulated
-            and a need of the rule is not the mean over microbatches.
+        OptionError: if the rule does not support the precision of parameters, if gradients are accumulated
+            and a need of the rule is not the mean over microbatches, or if the rule compares losses of
+            different minibatches.
     """
     workload, lay = bundle.workload, bundle.layout
     check_accumulation(bundle.rule.name, bundle.needs, bundle.protocol)
+    bundle.rule.check_loss(bundle.orders is None and workload.noise is None)
     per_seed = bundle.orders is not None or not workload.shared_data
     return Program(
         ops=engine.ops,
@@ -102,8 +104,9 @@ def load(
             method on a workload; None to compile for this bundle only.
 
     Raises:
-        OptionError: if the rule does not support the precision of parameters, or if gradients are accumulated
-            and a need of the rule is not the mean over microbatches.
+        OptionError: if the rule does not support the precision of parameters, if gradients are accumulated
+            and a need of the rule is not the mean over microbatches, or if the rule compares losses of
+            different minibatches.
     """
     ops, workload, problems = engine.ops, bundle.workload, bundle.problems
     programs = programs or Programs()

@@ -19,7 +19,6 @@ from curvebench.arrays.ops import separate_copies
 from curvebench.engine.bundle import Bundle
 from curvebench.engine.tiles import Tile
 from curvebench.optimizers.rule import Rule
-from curvebench.steps.derivatives import model_of
 from curvebench.steps.engine import Engine
 from curvebench.steps.layout import Layout
 from curvebench.steps.torch_rule import TorchRule
@@ -94,7 +93,7 @@ def bytes_of(bundle: Bundle, itemsize: int) -> tuple[int, int]:
     total = bundle.layout.total
     copies = 4 + protocol.gradient_copies
     lane = copies * total + 2 * state_entries(bundle.rule, bundle.layout) + 2 * at_once * rows
-    lane += (1 + protocol.accumulates) * sum(need.entries(model_of(bundle.layout)) for need in bundle.needs)
+    lane += (1 + protocol.accumulates) * sum(need.entries(bundle.model) for need in bundle.needs)
     data = 0 if workload.shared_data else sum(array.size for split in resident for array in split.values())
     return itemsize * (basis + data), itemsize * lane
 

@@ -19,12 +19,10 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from curvebench.interop.files import FILE, as_errors_of_user, load_file
 from curvebench.interop.needed_arguments import ADAMW, NEEDED
 from curvebench.optimizers.arrays import Array, Ops
-from curvebench.optimizers.needs import Need
+from curvebench.optimizers.needs import LOSS
 from curvebench.optimizers.options import Option, OptionError, Options, complete
 from curvebench.optimizers.rule import (
     LEARNING_RATE,
@@ -48,16 +46,6 @@ NUMBER = Hyperparameter("a number that the study tunes")
 GROUPS, CLOSURE, VALUE = "groups", "closure", "value"
 REFUSES = "refuses its arguments"  # words in the message about a constructor that raises an error
 OTHERS = "others"  # name of the group of all parameters that belong to no other group
-LOSS = Need(
-    name="loss",
-    description="the value",
-    evaluate=lambda at: at.loss(at.point),
-    # The loss costs nothing in addition, because it is computed together with the gradient.
-    gradient_evaluations=lambda model: 0,
-    entries=lambda model: 1,
-    example=lambda model: np.zeros(()),
-    change_basis=lambda ops, to_coordinates, values: values,
-)
 
 
 @dataclass(frozen=True)

@@ -242,7 +242,8 @@ class Online:
             if need.amortized and not work & Work.OBSERVE:
                 continue
             value, example = values.get(need.name), need.example(model_of(update.layout))
-            if value is None or _shapes(value) != _shapes(example):
+            first = 1 if need.is_gaussian else 0
+            if value is None or _shapes(value, first) != _shapes(example, first):
                 raise InputError(
                     f"{update.rule.name} needs {need.description} of shape {_shapes(example)} at every step"
                     f"{' that observes' if need.amortized else ''}, and got "
@@ -258,9 +259,9 @@ class Online:
         return {name: np.array(self._ops.to_numpy(params[name])[0, 0]) for name in self._start}
 
 
-def _shapes(value: Any) -> Any:
-    """Return the shape of an array, or the shapes of nested mappings of arrays."""
-    return map_arrays(np.shape, value)
+def _shapes(value: Any, first: int = 0) -> Any:
+    """Return the shape of an array, or the shapes of nested mappings of arrays, from the axis `first` on."""
+    return map_arrays(lambda array: np.shape(array)[first:], value)
 
 
 def replay(

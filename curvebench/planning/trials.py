@@ -8,7 +8,7 @@ and the optimizer allow that.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,8 @@ from curvebench.engine.memory import runs_singly
 from curvebench.engine.programs import Programs, segment_of
 from curvebench.interop.foreign import CLOSURE, GROUPS, VALUE, defaults_of, is_foreign
 from curvebench.interop.models import global_seed
+from curvebench.interop.replaying import Online
+from curvebench.optimizers.arrays import map_arrays
 from curvebench.optimizers.options import OptionError
 from curvebench.optimizers.rule import Rule
 from curvebench.planning.studies.study import Study
@@ -35,12 +37,18 @@ from curvebench.seeding import WorkloadRandom
 from curvebench.spec.errors import InputError
 from curvebench.spec.method import OptimizerSpec, WorkloadSpec
 from curvebench.spec.values import Precision
-from curvebench.steps.layout import by_name
+from curvebench.steps.derivatives import model_of
+from curvebench.steps.layout import by_name, layout
 from curvebench.steps.torch_rule import TorchRule
 from curvebench.workloads.arguments import Arrays
 from curvebench.workloads.workload import Metric, Problem, Role, Workload, examples_in, loss_of
 
 STEPS = 3
+# On workloads of this project, the arguments of its own update rules are tried by so many steps on NumPy.
+# The number exceeds the usual number of steps between two decompositions.
+RULE_STEPS = 12
+# These steps are taken only in studies whose workloads have at most this number of parameters.
+MAX_RULE_PARAMETERS = 5_000
 EXAMPLES = 8  # largest number of examples in a minibatch of a trial
 # A workload with more parameters than this number is not evaluated in a trial, which would take minutes.
 MAX_EVALUATED_PARAMETERS = 10_000_000
@@ -319,10 +327,10 @@ class Trials:
     def findings(self, study: Study, optimizer: OptimizerSpec) -> Findings:
         """Try an optimizer on all workloads of its study.
 
-        Optimizers of this project are not tried on workloads of this project, because the tests of the
-        project cover these combinations. If a workload has many parameters or lacks its data, the squared
-        distance of the parameters from `CENTRES` replaces the loss of the workload. All trials are in the
-        identity basis.
+        Of optimizers of this project on workloads of this project, only the arguments are tried, because the
+        tests of the project cover these combinations. If a workload has many parameters or lacks its data,
+        the squared distance of the parameters from `CENTRES` replaces the loss of the workload. All trials
+        are in the identity basis.
         """
         findings, effects = Findings(), dict[str, bool]()
         for trial in self.trials(study, optimizer):
@@ -339,9 +347,14 @@ class Trials:
             else:
                 if unchanged:
                     caution(f"leaves {', '.join(sorted(unchanged))} unchanged in {STEPS} steps")
+        own = _own_workloads(study) if origin(RULES, optimizer.locator).modules else ()
+        for spec in own:
+            findings.tried = list(dict.fromkeys([*findings.tried, spec.name]))
+            self._compare_rules(study, optimizer, spec, effects)
         if not findings.errors:
+            count = RULE_STEPS if own else STEPS
             idle = [name for name, has_effect in effects.items() if not has_effect]
-            findings.cautions |= {f"{name} changes nothing in {STEPS} steps": findings.tried for name in idle}
+            findings.cautions |= {f"{name} changes nothing in {count} steps": findings.tried for name in idle}
         return findings
 
     def _compare(
@@ -381,6 +394,43 @@ class Trials:
                 "param_groups; read it there in each step, and do not assign other groups to param_groups"
             )
 
+    def _compare_rules(
+        self, study: Study, optimizer: OptimizerSpec, spec: WorkloadSpec, effects: dict[str, bool]
+    ) -> None:
+        """Record which arguments of an update rule of this project have an effect on a workload's parameters.
+
+        The steps are computed on NumPy. The gradients are noise plus the point at which they are taken.
+
+        Args:
+            study, optimizer, effects: as for `_compare`.
+            spec: a workload of the study.
+        """
+        rule, roles = rule_of(optimizer), find_workload(spec.locator).roles(spec.settings)
+        lanes = _lanes(rule_of(optimizer, study.file.schedule.name), optimizer, study)
+        changed, start = dict(_changed_arguments(rule, optimizer)), self._problem(spec, False).parameters
+        model = model_of(layout({name: value.shape for name, value in start.items()}, roles))
+
+        def end(rule: Rule, lane: Mapping[str, float]) -> Mapping[str, np.ndarray]:
+            numbers = {name: value for name, value in lane.items() if name in rule.hyperparameters}
+            dtype = "float64" if "float64" in rule.dtypes else "float32"
+            online, noise = Online(rule, start, numbers, dtype=dtype, kinds=roles), np.random.default_rng(0)
+            for step in range(1, RULE_STEPS + 1):
+                points = online.gradient_at()
+                grads = {name: at + noise.standard_normal(at.shape) for name, at in points.items()}
+                scaled = partial(np.multiply, step)  # needs that change from step to step
+                needs = {need.name: map_arrays(scaled, need.example(model)) for need in rule.needs}
+                online.step(grads, **needs)
+            return online.params
+
+        names = [name for name in {**lanes, **changed} if name in {**rule.hyperparameters, **changed}]
+        base = end(rule, lanes[BASE])
+        for name in (name for name in names if not effects.get(name)):
+            other = changed.get(name, rule)
+            after = end(other, lanes.get(name, lanes[BASE]))
+            effects[name] = (other.needs, other.dtypes) != (rule.needs, rule.dtypes) or not all(
+                _equal(base[parameter], value) for parameter, value in after.items()
+            )
+
     def trials(self, study: Study, optimizer: OptimizerSpec) -> Iterator[Trial]:
         """Yield the trials of an optimizer, the workloads with the fewest parameters first.
 
@@ -401,11 +451,9 @@ class Trials:
             is_own = bool(origin(WORKLOADS, spec.locator).modules)
             if is_own and method.modules:
                 continue
-            shapes, roles = workload.shapes_at(spec.settings), workload.roles(spec.settings)
-            kinds = frozenset((role.kind, len(shapes[name])) for name, role in roles.items())
             is_small = size_of(spec) <= MAX_EVALUATED_PARAMETERS
             has_own_loss = is_small and workload.missing(spec.settings) is None
-            key = (has_own_loss and spec.locator, kinds)
+            key = (has_own_loss and spec.locator, _kinds(spec))
             if key in tested:
                 continue
             tested.add(key)
@@ -442,6 +490,26 @@ class Trials:
         return self.problems[key]
 
 
+def _kinds(spec: WorkloadSpec) -> frozenset[tuple[str, int]]:
+    """Return the kinds of a workload's parameters, such as weight, with their numbers of axes."""
+    workload = find_workload(spec.locator)
+    shapes, roles = workload.shapes_at(spec.settings), workload.roles(spec.settings)
+    return frozenset((role.kind, len(shapes[name])) for name, role in roles.items())
+
+
+def _own_workloads(study: Study) -> Collection[WorkloadSpec]:
+    """Return the smallest workload of this project in a study for each set of kinds of parameters.
+
+    The result is empty if one of these workloads has more than `MAX_RULE_PARAMETERS` parameters, because an
+    argument such as a block size may have an effect only there.
+    """
+    specs = (spec for specs in study.workloads.values() for spec in specs)
+    own = [spec for spec in specs if origin(WORKLOADS, spec.locator).modules]
+    if any(size_of(spec) > MAX_RULE_PARAMETERS for spec in own):
+        return ()
+    return {_kinds(spec): spec for spec in sorted(own, key=size_of, reverse=True)}.values()
+
+
 def _add(messages: dict[str, list[str]], trial: Trial, message: str) -> None:
     """Add the name of a trial's problem to the list of problems that a message is about."""
     names = messages.setdefault(message, [])
@@ -471,14 +539,10 @@ def _lanes(rule: Rule, optimizer: OptimizerSpec, study: Study) -> dict[str, dict
 def _changed_arguments(rule: Rule, optimizer: OptimizerSpec) -> Iterator[tuple[str, Rule]]:
     """Yield each argument or option that differs from its default, and the rule with the default instead.
 
-    Nothing is yielded for an optimizer of this project.
-
     Args:
         rule: the rule with the options of the study.
         optimizer: the optimizer in the study.
     """
-    if origin(RULES, optimizer.locator).modules:
-        return
     if not is_foreign(optimizer.locator):
         for name, option in rule.options.items():
             if rule.chosen[name] != option.default:

@@ -26,25 +26,23 @@ Names = Annotated[tuple[str, ...], Field(strict=False, min_length=1)]
 # The value of one of these keys decides which Python class such a mapping becomes.
 TAGS = ("protocol", "quantity", "at_equal")
 
-# Current name of each renamed key, by its earlier name.
-# An earlier name in a file is an error, which `curvebench convert` repairs.
-NEW_NAMES = {
-    "holds_if": "supported_if",
-    "than": "compared_to",
-    "than_on": "control_workload",
-    "down_to": "until",
-    "gain_from": "baseline",
-    "gain_to": "reference",
-    "gain_in": "gain_metric",
-    "ties": "tie_break",
-    "tried_in": "tuned_bases",
-}
 # Mark of fields that only plans have, so that messages do not offer them as keys of study files
 NOT_WRITTEN: JsonDict = {"written": False}
-# Earlier name of each key by which hashes are computed, by its current name.
-# The key `budget` was the number of all settings of a method.
-# The values of `budget` and `budget_per_dimension` are equal for a method with one tuned hyperparameter.
-FIRST_NAMES = {new: old for old, new in NEW_NAMES.items()} | {"budget_per_dimension": "budget"}
+# Name of a key in hashes, by its name in files. Hashes and seeds of published runs contain these names.
+# `budget` was the number of all settings of a method. For a method with one tuned hyperparameter, the number
+# `budget_per_dimension` is the same.
+FIRST_NAMES = {
+    "supported_if": "holds_if",
+    "compared_to": "than",
+    "control_workload": "than_on",
+    "until": "down_to",
+    "baseline": "gain_from",
+    "reference": "gain_to",
+    "gain_metric": "gain_in",
+    "tie_break": "ties",
+    "tuned_bases": "tried_in",
+    "budget_per_dimension": "budget",
+}
 
 
 class Document(BaseModel):
@@ -166,17 +164,12 @@ def explained(
         raw: the document as read from the file, before validation.
     """
     details = errors.errors()
-    # Locations of errors that only follow from another error, by the type of the error.
     # Pydantic also calls a list too short if some items of the list are invalid.
-    # Pydantic also calls a key missing if the file has the earlier name of the key.
-    implied: dict[str, set[tuple[Any, ...]]] = {
-        "too_short": {error["loc"][:length] for error in details for length in range(len(error["loc"]))},
-        "missing": {(*error["loc"][:-1], NEW_NAMES.get(str(*error["loc"][-1:]))) for error in details},
-    }
+    above = {error["loc"][:length] for error in details for length in range(len(error["loc"]))}
     return [
         _explained(error, model, owner, noun, raw)
         for error in details
-        if error["loc"] not in implied.get(error["type"], ())
+        if error["type"] != "too_short" or error["loc"] not in above
     ]
 
 
@@ -193,8 +186,6 @@ def _explained(error: Mapping[str, Any], model: type[BaseModel], owner: str, nou
     tag = error.get("ctx", {}).get("discriminator", "").strip("'")
     if kind == "extra_forbidden":
         valid = valid_keys(model, error["loc"][:-1])
-        if (name := NEW_NAMES.get(str(location[-1]))) in valid:
-            return f"{key}: is now called {name}; rename it, or all such keys by curvebench convert FILE"
         return f"{key}: {unknown(dotted(location[:-1]) or owner, noun, location[-1], valid)}"
     if kind == "union_tag_invalid":
         valid = error["ctx"]["expected_tags"].replace("'", "").split(", ")

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError, model_validator
 
 from curvebench.spec.claim import Cause, Claim
-from curvebench.spec.document import NEW_NAMES, Direction, Document, Headline, Which, dotted
+from curvebench.spec.document import Direction, Document, Headline, Which, dotted
 from curvebench.spec.errors import InputError, check_known
 from curvebench.spec.method import BasisSpec, OptimizerSpec, WorkloadSpec, methods
 from curvebench.spec.sets import PLAN
@@ -502,11 +502,7 @@ def read_plan(path: Path, root: Path | None = None) -> ReportPlan:
             "name the plan of a published set, results/published/NAME/plan.json"
         ) from error
     except ValidationError as error:
-        first, *_ = details = error.errors()
-        for key in (str(*detail["loc"][-1:]) for detail in details):
-            if key in NEW_NAMES:
-                remedy = f"run curvebench convert {path}, which renames all such keys"
-                raise InputError(f"{path}: {key}: is now called {NEW_NAMES[key]}; {remedy}") from error
+        first, *_ = error.errors()
         kind = "not JSON" if first["type"] == "json_invalid" else f"not a plan: {dotted(first['loc'])}"
         raise InputError(f"{path}: {kind} ({first['msg']}); delete it and run snakemake again") from error
     if plan.published:

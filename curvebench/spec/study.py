@@ -23,7 +23,6 @@ from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, Valid
 from ruamel.yaml import YAML
 from ruamel.yaml.constructor import DuplicateKeyError
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
-from ruamel.yaml.nodes import MappingNode, SequenceNode
 
 from curvebench.paths import STUDY_FOLDER
 from curvebench.spec import document as documents
@@ -41,9 +40,6 @@ BARE = "none"  # In the key `wrap`, the optimizer without a wrapper
 # The message has at most this many suggestions.
 MAX_OFFERED = 4
 
-# Keys whose values `converted` leaves unchanged.
-# The inner keys are names of options or metrics, which may equal the earlier name of a key.
-DEFINITIONS = ("optimizers", "workloads", "workload", "bases", "settings", "space", "targets")
 LETTERS = re.compile(r"[a-z0-9_-]+")
 LONGEST_VALUE = 12  # Maximum number of letters of a swept value in a label, since files are named after it
 
@@ -612,49 +608,6 @@ def parsed_yaml(where: str, text: str) -> Any:
 @lru_cache(maxsize=256)
 def _parsed(text: str) -> Any:
     return YAML(typ="safe", pure=True).load(text)
-
-
-def converted(path: Path) -> str:
-    """Return the text of a study file or a plan in which all renamed keys have their current names.
-
-    Comments, layout and values stay as they are. Keys below `DEFINITIONS`, such as the options of an
-    optimizer or the metrics in `targets`, also stay, because options and metrics may have any name.
-
-    Raises:
-        InputError: when the file cannot be read or is not valid YAML (JSON is also YAML), or when a mapping
-            has both names of a key.
-    """
-    read_yaml(path, "a study", StudyFile)
-    # Decoding the bytes keeps the line ends of the file; `read_text` would change them.
-    text = path.read_bytes().decode()
-    root = YAML(typ="safe", pure=True).compose(text)
-    keys = {key.start_mark.index: key for key in _renamed_keys(path, root)}
-    for start, key in sorted(keys.items(), reverse=True):
-        # The text of the key's node may contain an anchor and quotation marks; only the name is replaced.
-        written, rest = text[start : key.end_mark.index], text[key.end_mark.index :]
-        text = text[:start] + written.replace(key.value, documents.NEW_NAMES[key.value]) + rest
-    return text
-
-
-def _renamed_keys(path: Path, node: Any) -> Iterator[Any]:
-    """Yield the nodes of the renamed keys in a YAML node, at every level.
-
-    Raises:
-        InputError: when a mapping has both names of a key.
-    """
-    if isinstance(node, SequenceNode):
-        for item in node.value:
-            yield from _renamed_keys(path, item)
-    elif isinstance(node, MappingNode):
-        names = {str(key.value) for key, _ in node.value}
-        for key, value in node.value:
-            if name := documents.NEW_NAMES.get(str(key.value)):
-                if name in names:
-                    where = f"{path}: {key.value}: line {key.start_mark.line + 1}"
-                    raise InputError(f"{where}: {name} is the name of the same key; keep one of the two")
-                yield key
-            if key.value not in DEFINITIONS:
-                yield from _renamed_keys(path, value)
 
 
 class Tour(documents.Document):

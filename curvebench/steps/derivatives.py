@@ -254,6 +254,10 @@ class StepEvaluation:
             assert likelihood is not None, "given only where there is one"
             return likelihood.outputs(table, params, state, batch, noise)
 
+        def residuals(params: Any, examples: Any) -> Any:
+            assert likelihood is not None, "given only where there is one"
+            return likelihood.outputs(ops, params, state, examples, noise) - likelihood.targets(ops, examples)
+
         return LossAtPoint(
             ops=ops,
             model=model_of(lay),
@@ -262,6 +266,8 @@ class StepEvaluation:
             loss=lambda vector: loss_by(ops, by_name(ops, lay.parameters, vector)),
             loss_by=loss_by,
             outputs=outputs if likelihood else None,
+            residuals=residuals if likelihood and likelihood.family == "gaussian" else None,
+            batch=batch,
             likelihood=likelihood,
             draws=draw,
             examples=next(iter(batch.values())).shape[0],

@@ -152,7 +152,7 @@ def results_rows(problem: StudyProblem) -> Rows:
 
 def settings_rows(problem: StudyProblem, outcome_of: OutcomeLookup) -> Rows:
     """Return a row for each method with its setting: the chosen learning rate, the learning rates that were
-    tried, and the learning rates that tie with the chosen one.
+    tried, the learning rates that tie with the chosen one, and the tuned hyperparameters that change nothing.
 
     Args:
         outcome_of: function that looks up the tuning outcome of a method, which
@@ -168,7 +168,10 @@ def settings_rows(problem: StudyProblem, outcome_of: OutcomeLookup) -> Rows:
         hyperparameters = {item["name"]: item["value"] for item in final[method]["hyperparameters"] or []}
         other_settings = hyperparameters | options_of(study, method)
         tied = [rate for rate, *_ in outcome.tied] if outcome else []
-        rows.append({**rates[method], "others": other_settings, "tuned_on": tuned_on, "tied": tied})
+        names = study.tuned_names(Method.of(method).optimizer)
+        idle = [names[position] for position in outcome.without_effect] if outcome else []
+        further = {"others": other_settings, "tuned_on": tuned_on, "tied": tied, "idle": idle}
+        rows.append({**rates[method], **further})
     return rows
 
 

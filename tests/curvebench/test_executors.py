@@ -48,7 +48,8 @@ VARIANTS: dict[str, Rule] = {
 ALL = {**RULES, **VARIANTS}
 # the regression says no likelihood to draw targets from
 ALL["kfac"] = RULES["kfac"].choose({"fisher": "empirical"})
-del ALL["sophia_g"]
+ALL = {name: rule for name, rule in ALL.items() if not any(need.of_likelihood for need in rule.needs)}
+del ALL["lbfgs"]  # the regression has minibatches
 # What networks have that the regression lacks (noise, attention, convolutions) meets a rule by entries; the
 # regression meets one of each way that compiles in seconds. `make test-all` has all pairs.
 ON_NETWORKS = {SMALL_CONVOLUTION.name: ("adam",), SMALL_ATTENTION.name: ("adam",)}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -27,7 +27,14 @@ from curvebench.optimizers.rule import Rule
 from curvebench.spec.errors import InputError
 from curvebench.steps.update import Update
 from tests.curvebench import test_precision
-from tests.optimizers import test_kfac, test_momentum, test_rules, test_state_precision, test_symo
+from tests.optimizers import (
+    test_hessian_diagonal,
+    test_kfac,
+    test_momentum,
+    test_rules,
+    test_state_precision,
+    test_symo,
+)
 from tests.optimizers.entry import HELD
 from tests.optimizers.references import BATTERY
 
@@ -38,6 +45,10 @@ ELSEWHERE: Mapping[str, Callable[[str], Any]] = {
     "gradient": lambda _: test_momentum.test_a_gradient_is_taken_where_an_option_says(),
     "newton_schulz_precision": lambda _: (
         test_precision.test_newton_schulz_in_half_precision_is_that_of_pytorchs_muon("torch")
+    ),
+    "probe": lambda _: test_hessian_diagonal.test_probes_have_the_distribution_of_their_name(),
+    "spatial_averaging": lambda _: (
+        test_hessian_diagonal.test_the_mean_over_a_filter_replaces_each_of_its_entries("torch")
     ),
     "precision": lambda _: test_symo.test_float32_is_refused_by_name_and_taken_where_asked_for(),
 }
@@ -62,10 +73,9 @@ def without_option(rule: Rule, option: str) -> Rule:
 def mutated_option(name: str, option: str) -> Iterator[None]:
     """Let tests get the rule of this name without an option inside the block."""
     mutated = {**rules(), name: without_option(rules()[name], option)}
-    with (
-        mock.patch.object(interop, "rules", return_value=mutated),
-        mock.patch.object(test_state_precision, "rules", return_value=mutated),
-    ):
+    with ExitStack() as stack:
+        for module in (interop, test_hessian_diagonal, test_state_precision):
+            stack.enter_context(mock.patch.object(module, "rules", return_value=mutated))
         yield
 
 

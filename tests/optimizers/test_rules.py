@@ -186,7 +186,7 @@ def test_a_schedule_multiplies_every_learning_rate(label: str):
 # --- zero, tiny, huge and rank-deficient gradients -----------------------------------------------------
 
 
-@pytest.mark.parametrize(("label", "backend"), EDGES)
+@pytest.mark.parametrize(("label", "backend"), [pair for pair in EDGES if BATTERY[pair[0]].reads_gradient])
 def test_zero_gradients_move_nothing(label: str, backend: str):
     entry = BATTERY[label]
     params, _ = instance(entry.shapes_or(FEW))
@@ -350,7 +350,7 @@ def test_lanes_of_different_settings_are_runs_alone(label: str, backend: str, dt
         found = np.array(ops.to_numpy(flat))
         kinds = {str(ops.to_numpy(array).dtype) for array in (flat, *leaves(state))}
     assert kinds == {dtype}
-    assert np.isnan(found[POISONED]).all()
+    assert np.isnan(found[POISONED]).all() == entry.spreads_nan
     tolerance = entry.tolerance if dtype == "float64" else entry.tolerance_float32
     for seed, k in np.ndindex(SEEDS, SETTINGS):
         if (seed, k) != POISONED:

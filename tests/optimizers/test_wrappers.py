@@ -101,6 +101,19 @@ def test_a_run_that_diverged_stays_so():
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+def test_wrappers_of_step_and_decay_act_together(backend: str):
+    params, grads = instance(SHAPES, seed=9)
+    hyper = {**RATE, "weight_decay": 0.5}
+    paths = [
+        run(f"adamw+{wrappers}", params, grads, hyper, backend)[0][-1]["matrix"]
+        for wrappers in ("cautious+cautious_decay", "cautious_decay+cautious", "cautious", "cautious_decay")
+    ]
+    assert np.abs(paths[0] - paths[2]).max() > 1e-3
+    assert np.abs(paths[0] - paths[3]).max() > 1e-3
+    assert np.abs(paths[1] - paths[2]).max() > 1e-3
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_cautious_decay_shrinks_only_what_the_step_moves_towards_zero(backend: str):
     params = {"w": np.array([1.0, 1.0, -1.0, -1.0])}
     grads = [{"w": np.array([1.0, -1.0, 1.0, -1.0])}]
@@ -317,6 +330,14 @@ def test_an_average_is_not_given_to_libraries_that_do_not_know_it():
     leaf.grad = torch.ones(3)
     as_torch(find_rule("sgd+cautious"), [leaf], learning_rate=0.25).step()
     assert leaf.tolist() == [0.75] * 3
+
+
+def test_only_wrappers_without_state_follow_a_basis_that_changes():
+    lay = layout({"w": (3, 2)}, roles_of({"w": (3, 2)}))
+    assert Update(find_rule("adam+cautious"), lay).check_change_of_basis() == ("first",)
+    for wrapper in ("ema", "tail", "schedule_free", "hyperball"):
+        with pytest.raises(OptionError, match="its state cannot go on in other coordinates"):
+            Update(find_rule(f"adam+{wrapper}"), lay).check_change_of_basis()
 
 
 @pytest.mark.parametrize("precision", ["float64", "float32"])

@@ -201,6 +201,24 @@ def test_methods_with_other_numbers_of_seeds_are_drawn_independently():
     )
 
 
+@pytest.mark.parametrize(
+    ("costs", "positions"),
+    [
+        ([1.0, 1.0, 2.0, 2.0], [1]),
+        ([1.0, 2.0, 1.0, 2.0], [0]),
+        ([1.0, 1.0, 1.0, 1.0], [0, 1]),
+        ([1.0, 1.0, 2.0, 2.0 + 1e-15], []),
+        ([math.inf] * 4, []),
+    ],
+)
+def test_a_hyperparameter_without_an_effect_is_found(costs: list[float], positions: list[int]):
+    settings = ((0.1, 0.8), (0.1, 0.9), (0.2, 0.8), (0.2, 0.9))
+    first = np.array(costs)[:, None] + np.array([[0.0, 1.0]])
+    assert (
+        tuning.TuningOutcome(settings, np.array([first, np.zeros((4, 2))]), 0.0).without_effect == positions
+    )
+
+
 def test_a_missing_run_says_nothing():
     missing = by_seed(0.2, 1.5, 2.5, outcome="interrupted")
     found = of(*by_seed(0.1, 1.0, 2.0, 3.0), *missing, tuning_run("b2", 1.5, 0.2, seed=2))

@@ -36,6 +36,21 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "autoencoder": {"widths": [5, 3]},
     "denoising_diffusion": {"widths": [5, 4]},
     "recurrent": {"length": 4, "width": 3, "train_examples": 50, "validation_examples": 10, "batch_size": 20},
+    "skip_gram": {
+        "vocabulary": 12,
+        "width": 3,
+        "train_examples": 60,
+        "validation_examples": 20,
+        "batch_size": 20,
+    },
+    "in_context_regression": {
+        "layers": 2,
+        "dimension": 2,
+        "context": 4,
+        "train_examples": 50,
+        "validation_examples": 10,
+        "batch_size": 20,
+    },
     "modular_addition": {"modulus": 7, "width": 4, "hidden": 6},
     **{
         workload.name: {"width": 5, "depth": 2, "train_examples": 24, "validation_examples": 15}
@@ -46,6 +61,13 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
         "features": 4,
         "train_examples": 50,
         "validation_examples": 30,
+    },
+    "table_mlp": {
+        "table": "satellite",
+        "width": 8,
+        "batch_size": 20,
+        "train_examples": 60,
+        "validation_examples": 20,
     },
     "fashion_vit": {"patch": 14, "width": 32, "depth": 1, "train_examples": 200, "held_out_examples": 20},
     "image_resnet": {**IMAGES, "blocks": [1, 1], "width": 2, "stem": 3},

@@ -1,4 +1,4 @@
-"""The real Fashion-MNIST, for tests of published facts about it."""
+"""The real Fashion-MNIST and data of R packages, for tests of facts about them; a folder for novels."""
 
 from __future__ import annotations
 
@@ -6,9 +6,19 @@ from collections.abc import Iterator
 
 import pytest
 
-from curvebench.workloads import fashion
+from curvebench.workloads import austen, fashion, tables
 from curvebench.workloads.data import FOLDER_VARIABLE
 from tests.conftest import RealImages, skip
+
+REAL_TABLES = dict(tables.TABLES)
+
+
+@pytest.fixture
+def r_packages(real_images: RealImages, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a test read the real data of R packages, if they are installed."""
+    monkeypatch.setenv(FOLDER_VARIABLE, real_images.named_folder)
+    for name, table in REAL_TABLES.items():
+        monkeypatch.setitem(tables.TABLES, name, table)
 
 
 @pytest.fixture
@@ -23,3 +33,11 @@ def fashion_mnist(real_images: RealImages, monkeypatch: pytest.MonkeyPatch) -> I
     fashion._examples.cache_clear()  # examples of the synthetic images may be cached
     yield
     fashion._examples.cache_clear()
+
+
+@pytest.fixture
+def novels_folder(tmp_path, monkeypatch):
+    """Return the folder in which the file of the novels is searched, where the test may write it."""
+    monkeypatch.setattr(austen, "DEBIAN_FOLDER", tmp_path / "nowhere")
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
+    return tmp_path / austen.SUBFOLDER

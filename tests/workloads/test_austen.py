@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from curvebench.workloads import austen
 from curvebench.workloads.austen import AUSTEN, NOVELS, read_austen
 from curvebench.workloads.data import FOLDER_VARIABLE, DataDamaged
 from curvebench.workloads.workload import DataMissing
@@ -14,16 +13,8 @@ from tests.workloads.novels import as_object, write_objects
 TEXTS = [[f"A novel, {number}", "", "£5 and “7”"][: number % 4] for number in range(6)]
 
 
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """The folder in which the file is searched."""
-    monkeypatch.setattr(austen, "DEBIAN_FOLDER", tmp_path / "nowhere")
-    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
-    return tmp_path / austen.SUBFOLDER
-
-
-def test_lines_of_each_novel_are_read(folder):
-    write_objects(folder, map(as_object, TEXTS))
+def test_lines_of_each_novel_are_read(novels_folder):
+    write_objects(novels_folder, map(as_object, TEXTS))
     assert read_austen() == dict(zip(NOVELS, TEXTS, strict=True))
     assert AUSTEN.missing() is None
 
@@ -40,21 +31,21 @@ def test_lines_of_each_novel_are_read(folder):
         ),
     ],
 )
-def test_another_file_is_refused_with_its_path(folder, objects, said):
-    path = write_objects(folder, objects)
+def test_another_file_is_refused_with_its_path(novels_folder, objects, said):
+    path = write_objects(novels_folder, objects)
     with pytest.raises(DataDamaged, match=said) as error:
         read_austen()
     assert str(path) in str(error.value)
 
 
-def test_a_damaged_file_is_refused(folder):
-    path = write_objects(folder, map(as_object, TEXTS))
+def test_a_damaged_file_is_refused(novels_folder):
+    path = write_objects(novels_folder, map(as_object, TEXTS))
     path.write_bytes(path.read_bytes()[:-5] + b"12345")
     with pytest.raises(DataDamaged, match="fetch it again"):
         read_austen()
 
 
-def test_a_missing_file_is_named_with_the_package(folder):
+def test_a_missing_file_is_named_with_the_package(novels_folder):
     with pytest.raises(DataMissing, match=r"needs Rdata\.rdb .*apt-get install r-cran-janeaustenr"):
         read_austen()
 

@@ -15,7 +15,6 @@ from curvebench.seeding import WorkloadRandom
 from curvebench.spec.errors import InputError
 from curvebench.workloads import photographs, workloads
 from curvebench.workloads.workload import GRADIENT_NORM, MINIBATCH_LOSS, Likelihood
-from tests.conftest import skip
 from tests.workloads.cases import (
     NAMES,
     agreed_gradient,
@@ -68,8 +67,10 @@ def test_a_problem_starts_where_its_workload_says(name, request):
     workload = workloads()[name]
     if name.startswith("fashion"):
         request.getfixturevalue("fashion_mnist")
+    if name == "table_mlp":
+        request.getfixturevalue("r_packages")
     if missing := workload.missing(workload.complete({})):
-        skip(f"a fact about the real data: {missing}")
+        pytest.skip(f"a fact about the real data: {missing}")
     check_start(workload)
 
 

@@ -463,6 +463,8 @@ class _Reader:
             for optimizer in self.optimizers:
                 with self.problems.caught(f"optimizers.{optimizer.label}: {spec.name}: "):
                     rule_of(optimizer).check_dtype(policy.parameters)
+                    is_full_batch = spec.settings.get("batch_size") is None
+                    rule_of(optimizer).check_loss(is_full_batch and workload.noise is None)
             for basis in self.bases:
                 with self.problems.caught(f"bases.{basis.label}: {spec.name}: "):
                     layout_in_basis = layout_in(basis, spec)

@@ -114,6 +114,10 @@ NOTES = {
     "{optax:optax.lion: {b2: 0.95}}": "",
     "{torch:torch.optim.SGD: {groups: {theta: {}}}}": "",
     "{torch:torch.optim.Adam: {betas: [0.9, 0.999], foreach: true}}": "foreach changes nothing",
+    "{adafactor: {factored: false}}": "factored changes nothing in 12 steps",
+    "{adamw: {weight_decay: 0.0, decoupled_weight_decay: true}}": "decoupled_weight_decay changes nothing",
+    "{regularized_update_descent: {gradient: polyak}}": "",
+    "{newton: {damping: 0.1}}": "",
     "torch:torch.optim.Muon": "acts as torch-adamw on ",
     "rule.py": "",
 }  # fmt: skip

@@ -96,6 +96,10 @@ def test_a_rate_that_tied_with_others_in_tuning_says_so(study: StudyPlan, tables
     rows = settings_rows(problems_of(study, even)[0], outcome_lookup(study, even))
     (row,) = (row for row in rows if row["method"] == "adam")
     assert row["tied"] == [0.003, 0.01, 0.03, 0.1]
+    assert not any(row["idle"] for row in rows), "some runs failed"
+    finished = replace(even, runs=even.runs.with_columns(outcome=pl.lit("budget")))
+    rows = settings_rows(problems_of(study, finished)[0], outcome_lookup(study, finished))
+    assert {*map(str, (row["idle"] for row in rows))} == {"['learning_rate']"}
 
 
 def test_methods_that_join_head_the_results(study: StudyPlan, tables: Tables):
