@@ -80,7 +80,10 @@ DEFAULTS: dict[str, tuple[dict[str, float], str]] = {
         "Yao et al. 2021; epsilon of the authors' implementation",
     ),
     "mirror_descent": ({"radius": 1.0}, OURS),
-    "muon": ({"momentum": 0.95, "weight_decay": 0.0}, "Jordan et al. 2024; pytorch_optimizer.Muon"),
+    "muon": (
+        {"momentum": 0.95, "weight_decay": 0.0, "beta2": 0.95, "epsilon": 1e-10},
+        "Jordan et al. 2024; pytorch_optimizer.NorMuon",
+    ),
     "newton": ({"damping": 0.0}, "002 eq. 57"),
     "regularized_update_descent": ({"regularization": 0.9}, OURS),
     "shampoo": (
@@ -107,7 +110,7 @@ CITED = {
     "laprop": pytorch_optimizer.LaProp,
     "lion": pytorch_optimizer.Lion,
     "mars": pytorch_optimizer.MARS,
-    "muon": pytorch_optimizer.Muon,
+    "muon": pytorch_optimizer.NorMuon,
     "shampoo": pytorch_optimizer.ScalableShampoo,
     "soap": pytorch_optimizer.SOAP,
 }

@@ -332,6 +332,14 @@ def test_an_average_is_not_given_to_libraries_that_do_not_know_it():
     assert leaf.tolist() == [0.75] * 3
 
 
+def test_only_wrappers_without_state_follow_a_basis_that_changes():
+    lay = layout({"w": (3, 2)}, roles_of({"w": (3, 2)}))
+    assert Update(find_rule("adam+cautious"), lay).check_change_of_basis() == ("first",)
+    for wrapper in ("ema", "tail", "schedule_free", "hyperball"):
+        with pytest.raises(OptionError, match="its state cannot go on in other coordinates"):
+            Update(find_rule(f"adam+{wrapper}"), lay).check_change_of_basis()
+
+
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 def test_a_wrapper_keeps_the_precision(wrapper: str, precision: str):
