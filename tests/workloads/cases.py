@@ -62,6 +62,14 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
         "train_examples": 50,
         "validation_examples": 30,
     },
+    "austen_transformer": {
+        "context": 6,
+        "width": 16,
+        "depth": 1,
+        "batch_size": 5,
+        "train_examples": 25,
+        "validation_examples": 10,
+    },
     "table_mlp": {
         "table": "satellite",
         "width": 8,
