@@ -64,6 +64,9 @@ def canonical(name: str, folder: Path) -> str:
             `optax:` may precede the path.
         folder: folder of the study file.
     """
+    inner, wrapper = unwrapped(name)
+    if wrapper is not None:
+        return f"{canonical(inner, folder)}+{wrapper.name}"
     if foreign.is_foreign(name) or models.is_model(name):
         library, _, rest = name.partition(":")
         return f"{library}:{canonical(rest, folder)}"

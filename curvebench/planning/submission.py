@@ -17,7 +17,7 @@ from typing import Any
 from curvebench.interop import foreign
 from curvebench.interop.files import FILE, as_errors_of_user, load_file
 from curvebench.planning.config import Config, config_of_study
-from curvebench.registry import RULES, find_rule
+from curvebench.registry import RULES, find_rule, unwrapped
 from curvebench.results.temporary import write_texts
 from curvebench.spec.errors import InputError, check_known, unknown
 from curvebench.spec.study import LETTERS, Contribution, NamedWorkload, StudyFile, read_study_file
@@ -67,6 +67,9 @@ def located(name: str) -> str:
     Raises:
         InputError: if the file cannot be imported, or does not define the name.
     """
+    inner, wrapper = unwrapped(name)
+    if wrapper is not None:
+        return f"{located(inner)}+{wrapper.name}"
     library, _, rest = name.partition(":") if foreign.is_foreign(name) else ("", "", name)
     match = FILE.fullmatch(rest)
     if match is None:

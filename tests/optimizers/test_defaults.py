@@ -72,6 +72,7 @@ DEFAULTS: dict[str, tuple[dict[str, float], str]] = {
         "Liu et al. 2023, Sec. 3.1; pytorch_optimizer.SophiaH",
     ),
     "sophia_g": (SOPHIA | {"beta1": 0.965, "gamma": 0.05}, "Liu et al. 2023, Sec. 3.1"),
+    "lbfgs": ({"sufficient_decrease": 1e-4, "curvature": 0.9}, "Nocedal and Wright 2006, Sec. 3.1"),
     "gauss_newton": ({"damping": 1e-3, "momentum": 0.0}, OURS),
     "spring": ({"damping": 1e-3, "momentum": 0.99}, "Goldshlager et al. 2024, Sec. 4"),
     "levenberg_marquardt": ({"damping": 1e-3}, OURS),
@@ -80,7 +81,10 @@ DEFAULTS: dict[str, tuple[dict[str, float], str]] = {
         "Yao et al. 2021; epsilon of the authors' implementation",
     ),
     "mirror_descent": ({"radius": 1.0}, OURS),
-    "muon": ({"momentum": 0.95, "weight_decay": 0.0}, "Jordan et al. 2024; pytorch_optimizer.Muon"),
+    "muon": (
+        {"momentum": 0.95, "weight_decay": 0.0, "beta2": 0.95, "epsilon": 1e-10},
+        "Jordan et al. 2024; pytorch_optimizer.NorMuon",
+    ),
     "newton": ({"damping": 0.0}, "002 eq. 57"),
     "regularized_update_descent": ({"regularization": 0.9}, OURS),
     "shampoo": (
@@ -107,7 +111,7 @@ CITED = {
     "laprop": pytorch_optimizer.LaProp,
     "lion": pytorch_optimizer.Lion,
     "mars": pytorch_optimizer.MARS,
-    "muon": pytorch_optimizer.Muon,
+    "muon": pytorch_optimizer.NorMuon,
     "shampoo": pytorch_optimizer.ScalableShampoo,
     "soap": pytorch_optimizer.SOAP,
 }

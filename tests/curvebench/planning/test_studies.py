@@ -16,7 +16,7 @@ from curvebench.planning.studies.reading import read_studies
 from curvebench.planning.studies.seeds import FirstSeeds
 from curvebench.planning.studies.study import Study
 from curvebench.planning.studies.validation import read_study
-from curvebench.planning.submission import _written
+from curvebench.planning.submission import _written, located
 from curvebench.registry import missing_of
 from curvebench.seeding import WorkloadRandom
 from curvebench.spec.errors import InputError
@@ -117,6 +117,21 @@ def test_an_axis_of_wrappers_combines_optimizers_with_each(tmp_path):
 def test_a_wrapper_of_an_entry_that_cannot_be_is_an_error(tmp_path, entry: str, message: str):
     with pytest.raises(InputError, match=message):
         read_study(write_study(tmp_path, ("[sgd, adam]", f"[sgd, adam, {{{entry}}}]")))
+
+
+def test_a_rule_of_a_file_is_wrapped(tmp_path):
+    (tmp_path / "mine.py").write_text(user_file("lion.py"))
+    entry = ("[sgd, adam]", "[sgd, adam, {mine.py: {wrap: ema}}]")
+    (_, _, mine) = read_study(write_study(tmp_path, entry)).optimizers
+    assert mine.locator == f"{tmp_path / 'mine.py'}+ema"
+    assert located(f"{tmp_path / 'mine.py'}+ema") == mine.locator
+
+
+def test_a_submission_is_not_combined_with_the_wrappers_of_its_study(tmp_path):
+    write_study(tmp_path, ("[sgd, adam]", "[sgd, adam]\nwrap: [none, cautious]"), name="joined")
+    path = tmp_path / "mine.yaml"
+    path.write_text("joins: joined\noptimizers: [momentum]\n")
+    assert [one.label for one in read_study(path).optimizers] == ["momentum"]
 
 
 def test_a_hyperparameter_of_a_wrapper_is_tuned(tmp_path):

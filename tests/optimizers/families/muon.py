@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -19,6 +20,9 @@ from tests.optimizers.loops import Hyper, Leaf, beside, others, weighted_sum, we
 from tests.optimizers.oracles import Oracle
 
 MUON = {"learning_rate": 0.05, "momentum": 0.8, "weight_decay": 0.2}
+SECOND = {"beta2": 0.7, "epsilon": 1e-3}
+# The libraries add epsilon to the norm of the step as well.
+NEGLIGIBLE = {"epsilon": 1e-15}
 MUON_BESIDE_ADAMW = {**MUON, **beside(ADAMW)}
 
 # The polynomials of 002 Q.3.1.
@@ -28,6 +32,7 @@ POLYNOMIALS = {
     "jordan": ((3.4445, -4.7750, 2.0315),),
     # test_matrix_functions.py tests their effect on singular values
     "polar_express": COEFFICIENTS["polar_express"],
+    "nanogpt": COEFFICIENTS["nanogpt"],
 }
 
 
@@ -40,6 +45,7 @@ def muon(
     newton_schulz_precision: str,
     nesterov: bool,
     scale: str,
+    second_moment: str,
     heads: str,
     others: str,
 ) -> Iterator[np.ndarray]:
@@ -57,11 +63,9 @@ def muon(
         "spectral": math.sqrt(max(1, rows / columns)),
         "adam": 0.2 * math.sqrt(max(rows, columns)),
     }[scale]
-    for t in range(1, len(leaf.grads) + 1):
-        direction = weighted_sum(weights(mu, t), leaf.grads[:t])
-        if nesterov:
-            direction = leaf.grads[t - 1] + mu * direction
-        u, s, vh = np.linalg.svd(direction.reshape(rows, columns), full_matrices=False)
+
+    def polar(matrix: np.ndarray) -> np.ndarray:
+        u, s, vh = np.linalg.svd(matrix, full_matrices=False)
         if orthogonalization == "svd":
             s = (s > max(rows, columns) * np.finfo(float).eps * s[0]).astype(float)
         else:
@@ -69,8 +73,33 @@ def muon(
             for step in range(steps):
                 polynomial = POLYNOMIALS[coefficients][min(step, len(POLYNOMIALS[coefficients]) - 1)]
                 s = np.sum([c * s ** (2 * k + 1) for k, c in enumerate(polynomial)], axis=0)
-        w = w - rate * hyper["weight_decay"] * w - rate * factor * ((u * s) @ vh).reshape(w.shape)
+        return np.asarray((u * s) @ vh)
+
+    squares: list[np.ndarray] = []
+    for t in range(1, len(leaf.grads) + 1):
+        direction = weighted_sum(weights(mu, t), leaf.grads[:t])
+        if nesterov:
+            direction = leaf.grads[t - 1] + mu * direction
+        matrix = direction.reshape(rows, columns)
+        if second_moment == "none":
+            o = polar(matrix)
+        elif second_moment == "gradient":
+            squares.append(leaf.grads[t - 1].reshape(rows, columns) ** 2)
+            o = polar(matrix / root_mean(squares, hyper))
+        else:
+            o = polar(matrix)
+            squares.append((o**2).mean(1, keepdims=True) if second_moment == "rows" else o**2)
+            divided = o / root_mean(squares, hyper)
+            o = divided / (np.linalg.norm(divided) or 1.0) * np.linalg.norm(o)
+        w = w - rate * hyper["weight_decay"] * w - rate * factor * o.reshape(w.shape)
         yield w
+
+
+def root_mean(squares: list[np.ndarray], hyper: Hyper) -> np.ndarray:
+    """Return the root of the running mean of squares, plus epsilon, or infinity where it is 0."""
+    mean = (1 - hyper["beta2"]) * weighted_sum(weights(hyper["beta2"], len(squares)), squares)
+    root = np.sqrt(mean) + hyper["epsilon"]
+    return np.asarray(np.where(root == 0, np.inf, root))
 
 
 def other_path(leaf: Leaf, hyper: Hyper, name: str) -> Iterator[np.ndarray]:
@@ -99,6 +128,58 @@ def torch_muon(adjust_lr_fn: str) -> Callable[[list[Any], Hyper], list[Any]]:
         return [stepper, *(torch_adam(rest, others(hyper)) if rest else [])]
 
     return make
+
+
+def torch_normuon(tensors: list[Any], hyper: Hyper) -> list[Any]:
+    """Return NorMuon of pytorch_optimizer, whose momentum is a running mean."""
+    import pytorch_optimizer
+
+    group = {"params": tensors, "use_muon": True, "eps": hyper["epsilon"]}
+    names = ("momentum", "weight_decay", "beta2")
+    numbers = {name: hyper[name] for name in names}
+    return [pytorch_optimizer.NorMuon([group], lr=hyper["learning_rate"], foreach=False, **numbers)]
+
+
+def torch_adamuon(tensors: list[Any], hyper: Hyper) -> list[Any]:
+    """Return AdaMuon of pytorch_optimizer, without the sign of the paper; the decay rates are two."""
+    import pytorch_optimizer
+
+    group = {"params": tensors, "use_muon": True}
+    betas = hyper["momentum"], hyper["beta2"]
+    numbers = {"eps": hyper["epsilon"], "weight_decay": hyper["weight_decay"]}
+    schedule = {"ns_steps": 8, "ns_coeffs": list(COEFFICIENTS["polar_express"])}
+    return [pytorch_optimizer.AdaMuon([group], lr=hyper["learning_rate"], betas=betas, **numbers, **schedule)]
+
+
+@contextmanager
+def pytorch_optimizer_in_float64() -> Iterator[None]:
+    """Keep pytorch_optimizer from iterating in bfloat16."""
+    import torch
+    from pytorch_optimizer.optimizer.muon import adamuon, base, normuon
+
+    name = "zero_power_via_newton_schulz_5"
+    with ExitStack() as patches:
+        for module in (adamuon, base, normuon):
+            if hasattr(module, name):
+                iteration = partial(getattr(module, name), dtype=torch.float64)
+                patches.enter_context(mock.patch.object(module, name, iteration))
+        yield
+
+
+def optax_muon(hyper: Hyper) -> Any:
+    """Return Optax's Muon with Moonlight's scale; its first axis counts inputs, unlike ours."""
+    import optax
+
+    return optax.contrib.muon(
+        hyper["learning_rate"],
+        ns_coeffs="dion",
+        beta=hyper["momentum"],
+        eps=0.0,
+        weight_decay=hyper["weight_decay"],
+        nesterov=False,
+        consistent_rms=0.2,
+        muon_weight_dimension_numbers=optax.contrib.MuonDimensionNumbers(1, 0),
+    )
 
 
 @contextmanager
@@ -150,6 +231,40 @@ ENTRIES = {
         options={"coefficients": "polar_express", "steps": 8, "others": "momentum"},
         still={"weight_decay": 0.0},
         scale_free=None,
+        pytorch=None,
+    ),
+    "muon: Moonlight's scale, 5 quintics, without Nesterov": replace(
+        MUON_ENTRY,
+        options={"scale": "adam", "coefficients": "nanogpt", "nesterov": False},
+        pytorch=None,
+        optax=Oracle(optax_muon, orders=(2,)),
+    ),
+    "muon: second moment of rows": replace(
+        MUON_ENTRY,
+        hyper={**MUON_BESIDE_ADAMW, **SECOND},
+        options={"second_moment": "rows"},
+        symmetry=None,
+        pytorch=Oracle(torch_normuon, NEGLIGIBLE, (2,), pytorch_optimizer_in_float64),
+    ),
+    "muon: second moment of entries": replace(
+        MUON_ENTRY,
+        hyper={**MUON_BESIDE_ADAMW, **SECOND},
+        options={
+            "second_moment": "entries",
+            "scale": "adam",
+            "nesterov": False,
+            "coefficients": "polar_express",
+            "steps": 8,
+        },
+        symmetry=None,
+        pytorch=Oracle(torch_adamuon, NEGLIGIBLE, (2,), pytorch_optimizer_in_float64),
+    ),
+    "muon: second moment of the gradient": replace(
+        MUON_ENTRY,
+        hyper={**MUON_BESIDE_ADAMW, **SECOND},
+        options={"second_moment": "gradient"},
+        scale_free={"others_epsilon": 0.0, "epsilon": 0.0},
+        symmetry=None,
         pytorch=None,
     ),
     "muon: 3 cubic steps, others by Adam": replace(
