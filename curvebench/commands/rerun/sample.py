@@ -78,10 +78,10 @@ class Sample:
         whole = sum(bool(comparison.compared & drawn) for comparison in self.comparisons)
         single = sum(bool(arm & drawn) for arm in arms)
         if self.comparisons and drawn:
+            counts = counted(len(self.comparisons), "comparisons"), counted(len(arms), "methods")
             yield (
-                f"the sample has runs of {whole} of {counted(len(self.comparisons), 'comparisons')} that "
-                f"decide claims, and of {single} of {counted(len(arms), 'methods')} in them: it would contain an "
-                "invented run if all runs of one of these were invented"
+                f"the sample has runs of {whole} of {counts[0]} that decide claims, and of {single} of "
+                f"{counts[1]} in them: if all runs of one of these were invented, it would contain one"
             )
             if single < len(arms):
                 always = f"--rerun {self.enough[0]} has a run of each comparison"
