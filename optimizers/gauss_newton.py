@@ -149,7 +149,7 @@ SPRING = replace(
 # --- a damping by the success of the last step ------------------------------------------------------
 
 
-class Trial(NamedTuple):
+class DampedTrial(NamedTuple):
     step: Array  # Step eta delta from the parameters to the trial point, (..., d); it starts at 0.
     loss: Array  # Loss at the parameters, (..., 1).
     predicted: Array  # Decrease of the loss that the linearized residuals predict, (..., 1).
@@ -157,12 +157,14 @@ class Trial(NamedTuple):
     growth: Array  # Factor of the damping at the next rejected trial, (..., 1).
 
 
-def _init_trial(ops: Ops, param: Array) -> Trial:
+def _init_trial(ops: Ops, param: Array) -> DampedTrial:
     scalars = (ops.zeros_like(param[..., :1]) for _ in range(4))
-    return Trial(ops.zeros_like(param), *scalars)
+    return DampedTrial(ops.zeros_like(param), *scalars)
 
 
-def _update_trial(ops: Ops, grad: Array, state: Trial, param: Array, hyper: Hyper) -> tuple[Array, Trial]:
+def _update_trial(
+    ops: Ops, grad: Array, state: DampedTrial, param: Array, hyper: Hyper
+) -> tuple[Array, DampedTrial]:
     """Accept or reject the trial point, at which r and J are given, and choose the next one.
 
     An accepted point becomes the parameters, and lambda is multiplied by max(1/3, 1 - (2 q - 1)^3), where q
@@ -185,7 +187,7 @@ def _update_trial(ops: Ops, grad: Array, state: Trial, param: Array, hyper: Hype
     step = ops.where(accepted, solution, 0.0)
     remaining = residuals - _rows_times(jacobian, step)
     predicted = loss - 0.5 * ops.sum(ops.square(remaining), axis=-1, keepdims=True)
-    return param, Trial(step, ops.where(accepted, loss, state.loss), predicted, damping, growth)
+    return param, DampedTrial(step, ops.where(accepted, loss, state.loss), predicted, damping, growth)
 
 
 LEVENBERG_MARQUARDT = Rule(

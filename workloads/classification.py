@@ -147,8 +147,8 @@ def of_network(network: Callable[[Settings], SizedNetwork], classifier: Classifi
 
 
 def log_likelihoods(ops: Ops, log_probabilities: Array, labels: Array) -> Array:
-    """Return log p(label) of each example, (examples, 1)."""
-    return ops.take_along_axis(log_probabilities, labels[:, None], axis=-1)
+    """Return log p(label) of each example, (examples, 1), or of each position, (examples, positions, 1)."""
+    return ops.take_along_axis(log_probabilities, labels[..., None], axis=-1)
 
 
 def loss_and_accuracy(ops: Ops, log_probabilities: Array, labels: Array) -> dict[str, Array]:

@@ -407,7 +407,9 @@ class Program:
         """
         ops = self.ops
         first = -ops.max(ops.where(ops.isfinite(losses), -math.inf, -steps), axis=-1)
-        is_new = (carry.diverged_at == 0) & ops.isfinite(first)
+        # A line search rejects a trial whose loss is not finite; such a trial is no divergence.
+        is_marked = not self.update.rule.compares_losses
+        is_new = (carry.diverged_at == 0) & ops.isfinite(first) & is_marked
         carry = carry._replace(diverged_at=ops.where(is_new, first, carry.diverged_at))
         if carry.losses is None:
             return carry

@@ -49,6 +49,7 @@ ALL = {**RULES, **VARIANTS}
 # the regression says no likelihood to draw targets from
 ALL["kfac"] = RULES["kfac"].choose({"fisher": "empirical"})
 ALL = {name: rule for name, rule in ALL.items() if not any(need.of_likelihood for need in rule.needs)}
+del ALL["lbfgs"]  # the regression has minibatches
 # What networks have that the regression lacks (noise, attention, convolutions) meets a rule by entries; the
 # regression meets one of each way that compiles in seconds. `make test-all` has all pairs.
 ON_NETWORKS = {SMALL_CONVOLUTION.name: ("adam",), SMALL_ATTENTION.name: ("adam",)}

@@ -46,6 +46,7 @@ class Entry:
         tolerance: maximum distance of paths in float64 from the loop, relative and absolute.
         tolerance_float32: maximum distance of paths in float32.
         reads_gradient: whether the rule reads the gradient, and not only the values of its needs.
+        spreads_nan: whether a gradient that is NaN makes the parameters NaN.
         optimizer: name of the rule, with which its label in the table begins; the table fills it in.
     """
 
@@ -64,6 +65,7 @@ class Entry:
     tolerance: float = 1e-13
     tolerance_float32: float = 1e-5
     reads_gradient: bool = True
+    spreads_nan: bool = True
     optimizer: str = ""
 
     @property
@@ -93,9 +95,9 @@ class Entry:
         rng = np.random.default_rng(lay.total)
 
         def drawn(example: np.ndarray, signed: bool) -> np.ndarray:
+            if example.ndim != 2 or len(example) != len(example.T):
+                return np.asarray(rng.standard_normal(example.shape))
             size = len(example)
-            if example.shape != (size, size):
-                return rng.standard_normal(example.shape)
             values = np.linspace(1, 3, size) * ((-1.0) ** np.arange(size) if signed else 1.0)
             basis = np.linalg.qr(rng.standard_normal((size, size)))[0]
             matrix: np.ndarray = (basis * values) @ basis.T

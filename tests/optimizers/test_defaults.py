@@ -72,6 +72,7 @@ DEFAULTS: dict[str, tuple[dict[str, float], str]] = {
         "Liu et al. 2023, Sec. 3.1; pytorch_optimizer.SophiaH",
     ),
     "sophia_g": (SOPHIA | {"beta1": 0.965, "gamma": 0.05}, "Liu et al. 2023, Sec. 3.1"),
+    "lbfgs": ({"sufficient_decrease": 1e-4, "curvature": 0.9}, "Nocedal and Wright 2006, Sec. 3.1"),
     "gauss_newton": ({"damping": 1e-3, "momentum": 0.0}, OURS),
     "spring": ({"damping": 1e-3, "momentum": 0.99}, "Goldshlager et al. 2024, Sec. 4"),
     "levenberg_marquardt": ({"damping": 1e-3}, OURS),

@@ -139,6 +139,7 @@ DESCENTS: Mapping[str, Descent] = {
     "sophia_h": Descent((0.5, 300), (0.5, 300), (0.3, 1500), hyper={"gamma": 1.0}, cools=True),
     "sophia_g": Descent((0.5, 300), (0.5, 300), (0.3, 1500), hyper={"gamma": 1.0}, cools=True),
     "adahessian": Descent((0.3, 100), (0.3, 100), cools=True),
+    "lbfgs": Descent((1.0, 40), (1.0, 10), (1.0, 60)),
     "steepest_descent": Descent((0.3, 100), (0.3, 100), (0.01, 1500), cools=True),
     "sign_descent": Descent((0.1, 100), (0.1, 100), (0.0015, 4000), cools=True),
     "mirror_descent": Descent((0.1, 100), (0.3, 30), (2e-3, 2000)),
@@ -159,6 +160,7 @@ DESCENTS: Mapping[str, Descent] = {
 
 
 NEEDED: Mapping[str, Callable[[Objective, Arrays], np.ndarray]] = {
+    "loss": lambda objective, point: np.array(objective.loss(point)),
     "hessian": lambda objective, point: objective.hessian(point),
     "diagonal_factors": lambda objective, point: np.stack(
         [np.ones(point["w"].size), np.diag(objective.hessian(point))]
@@ -208,4 +210,5 @@ def test_a_rule_minimizes_where_it_can_go(optimizer: str) -> None:
     if how.rosenbrock is not None:
         assert fallen(optimizer, rosenbrock(), *how.rosenbrock) < 1e-3
     assert fallen(optimizer, matrix_parabola(how.domain), *how.matrix) < 1e-3
-    assert fallen(optimizer, matrix_parabola(how.domain), 1e-6, 20) > 0.9
+    if not rules()[optimizer].compares_losses:  # a line search extends short steps
+        assert fallen(optimizer, matrix_parabola(how.domain), 1e-6, 20) > 0.9

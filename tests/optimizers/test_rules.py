@@ -350,7 +350,7 @@ def test_lanes_of_different_settings_are_runs_alone(label: str, backend: str, dt
         found = np.array(ops.to_numpy(flat))
         kinds = {str(ops.to_numpy(array).dtype) for array in (flat, *leaves(state))}
     assert kinds == {dtype}
-    assert np.isnan(found[POISONED]).all() == entry.reads_gradient
+    assert np.isnan(found[POISONED]).all() == entry.spreads_nan
     tolerance = entry.tolerance if dtype == "float64" else entry.tolerance_float32
     for seed, k in np.ndindex(SEEDS, SETTINGS):
         if (seed, k) != POISONED:

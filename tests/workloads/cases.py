@@ -43,6 +43,14 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
         "validation_examples": 20,
         "batch_size": 20,
     },
+    "in_context_regression": {
+        "layers": 2,
+        "dimension": 2,
+        "context": 4,
+        "train_examples": 50,
+        "validation_examples": 10,
+        "batch_size": 20,
+    },
     "modular_addition": {"modulus": 7, "width": 4, "hidden": 6},
     **{
         workload.name: {"width": 5, "depth": 2, "train_examples": 24, "validation_examples": 15}
@@ -53,6 +61,14 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
         "features": 4,
         "train_examples": 50,
         "validation_examples": 30,
+    },
+    "austen_transformer": {
+        "context": 6,
+        "width": 16,
+        "depth": 1,
+        "batch_size": 5,
+        "train_examples": 25,
+        "validation_examples": 10,
     },
     "table_mlp": {
         "table": "satellite",

@@ -7,6 +7,8 @@ import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+LINES = ["It is a truth universally acknowledged,", "", "that a single text, in want of a reader; (1813)"]
+
 
 def as_object(strings: Sequence[str], kind: int = 16) -> bytes:
     """Return a vector of strings in R's serialization, version 3."""

@@ -67,7 +67,7 @@ def test_a_problem_starts_where_its_workload_says(name, request):
     workload = workloads()[name]
     if name.startswith("fashion"):
         request.getfixturevalue("fashion_mnist")
-    if name == "table_mlp":
+    if name in ("table_mlp", "austen_transformer"):
         request.getfixturevalue("r_packages")
     if missing := workload.missing(workload.complete({})):
         pytest.skip(f"a fact about the real data: {missing}")

@@ -1,4 +1,4 @@
-"""Common parts of vision transformers: layers, initial parameters, blocks of attention and MLP."""
+"""Common parts of transformers: layers, initial parameters, blocks of attention and MLP."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class TransformerLayers:
         scale, shift = self.params[f"{name}_scale"], self.params[f"{name}_shift"]
         return self.ops.layer_norm(x, scale, shift, EPSILON)
 
-    def block(self, x: Array, number: int, windows: int = 1, pooled: int = 1) -> Array:
+    def block(self, x: Array, number: int, windows: int = 1, pooled: int = 1, causal: bool = False) -> Array:
         """Apply a block: attention and MLP, each with a norm before it and a shortcut around it.
 
         Args:
@@ -144,6 +144,7 @@ class TransformerLayers:
             windows: number of windows. A token attends only to tokens of its own window.
             pooled: number of tokens that are pooled to one, by the maximum in each unit, in the queries and
                 in the shortcut. If n tokens remain, the tokens i, i + n, i + 2 n, ... are pooled to token i.
+            causal: whether a token attends only to itself and to earlier tokens.
         """
         ops, name = self.ops, f"block{number}"
 
@@ -162,7 +163,7 @@ class TransformerLayers:
         if f"{name}_projection_weight" in self.params:
             x = pool(self.linear(normalized, f"{name}_projection"))
         query, key, value = self._seen(normalized, name)
-        mixed = ops.swapaxes(ops.attention(heads(pool(query)), heads(key), heads(value)), 1, 2)
+        mixed = ops.swapaxes(ops.attention(heads(pool(query)), heads(key), heads(value), causal), 1, 2)
         x = x + self.linear(ops.reshape(mixed, x.shape), f"{name}_mixed")
         normalized = self.norm(x, f"{name}_before_mlp")
         return x + self.linear(ops.gelu(self.linear(normalized, f"{name}_wide")), f"{name}_narrow")

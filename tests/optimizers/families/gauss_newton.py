@@ -54,9 +54,12 @@ def levenberg_marquardt(leaf: Leaf, hyper: Hyper, needs: Needs) -> Iterator[np.n
 
 NUMBERS: dict[str, Any] = {"learning_rate": 0.7, "damping": 0.2, "momentum": 0.6}
 ENTRIES = {
-    "gauss_newton": Entry(loop=spring, hyper=NUMBERS, reads_gradient=False),
-    "spring": Entry(loop=spring, hyper=NUMBERS, reads_gradient=False),
+    "gauss_newton": Entry(loop=spring, hyper=NUMBERS, reads_gradient=False, spreads_nan=False),
+    "spring": Entry(loop=spring, hyper=NUMBERS, reads_gradient=False, spreads_nan=False),
     "levenberg_marquardt": Entry(
-        loop=levenberg_marquardt, hyper={"learning_rate": 0.7, "damping": 0.2}, reads_gradient=False
+        loop=levenberg_marquardt,
+        hyper={"learning_rate": 0.7, "damping": 0.2},
+        reads_gradient=False,
+        spreads_nan=False,
     ),
 }

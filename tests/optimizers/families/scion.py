@@ -62,8 +62,6 @@ ENTRY = Entry(
 OF_ROLES = replace(
     ENTRY, shapes=ROLES, kinds={"head": "head", "tokens": "embedding"}, scale_free=None, pytorch=None
 )
-    ENTRY, shapes=ROLES, kinds={"head": "head", "tokens": "embedding"}, scale_free=None, pytorch=None
-)
 ENTRIES = {
     "scion": ENTRY,
     "scion: a norm for each role": OF_ROLES,
