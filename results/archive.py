@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,21 @@ def read_archive(folder: Path, published_before: str = "") -> tuple[ReportPlan, 
     past.sort(key=lambda entry: entry[0].published)
     best = best_of([read_plan(path).model_copy(update={"origin": origin}) for origin, path in past])
     return tuple(plan for plan in best if plan.studies or plan.checks)
+
+
+def local_plans(folders: Iterable[Path]) -> list[ReportPlan]:
+    """Return the plans of studies with local runs, one for each folder of merged tables.
+
+    Folders without a plan, and with a plan of an earlier version of this project, are left out.
+
+    Args:
+        folders: folders in `curvebench.paths.TABLES`.
+    """
+    plans = []
+    for folder in folders:
+        with suppress(InputError):
+            plans.append(read_plan(folder / PLAN))
+    return plans
 
 
 def rank(study: StudyPlan) -> tuple[int, ...]:

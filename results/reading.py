@@ -53,13 +53,13 @@ def newest(folders: Iterable[Path]) -> list[Path]:
     of the study. Folders that are not in `tables` are all kept.
     """
     latest = {}
-    for folder in sorted(folders, key=_time_of_planning):
+    for folder in sorted(folders, key=time_of_planning):
         is_merged = folder.absolute().parent.name == TABLES_FOLDER.name
         latest[folder.with_suffix("") if is_merged else folder] = folder
     return sorted(latest.values())
 
 
-def _time_of_planning(folder: Path) -> float:
+def time_of_planning(folder: Path) -> float:
     """Return the time at which `plan.json` in a folder of tables was modified; without this file, the time at
     which the folder was modified.
     """

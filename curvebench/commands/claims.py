@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from curvebench.commands.command import JSON, SCALE, argument, command, print_json, print_left_out
-from curvebench.paths import PUBLISHED, SITE
+from curvebench.paths import PUBLISHED, SITE, TABLES
 from curvebench.spec.errors import InputError, by_reason, no_beginning, unknown
 from curvebench.spec.sets import PLAN
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from curvebench.planning.studies.study import Study
     from curvebench.reports.claims.verdict_list import ClaimVerdict
     from curvebench.spec.claim import Claim
+    from curvebench.spec.plan import ReportPlan
 
 # Kinds of claims to which the option `--only` of `curvebench verdicts` restricts the output.
 ONLY = ("source", "us", "stand-in", "training", "derivation")
@@ -124,8 +125,9 @@ def _at_scale(study: Study, claim: Claim) -> str:
 def verdicts(args: Namespace) -> None:
     """Print the verdict on every claim.
 
-    Verdicts come from the local report; for claims that it does not decide, from the published sets. For a
-    claim without a verdict, the command prints what would decide it.
+    Verdicts come from the local report; for claims that it does not decide, from the newest other runs on
+    this machine, or else from the published sets. For a claim without a verdict, the command prints what
+    would decide it.
 
     Args:
         claims: claims whose id or source starts with CLAIM, such as symo or 004, with details (default: all)
@@ -168,27 +170,32 @@ def verdicts(args: Namespace) -> None:
 
 
 def _listing(path: Path | None) -> list[ClaimVerdict]:
-    """Return the verdicts of a report: first verdicts from its own runs, then verdicts from published sets.
+    """Return the verdicts of a report, and verdicts on other claims from local runs and from published sets.
 
     Args:
-        path: file of the report plan. None for the plan of the local site; then verdicts of the published
-            sets in this checkout are added for all claims that the plan of the local site does not decide.
+        path: file of the report plan. None for the plan of the local site; then verdicts on claims that it
+            does not decide are added, from the newest runs of all studies on this machine, or else from the
+            published sets in this checkout.
 
     Raises:
         InputError: when a plan or a table is missing or damaged.
     """
     from curvebench.reports.claims.verdict_list import unrun, verdicts_of
-    from curvebench.results.archive import read_archive, shown_plans
+    from curvebench.results.archive import best_of, local_plans, read_archive, shown_plans
+    from curvebench.results.reading import newest
     from curvebench.spec.plan import read_plan
 
-    listing: list[ClaimVerdict] = []
+    shown: list[ReportPlan] = []
+    undecided: list[ClaimVerdict] = []
     if path or (SITE / PLAN).exists():
         plan = read_plan(path or SITE / PLAN)
         *sets, local = shown_plans(plan)
-        listing = [*(verdict for shown in (local, *sets) for verdict in verdicts_of(shown)), *unrun(plan)]
-    if path:
-        return listing
-    decided = {verdict.id for verdict in listing if verdict.verdict != "not run"}
-    published = (verdict for set_plan in read_archive(PUBLISHED) for verdict in verdicts_of(set_plan))
-    further = {verdict.id: verdict for verdict in published if verdict.id not in decided}
-    return [*(verdict for verdict in listing if verdict.id not in further), *further.values()]
+        shown, undecided = [local, *sets], unrun(plan)
+    if not path:
+        runs = local_plans(newest(file.parent for file in TABLES.glob("*/runs.parquet")))
+        shown = [*shown[:1], *best_of(runs), *shown[1:], *read_archive(PUBLISHED)]
+    listing: dict[str, ClaimVerdict] = {}
+    for verdict in (*(verdict for plan in shown for verdict in verdicts_of(plan)), *undecided):
+        if listing.setdefault(verdict.id, verdict).verdict == "not run":
+            listing[verdict.id] = verdict
+    return [*listing.values()]

@@ -47,7 +47,7 @@ STEPS = 3
 # On workloads of this project, the arguments of its own update rules are tried by so many steps on NumPy.
 # The number exceeds the usual number of steps between two decompositions.
 RULE_STEPS = 12
-# These steps are taken only in studies whose workloads have at most this number of parameters.
+# These steps are taken only on workloads with at most this number of parameters.
 MAX_RULE_PARAMETERS = 5_000
 EXAMPLES = 8  # largest number of examples in a minibatch of a trial
 # A workload with more parameters than this number is not evaluated in a trial, which would take minutes.
@@ -348,13 +348,15 @@ class Trials:
                 if unchanged:
                     caution(f"leaves {', '.join(sorted(unchanged))} unchanged in {STEPS} steps")
         own = _own_workloads(study) if origin(RULES, optimizer.locator).modules else ()
-        for spec in own:
-            findings.tried = list(dict.fromkeys([*findings.tried, spec.name]))
+        tried = findings.tried.copy()
+        for spec in (spec for spec in own if size_of(spec) <= MAX_RULE_PARAMETERS):
+            tried.append(spec.name)
             self._compare_rules(study, optimizer, spec, effects)
+        findings.tried += [spec.name for spec in own]
         if not findings.errors:
             count = RULE_STEPS if own else STEPS
             idle = [name for name, has_effect in effects.items() if not has_effect]
-            findings.cautions |= {f"{name} changes nothing in {count} steps": findings.tried for name in idle}
+            findings.cautions |= {f"{name} changes nothing in {count} steps": tried for name in idle}
         return findings
 
     def _compare(
@@ -498,15 +500,9 @@ def _kinds(spec: WorkloadSpec) -> frozenset[tuple[str, int]]:
 
 
 def _own_workloads(study: Study) -> Collection[WorkloadSpec]:
-    """Return the smallest workload of this project in a study for each set of kinds of parameters.
-
-    The result is empty if one of these workloads has more than `MAX_RULE_PARAMETERS` parameters, because an
-    argument such as a block size may have an effect only there.
-    """
+    """Return the smallest workload of this project in a study for each set of kinds of parameters."""
     specs = (spec for specs in study.workloads.values() for spec in specs)
     own = [spec for spec in specs if origin(WORKLOADS, spec.locator).modules]
-    if any(size_of(spec) > MAX_RULE_PARAMETERS for spec in own):
-        return ()
     return {_kinds(spec): spec for spec in sorted(own, key=size_of, reverse=True)}.values()
 
 

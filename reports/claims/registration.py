@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from functools import cache
 
 from curvebench.paths import PUBLISHED
+from curvebench.results.archive import local_plans
+from curvebench.results.reading import time_of_planning
+from curvebench.spec.plan import StudyPlan
 
 FILE = PUBLISHED / "registration.json"
 
@@ -41,3 +44,17 @@ def registered() -> Mapping[str, Registration]:
     """Return the registration of each claim, by the claim's id; empty if there is no file."""
     written = json.loads(FILE.read_text()) if FILE.is_file() else {}
     return {claim: Registration(**item) for claim, item in written.items()}
+
+
+def decided_before(study: StudyPlan, claim: str) -> bool:
+    """Return whether local runs decided a claim by other limits before its study was planned as it is now.
+
+    Args:
+        study: a study with local runs.
+        claim: id of a claim of the study.
+    """
+    now = time_of_planning(study.tables)
+    folders = [file.parent for file in study.tables.parent.glob(f"{study.name}.*/runs.parquet")]
+    earlier = local_plans(folder for folder in folders if time_of_planning(folder) < now)
+    rules = [old.rules.get(claim) for plan in earlier for old in plan.studies]
+    return any(rule not in (None, study.rules[claim]) for rule in rules)

@@ -19,7 +19,7 @@ import polars as pl
 from curvebench.reports import formatting, rendering
 from curvebench.reports.claims import wording
 from curvebench.reports.claims.checked import check_rows, parts_of
-from curvebench.reports.claims.registration import Registration, registered
+from curvebench.reports.claims.registration import Registration, decided_before, registered
 from curvebench.reports.claims.rerun import claim_with_repeats, command_of
 from curvebench.reports.claims.verdicts import Verdicts, claim_verdicts
 from curvebench.reports.plan import claim_figure
@@ -35,6 +35,7 @@ HEADS = ("claim", "verdict", "estimate [interval]", "p", "seeds", "why")
 NAMES = {"claim": "id", "p_value": "p"}
 # Macros of `verdicts.jinja` that name the methods of a comparison, and the quantity that is compared.
 NAMED = ("contest", "quantity")
+MAX_REASONS = 3  # number of reasons in a row of the table, beside the cause
 # Keys under which a comparison has texts: the median effect, its interval, and the accepted effects.
 IN_WORDS = ("estimate_text", "interval_text", "accepted_range")
 Rows = Sequence[Mapping[str, Any]]
@@ -266,7 +267,8 @@ def listed(plan: ReportPlan, claims: pl.DataFrame, findings: pl.DataFrame) -> li
         others = [peer for peer in all_rows if peer["claim"] == name and _key(peer) != _key(row)]
         same_variant = [peer for peer in others if peer["backend"] and peer["variant"] == row["variant"]]
         elsewhere = [(peer, comparisons_of(peer)) for peer in same_variant]
-        registration = registered().get(name)
+        registration, unanimous = registered().get(name), _unanimous(row, comparisons)
+        is_local = unanimous and not plan.published and row["study"] in studies
         verdicts.append(
             ClaimVerdict(
                 **{NAMES.get(column, column): row[column] for column in CLAIMS},
@@ -274,7 +276,8 @@ def listed(plan: ReportPlan, claims: pl.DataFrame, findings: pl.DataFrame) -> li
                 published=plan.published,
                 reason=wording.reason(plan, row, comparisons),
                 exploratory=wording.say(
-                    "exploratory", row, plan.published, registration, _unanimous(row, comparisons)
+                    *("exploratory", row, plan.published, registration, unanimous),
+                    is_local and decided_before(studies[row["study"]], name),
                 ),
                 registration=registration,
                 further_seeds=wording.say("seeds_for_claim", row["verdict"], comparisons),
@@ -381,8 +384,8 @@ def as_text(verdicts: Sequence[ClaimVerdict], details: bool = False) -> str:
     """Format the verdicts as a table for people.
 
     Args:
-        details: whether to print the evidence for each claim below the table, and not the number of claims
-            by group and verdict.
+        details: whether to print all reasons and the evidence for each claim below the table, and not the
+            number of claims by group and verdict.
     """
     rows = [HEADS, *(_cells(verdict) for verdict in verdicts)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADS) - 1)]
@@ -399,12 +402,22 @@ def as_text(verdicts: Sequence[ClaimVerdict], details: bool = False) -> str:
         lines.append(f"{label}: {verdict_counts.total()} ({', '.join(numbers)})")
     for verdict in verdicts if details else ():
         head, *evidence = rendering.lines("verdicts.jinja", "details", verdict)
-        lines += ["", head, *(f"  {line}" for line in evidence)]
+        lines += ["", head, *(f"  {line}" for line in (*_reasons(verdict), *evidence))]
     return "\n".join(lines)
 
 
 def _cells(verdict: ClaimVerdict) -> tuple[str, ...]:
     """Return the cells of a claim's row in the table, in the order of the columns `HEADS`."""
     p_value = formatting.NONE if verdict.p is None else formatting.p_value(verdict.p)
-    estimate, why = (wording.say(macro, verdict) for macro in ("estimate", "all_reasons"))
-    return verdict.id, verdict.verdict, estimate, p_value, str(verdict.seeds), why
+    reasons = ["exploratory" if text.startswith("exploratory") else text for text in _reasons(verdict)]
+    shown = MAX_REASONS + bool(verdict.cause)
+    more = [f"and {len(reasons) - shown} more"] if len(reasons) > shown else []
+    why = "; ".join([*reasons[:shown], *more])
+    return verdict.id, verdict.verdict, wording.say("estimate", verdict), p_value, str(verdict.seeds), why
+
+
+def _reasons(verdict: ClaimVerdict) -> list[str]:
+    """Return all texts about a verdict: first the cause, then whether the claim is exploratory."""
+    texts = [*filter(None, verdict.reason.split("; "))]
+    texts += rendering.lines("verdicts.jinja", "other_reasons", verdict)
+    return sorted(texts, key=lambda text: (not text.startswith("cause"), not text.startswith("exploratory")))

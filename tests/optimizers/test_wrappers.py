@@ -14,6 +14,7 @@ from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.backends.engine import engine
 from curvebench.interop.replaying import Online
 from curvebench.optimizers import rules
+from curvebench.optimizers.arrays import map_arrays
 from curvebench.optimizers.options import OptionError
 from curvebench.optimizers.wrappers import WRAPPERS
 from curvebench.registry import RULES, find_rule, origin
@@ -272,15 +273,15 @@ WRAPPED = [(label, wrapper) for label in BATTERY for wrapper in WRAPPERS if wrap
 
 def test_what_cannot_be_wrapped():
     refused = {(label, name) for label in rules() for name in WRAPPERS} - {*WRAPPED}
-    own_point = {"nesterov_lookahead", "regularized_update_descent"}
     for label, name in refused:
         rule = rules()[label]
         assert (
             rule.scope == "named"
             or (name == "hyperball" and rule.scope == "model")
             or (name == "cautious_decay" and "weight_decay" not in rule.hyperparameters)
-            or (name == "schedule_free" and label in own_point)
+            or any(getattr(rule, point) is not None for point in WRAPPERS[name].sets)
         )
+    assert ("nesterov_lookahead", "schedule_free") in refused
     with pytest.raises(OptionError, match="cautious cannot wrap kfac, which gets its parameters by name"):
         find_rule("kfac+cautious")
     with pytest.raises(OptionError, match=r"ema cannot wrap sgd-tail, which has a point of its own"):
@@ -381,6 +382,10 @@ def test_lanes_of_a_wrapped_rule_are_runs_alone(label: str, wrapper: str, backen
     made = None if backend == "numpy" else engine(backend, "float64")
     ops = ops64 if made is None else made.ops
     needs = entry.needs(lay.unflatten(ops64, start[0, 0]), 4)
+
+    def on_lanes(value: np.ndarray) -> Any:
+        return ops.broadcast_to(ops.asarray(value), (2, 3, *value.shape))
+
     with nullcontext() if made is None else made.context():
         values = {name: ops.asarray(np.full((1, 3, 1), value)) for name, value in hyper.items()}
         flat = ops.asarray(start)
@@ -389,8 +394,8 @@ def test_lanes_of_a_wrapped_rule_are_runs_alone(label: str, wrapper: str, backen
         shapes_before = [tuple(leaf.shape) for leaf in leaves(state)]
         for step in range(1, 5):
             numbers = {"step": ops.zeros((1, 1, 1)) + step, "schedule": ops.zeros((1, 1, 1)) + 1}
-            for name, value in (needs[step - 1] if needs else {}).items():
-                numbers[name] = ops.broadcast_to(ops.asarray(value), (2, 3, *value.shape))
+            if needs:
+                numbers |= map_arrays(on_lanes, needs[step - 1])
             grad = ops.asarray(grads[step - 1])
             flat, state = update.apply(ops, grad, state, flat, {**values, **numbers}, update.work_of(step))
         assert [tuple(leaf.shape) for leaf in leaves(state)] == shapes_before

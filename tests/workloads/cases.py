@@ -36,6 +36,12 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "autoencoder": {"widths": [5, 3]},
     "denoising_diffusion": {"widths": [5, 4]},
     "recurrent": {"length": 4, "width": 3, "train_examples": 50, "validation_examples": 10, "batch_size": 20},
+    "noisy_quadratic": {"d": 6, "train_examples": 40},
+    "matrix_completion": {"n": 5, "rank": 2, "columns": 3, "batch_size": 8},
+    "tensor_factorization": {"n": 4, "rank": 2, "noise": 0.1},
+    "phase_retrieval": {"d": 4},
+    "conditioned_logistic_regression": {"d": 4, "train_examples": 40, "validation_examples": 20},
+    "gaussian_process": {"examples": 12, "inputs": 2},
     "skip_gram": {
         "vocabulary": 12,
         "width": 3,
@@ -51,6 +57,7 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
         "validation_examples": 10,
         "batch_size": 20,
     },
+    "associative_memory": {"facts": 6, "width": 3, "train_examples": 50},
     "modular_addition": {"modulus": 7, "width": 4, "hidden": 6},
     **{
         workload.name: {"width": 5, "depth": 2, "train_examples": 24, "validation_examples": 15}

@@ -9,6 +9,7 @@ of its final runs.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -21,6 +22,7 @@ from curvebench.reports.measures import tuning_source
 from curvebench.results.outcomes import FINISHED
 from curvebench.results.reading import read, with_method
 from curvebench.results.tuning import by_setting, settings_of
+from curvebench.results.verdicts import ALPHA
 from curvebench.spec.conditions.condition import ComparisonKey, Condition
 from curvebench.spec.method import Method
 from curvebench.spec.plan import ReportPlan, StudyPlan
@@ -127,8 +129,9 @@ def detectable_share(count: int) -> float:
 def draw(comparisons: Sequence[Deciding], runs: Sequence[Place], count: int | None, seed: int) -> Sample:
     """Draw runs without replacement: first runs of comparisons, then any runs of the set.
 
-    First, one run of each comparison is drawn, then one run of each arm, then one tuning run for each arm,
-    and then `CELLS` runs of each comparison. A run counts for all comparisons that use it.
+    First, runs are drawn until each comparison has one, then until each arm has one, then until each arm has
+    a tuning run, and then until each comparison has `CELLS`. In the first three steps, the next run is drawn
+    from the runs that belong to the most comparisons (or arms) without a drawn run.
 
     Args:
         comparisons: the deciding comparisons.
@@ -139,21 +142,31 @@ def draw(comparisons: Sequence[Deciding], runs: Sequence[Place], count: int | No
     """
     generator, drawn = random.Random(seed), dict[Place, None]()
 
-    def take(number: int, parts: Iterable[Places]) -> int:
-        for part in parts:
-            candidates = sorted(part - drawn.keys())
-            lacking = min(number - len(part & drawn.keys()), len(candidates))
-            drawn.update(dict.fromkeys(generator.sample(candidates, max(lacking, 0))))
+    def cover(parts: Iterable[Places]) -> int:
+        lacking = [part for part in parts if not part & drawn.keys()]
+        while lacking:
+            shared = Counter(place for part in lacking for place in part)
+            most = max(shared.values())
+            place = generator.choice(sorted(place for place, number in shared.items() if number == most))
+            drawn[place] = None
+            lacking = [part for part in lacking if place not in part]
         return len(drawn)
 
+    def fill(number: int, part: Places) -> None:
+        candidates = sorted(part - drawn.keys())
+        lacking = min(number - len(part & drawn.keys()), len(candidates))
+        drawn.update(dict.fromkeys(generator.sample(candidates, max(lacking, 0))))
+
     enough = (
-        take(1, (comparison.compared for comparison in comparisons)),
-        take(1, (arm for comparison in comparisons for arm in comparison.arms)),
+        cover(comparison.compared for comparison in comparisons),
+        cover(arm for comparison in comparisons for arm in comparison.arms),
     )
-    take(1, (tuned for comparison in comparisons for tuned in comparison.tuning))
-    directed = take(CELLS, (comparison.compared.union(*comparison.tuning) for comparison in comparisons))
+    cover(tuned for comparison in comparisons for tuned in comparison.tuning)
+    for comparison in comparisons:
+        fill(CELLS, comparison.compared.union(*comparison.tuning))
+    directed = len(drawn)
     if count is not None:
-        take(count, [frozenset(runs)])
+        fill(count, frozenset(runs))
         directed = min(directed, count)
     return Sample(tuple(comparisons), tuple(drawn)[:count], directed, enough, len(runs))
 
@@ -174,39 +187,38 @@ def drawable(plan: ReportPlan) -> list[pl.DataFrame]:
 
 
 def deciding(plan: ReportPlan, tables: Sequence[pl.DataFrame], claim: str | None = None) -> list[Deciding]:
-    """Return the deciding comparisons of a set: the weakest comparison of each claim first.
+    """Return the deciding comparisons of a set, on the first backend of each study, which gives the verdicts.
 
     The verdict "not reproduced" is correct if a single refuted comparison of the claim is correct and does
-    not depend on a search. For this verdict, one such comparison of each condition is therefore enough. For
-    any other verdict, every comparison of the claim counts, because each of them may change the verdict.
+    not depend on a search. For this verdict, one such comparison of each condition is therefore enough. An
+    underpowered claim changes by a comparison with enough pairs to be refuted, or by its only comparison that
+    is not supported. For any other verdict, every comparison of the claim may change it.
 
     Args:
         plan: plan of the set.
         tables: runs of each study, as `drawable` returns them.
         claim: id of the only claim whose comparisons are returned; None for all claims.
     """
-    folder, ranked = plan.path.parent, list[tuple[int, Deciding]]()
+    folder, found = plan.path.parent, list[Deciding]()
     claims, findings = (read([folder / f"{table}.parquet"], table) for table in ("claims", "findings"))
     for number, study in enumerate(plan.studies):
-        runs = tables[number].with_row_index("place")
+        runs, backend = tables[number].with_row_index("place"), study.backends[0]
         conditions = {item.id: item.conditions for item in study.claims if claim in (None, item.id)}
-        decided = claims.filter(pl.col("claim").is_in([*conditions]), pl.col("backend").is_not_null())
-        for name, backend, verdict in decided.select("claim", "backend", "verdict").iter_rows():
-            rows = _weakest_first(findings.filter(claim=name, backend=backend), verdict)
-            for rank, row in enumerate(rows.iter_rows(named=True)):
+        decided = claims.filter(pl.col("claim").is_in([*conditions]), backend=backend)
+        for name, verdict in decided.select("claim", "verdict").iter_rows():
+            for row in _deciding(findings.filter(claim=name, backend=backend), verdict).iter_rows(named=True):
                 key = ComparisonKey(**{field: row[field] for field in ComparisonKey._fields})
-                condition = conditions[name][row["condition"]]
-                arms = [*_arms(study, runs, backend, condition, key)]
+                arms = [*_arms(study, runs, backend, conditions[name][row["condition"]], key)]
                 compared, tuning = (
                     tuple(frozenset((number, at) for at in arm[kind]) for arm in arms if arm[kind])
                     for kind in ("compared", "tuning")
                 )
                 if compared:
-                    ranked.append((rank, Deciding(compared, tuning)))
-    return [comparison for _, comparison in sorted(ranked, key=lambda pair: pair[0])]
+                    found.append(Deciding(compared, tuning))
+    return found
 
 
-def _weakest_first(findings: pl.DataFrame, verdict: str) -> pl.DataFrame:
+def _deciding(findings: pl.DataFrame, verdict: str) -> pl.DataFrame:
     """Return the deciding comparisons of a claim on one backend.
 
     Args:
@@ -218,7 +230,11 @@ def _weakest_first(findings: pl.DataFrame, verdict: str) -> pl.DataFrame:
         refuted = findings.filter(decides, finding="refuted").sort("refuting_p_value")
         return refuted.unique("condition", keep="first", maintain_order=True)
     paired = findings.filter(pl.col("seeds") > 0)
-    return paired.sort("deciding", "p_value", descending=True, nulls_last=True)
+    if verdict != "underpowered":
+        return paired
+    relations, is_open = ~pl.col("positive_control"), pl.col("finding") != "supported"
+    refutable = relations & (relations.sum() * pl.lit(2.0).pow(-pl.col("seeds")) <= ALPHA)
+    return paired.filter(refutable | (is_open & (is_open.sum() == 1)))
 
 
 def _arms(

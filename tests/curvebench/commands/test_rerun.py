@@ -319,10 +319,36 @@ def test_a_claim_that_is_not_reproduced_rests_on_a_refuted_comparison_of_each_co
             "at_edge": [[], [], None, [], [{"limit": "highest"}]],  # the last one refutes nothing
         }
     )
-    refuted = rerun_sample._weakest_first(findings, "not reproduced")
+    refuted = rerun_sample._deciding(findings, "not reproduced")
     assert refuted["refuting_p_value"].to_list() == [0.01, 0.03]
-    every = rerun_sample._weakest_first(findings, "underpowered")
-    assert every["p_value"].to_list() == [0.9, 1.0, 0.8]
+    assert rerun_sample._deciding(findings, "depends on search")["seeds"].to_list() == [9, 9, 9]
+
+
+@pytest.mark.parametrize(
+    ("seeds", "found", "deciding"),
+    [
+        (7, ["supported", "inconclusive", "inconclusive", "supported"], [0, 1, 2]),
+        (5, ["supported", "inconclusive", "inconclusive", "supported"], []),
+        (5, ["supported", "inconclusive", "supported", "supported"], [1]),
+        (5, ["supported", "supported", "supported", "refuted"], [3]),
+    ],
+)
+def test_an_underpowered_claim_rests_on_what_can_be_refuted_or_is_last(
+    seeds: int, found: list[str], deciding: list[int]
+):
+    """With three comparisons, 5 pairs cannot refute: 3 / 32 is above 5 %. The fourth one is a control."""
+    keys = {"condition": range(4), "positive_control": [False] * 3 + [True], "finding": found}
+    rows = rerun_sample._deciding(pl.DataFrame({**keys, "seeds": seeds}), "underpowered")
+    assert rows["condition"].to_list() == deciding
+
+
+def test_a_run_that_many_comparisons_share_is_drawn_first():
+    shared, own = frozenset({(0, 0)}), [frozenset({(0, number)}) for number in range(1, 9)]
+    comparisons = [rerun_sample.Deciding((shared, arm), ()) for arm in own]
+    for seed in range(20):
+        sample = rerun_sample.draw(comparisons, [], 1, seed)
+        assert sample.places == ((0, 0),)
+        assert sample.enough == (1, 9)
 
 
 CLAIM = "egop.natural-data"  # a claim that is not reproduced, and whose instances are cheap

@@ -65,7 +65,7 @@ MISTAKES = {
     "groups rebound to copies": (["torch-copied: ", "does not follow the schedule"], method("torch:rebound_groups.py:Copied"), COSINE),
     "groups rebound to other tensors": (["torch-replaced: ", "param_groups must keep the parameters"], method("torch:rebound_groups.py:Replaced")),
     "NumPy in a rule": (["mine: ", "calls NumPy on an array of a step", "use the array functions `ops`", "rule.py:22)"], method("rule.py")),
-    "a model whose runs cannot be mapped": (["workload recurrent: ", "for several runs at once: give it mapped=False", "aten::gru"], (WORKLOAD, "recurrent.py"), ON_TORCH),
+    "a model whose runs cannot be mapped": (["workload gated: ", "for several runs at once: give it mapped=False", "aten::gru"], (WORKLOAD, "recurrent.py"), ON_TORCH),
     "an optimizer for matrices": (["torch-spectral: ", "is an optimizer for matrices, and no parameter is a matrix"], method("torch:spectral.py:Spectral")),
     "an optimizer for matrices that changes no vector": (["torch-timid: ", "is an optimizer for matrices"], method("torch:spectral.py:Timid")),
 }  # fmt: skip

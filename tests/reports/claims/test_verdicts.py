@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -271,7 +273,7 @@ def test_steps_to_a_target_of_the_study_are_told_with_its_value(report: Report):
     study = replace(study, stop={}, targets={"train_loss": 0.1})
     said = "steps to the target of the best training loss (target 0.1)"
     text = " ".join(as_text([claim_of(study, tables)], details=True).split())
-    assert text.count(said) == 2, "of the claim and the comparison"
+    assert text.count(said) == 3, "of the claim, in the table and below, and the comparison"
 
 
 def test_fewer_seeds_are_underpowered_and_told_how_many_would_do(study: StudyPlan, tables: Tables):
@@ -360,6 +362,34 @@ def test_a_cap_is_told(study: StudyPlan, tables: Tables):
     found = claim_of(replace(study, at_most_partly="the data are reduced"), tables)
     assert (found.verdict, *codes(found)) == ("partly reproduced", "supported", "limited_scale")
     assert "the data are reduced" in found.reason
+
+
+def test_the_newest_runs_of_a_study_that_the_site_does_not_select_decide_its_claims(
+    report: Report, folder_of_sets: Path, capsys: pytest.CaptureFixture[str]
+):
+    """A first report decided egop.convex; a later one has only the other study."""
+    study = report.plan.study("convex")
+    folder = folder_of_sets / "results/tables/convex.quick.1"
+    shutil.copytree(study.tables, folder)
+    plan = report.plan.model_copy(update={"archive": (), "parity": None, "checks": None, "skipped": ()})
+    alone = plan.model_copy(update={"studies": (replace(study, tables=folder),)})
+    (folder / "plan.json").write_text(alone.to_json())
+    (folder_of_sets / SITE).mkdir(parents=True)
+    other = plan.model_copy(update={"studies": (report.plan.study("digits_mlp"),)})
+    (folder_of_sets / SITE / "plan.json").write_text(other.to_json())
+    assert main(["verdicts", "egop.convex", "egop.digits_mlp", "--json"]) == 0
+    told = {one["id"]: one["published"] for one in json.loads(capsys.readouterr().out)}
+    assert (told["egop.convex"], told["egop.digits_mlp"]) == ("", "")
+    # The limits were others when the study ran before, and all seeds agree.
+    earlier = folder_of_sets / "results/tables/convex.quick.2"
+    shutil.copytree(folder, earlier)
+    others = replace(study, tables=earlier, rules={"egop.convex": "0123456789abcdef"})
+    before = plan.model_copy(update={"studies": (others,)})
+    (earlier / "plan.json").write_text(before.to_json())
+    os.utime(earlier / "plan.json", (0, 0))
+    assert main(["verdicts", "egop.convex", "--json"]) == 0
+    told = {one["id"]: one["exploratory"] for one in json.loads(capsys.readouterr().out)}
+    assert "changed after runs on this machine had decided it" in told["egop.convex"]
 
 
 def test_the_command_lists_each_claim_once(
@@ -487,9 +517,8 @@ def test_what_a_narrowed_site_does_not_decide_is_told_of_the_published_sets(
     assert ("symo.invariance", "symo-checks.2026-11-25") in told
     assert len(told) == len(dict(told))
     assert main(["verdicts", "egop.convex", "symo.invariance"]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "; run here, scale quick" in said
-    assert "; of the set symo-checks.2026-11-25, scale paper" in said
+    said = capsys.readouterr().out.splitlines()
+    assert {"  run here, scale quick", "  of the set symo-checks.2026-11-25, scale paper"} <= {*said}
     assert main(["verdicts", "egop.fashion", "--json"]) == 0
     (own, *_) = told = json.loads(capsys.readouterr().out)
     assert (own["id"], own["verdict"]) == ("egop.fashion", "not run"), "no set decides it either"

@@ -29,7 +29,7 @@ def _roles(settings):
 
 
 RECURRENT = Workload(
-    name="recurrent",
+    name="gated",
     description="a recurrent network",
     source="a test",
     metrics={"train_loss": Metric("mean squared error", "minimize")},
