@@ -291,9 +291,9 @@ def test_a_sample_says_of_how_many_comparisons_and_methods_it_has_runs():
         first, *more = sample.power(sample.places[:single])
         assert "runs of 8 of 8 comparisons that decide claims, and of 8 of 8 methods in them" in first
         assert more == []
-        _, more, *_ = sample.power(sample.places[:1])
+        _, hint, *_ = sample.power(sample.places[:1])
         assert (
-            more == f"--rerun {whole} has a run of each comparison, and --rerun {single} a run of each method"
+            hint == f"--rerun {whole} has a run of each comparison, and --rerun {single} a run of each method"
         )
 
 
