@@ -81,13 +81,6 @@ class LimitsSince(NamedTuple):
     limits: Limits
 
 
-class PublishedVerdict(NamedTuple):
-    """A published set with a verdict on a claim, and the time of the commit that added the set."""
-
-    name: str
-    time: str
-
-
 class FileChange(NamedTuple):
     """A commit that changed files, and the content of each file before and after; None for no such file."""
 
@@ -256,23 +249,21 @@ def changed(old: Limits, new: Limits) -> bool:
     )
 
 
-def registration(
-    versions: Sequence[LimitsSince], looks: Sequence[PublishedVerdict], note: str
-) -> Registration:
+def registration(versions: Sequence[LimitsSince], looks: Mapping[str, str], note: str) -> Registration:
     """Return when the present limits of a claim were committed, and which published sets were earlier.
 
     Args:
         versions: limits of the claim, oldest first. The last entry has the present limits.
-        looks: published sets with a verdict on the claim, oldest first.
+        looks: names of the published sets with a verdict on the claim, oldest first, with the times of the
+            commits that added the sets.
         note: words of the claim's setting about limits that were chosen after runs; empty if there are none.
     """
     first = len(versions) - 1
     while first and not changed(versions[first - 1].limits, versions[-1].limits):
         first -= 1
     since = versions[first]
-    names = dict.fromkeys(look.name for look in looks)
-    earlier = dict.fromkeys(look.name for look in looks if look.time < since.time)
-    return Registration(since.commit[:8], since.time[:10], tuple(names), tuple(earlier), note)
+    earlier = tuple(name for name, time in looks.items() if time < since.time)
+    return Registration(since.commit[:8], since.time[:10], tuple(looks), earlier, note)
 
 
 def registrations(root: Path) -> dict[str, Registration]:
@@ -281,10 +272,8 @@ def registrations(root: Path) -> dict[str, Registration]:
     Args:
         root: folder of the repository, which must have its whole history.
     """
-    versions, looks = (
-        defaultdict[str, list[LimitsSince]](list),
-        defaultdict[str, list[PublishedVerdict]](list),
-    )
+    versions = defaultdict[str, list[LimitsSince]](list)
+    looks = defaultdict[str, dict[str, str]](dict)
     studies: dict[str, bytes | None] = {}
     for commit, time, files in changes(root, STUDIES, "AMD"):
         then = studies | {path: old for path, (old, _) in files.items()}
@@ -301,7 +290,7 @@ def registrations(root: Path) -> dict[str, Registration]:
         for path, (_, table) in files.items():
             verdicts = pl.read_parquet(io.BytesIO(table or b""), columns=["claim", "verdict"]).cast(pl.String)
             for claim in sorted(verdicts.filter(pl.col("verdict") != "not run")["claim"].unique()):
-                looks[claim].append(PublishedVerdict(Path(path).parent.name, time))
+                looks[claim].setdefault(Path(path).parent.name, time)
     notes: dict[str, str] = {}
     for _, _, files in changes(root, f"{SETS}/plan.json", "A"):
         for _, plan in files.values():

@@ -3,6 +3,10 @@
 For a matrix gradient G (m x n), the statistics are L = sum of G G^T for the rows and R = sum of G^T G for the
 columns; a tensor of k axes has one statistic per axis. W is the parameter and eta the learning rate.
 
+KL-Shampoo (Lin et al. 2025, arXiv 2509.03378) has other statistics, the running means L of G R^-1 G^T / n and
+R of G^T L^-1 G / m. Their Kronecker product is nearest to the second moment of all entries of G, by the
+Kullback-Leibler divergence between normal distributions with these covariances.
+
 In citations, 002 is Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md).
 """
 
@@ -30,6 +34,7 @@ from curvebench.optimizers.rule import (
     Roles,
     Rule,
     Shapes,
+    positive,
     share,
 )
 from curvebench.optimizers.state_precision import HELD_WIDE, configured_with_state
@@ -59,6 +64,8 @@ class _Tensors:
     Args:
         order: number of axes of a parameter, at least 1.
         averaged: whether statistics are running means; otherwise they are sums.
+        whitened: whether the gradient is whitened along all other axes before it enters the statistic of an
+            axis (KL-Shampoo). The power is then 1/2.
         power: the statistics are raised to the exponent -power.
         blocks: division of parameters into blocks that are preconditioned separately, or None.
         grafting: rule whose step has the length that each step of Shampoo gets, or None.
@@ -66,6 +73,7 @@ class _Tensors:
 
     order: int
     averaged: bool
+    whitened: bool
     power: float
     blocks: Blocks | None
     grafting: Rule | None
@@ -80,7 +88,7 @@ class _Tensors:
 
         return ShampooFactors(
             statistics=zeros(),
-            roots=zeros(),
+            roots=tuple(zero + ops.eye(zero.shape[-1]) for zero in zeros()) if self.whitened else zeros(),
             grafting=Empty() if self.grafting is None else self.grafting.init(ops, param),
         )
 
@@ -99,7 +107,12 @@ class _Tensors:
         """Return the statistics (L and R for a matrix) after adding this step's gradient to them."""
         statistics, tensors = [], self.seen(ops, grad)
         for axis, statistic in enumerate(state.statistics):
-            outer = second_moment(ops, tensors, self.order, axis)
+            seen = tensors
+            if self.whitened:
+                others = [None if number == axis else root for number, root in enumerate(state.roots)]
+                columns = math.prod(root.shape[-1] for root in others if root is not None)
+                seen = multiplied(ops, others, tensors) / math.sqrt(columns)
+            outer = second_moment(ops, seen, self.order, axis)
             if self.averaged:
                 decay = self.beside_factors(ops, hyper["beta2"])
                 statistics.append(decay * statistic + (1 - decay) * outer)
@@ -110,13 +123,15 @@ class _Tensors:
     def refresh(self, ops: Ops, grad: Array, state: ShampooFactors, hyper: Hyper) -> RefreshedShampoo:
         """Compute L^(-power) and R^(-power); for singular L or R, the power of its pseudo-inverse.
 
-        See 002 Fact 2.1.
+        See 002 Fact 2.1. The means of KL-Shampoo have no bias correction, because they are whitened from
+        their start on.
         """
         start = self.beside_factors(ops, hyper["epsilon"])  # The sum of statistics starts at epsilon I.
         share = 1.0
         if self.averaged:
             decayed = self.beside_factors(ops, hyper["beta2"] ** hyper["step"])
-            start, share = start * decayed / (1 - decayed), 1 - decayed
+            start, share = start * decayed, 1.0 if self.whitened else 1 - decayed
+            start = start / share
         statistics = self.accumulated(ops, grad, state, hyper)
         roots = tuple(
             inverse_root(ops, statistic / share, self.power, start, rank_cutoff(ops, statistic.shape[-1]))
@@ -160,9 +175,16 @@ def _read_power(value: Any) -> Any:
 
 
 OPTIONS = {
-    "statistics": Option("sum", "sum of outer products, or ema, their running mean", choice("sum", "ema")),
+    "statistics": Option(
+        "sum",
+        "sum of outer products; ema, their running mean; or kl, that of outer products of the gradient "
+        "whitened along all other axes (KL-Shampoo)",
+        choice("sum", "ema", "kl"),
+    ),
     "power": Option(
-        None, "the exponent on each side; null: 1 / 2k for a tensor of k axes, 1/4 for a matrix", _read_power
+        None,
+        "the exponent on each side; null: 1 / 2k for a tensor of k axes, 1/4 for a matrix, and 1/2 with kl",
+        _read_power,
     ),
     "refresh_every": Option(1, "steps between two computations of the roots", whole(1)),
     "block_size": Option(
@@ -193,12 +215,16 @@ def shampoo(chosen: Options) -> Rule:
     The state has 2 m^2 + 2 n^2 numbers for an m x n matrix, or 4 m n if the matrix is divided into square
     blocks without remainder. The state of the grafting rule is added.
     """
-    averaged, size = chosen["statistics"] == "ema", chosen["block_size"]
-    grafting = GRAFTING[chosen["grafting"]]
+    averaged, whitened = chosen["statistics"] != "sum", chosen["statistics"] == "kl"
+    size, grafting = chosen["block_size"], GRAFTING[chosen["grafting"]]
+    if whitened and chosen["power"] not in (None, 0.5):
+        raise OptionError("shampoo: power: is 1/2 with statistics kl; leave it out, or take other statistics")
     numbers = {
         "learning_rate": LEARNING_RATE,
         "epsilon": Hyperparameter("times the identity: the first statistic; 0 is legal", 1e-6, 0.0),
     }
+    if whitened:
+        numbers["epsilon"] = positive("times the identity: the first statistic", 1.0)
     if averaged:
         numbers["beta2"] = share("the share of the statistics kept", 0.999, low_open=True)
     if grafting is not None:
@@ -209,8 +235,8 @@ def shampoo(chosen: Options) -> Rule:
         }
 
     def rule(order: int, blocks: Blocks | None) -> Rule:
-        power = chosen["power"] or 1 / (2 * max(order, 1))
-        functions = _Tensors(max(order, 1), averaged, power, blocks, grafting)
+        power = chosen["power"] or (0.5 if whitened else 1 / (2 * max(order, 1)))
+        functions = _Tensors(max(order, 1), averaged, whitened, power, blocks, grafting)
         tensors = Rule(
             name="shampoo",
             source="002 eq. 53, Sec. 5.1; the exponent 1/2: Sec. 6.2, eq. 63",

@@ -2,7 +2,7 @@
 
 For a matrix gradient G (m x n), the statistics are the running means of G G^T and G^T G. Q_L and Q_R have
 the eigenvectors of these two statistics in columns. W is the parameter, eta the learning rate, and lambda the
-weight decay.
+weight decay. KL-SOAP (Lin et al. 2025, arXiv 2509.03378) has the statistics of KL-Shampoo instead.
 
 In citations, 002 is Stratos (2026), "Adaptive Learning Methods", a set of notes (docs/sources.md).
 """
@@ -16,8 +16,13 @@ from functools import cache
 from typing import NamedTuple
 
 from curvebench.optimizers.adam import Moments, adam_direction
-from curvebench.optimizers.arrays import Array, Hyper, Ops
-from curvebench.optimizers.matrix_functions import descending_order, labelled_orthogonal_iteration, reorder
+from curvebench.optimizers.arrays import Array, Hyper, Ops, safe_divide
+from curvebench.optimizers.matrix_functions import (
+    descending_order,
+    labelled_orthogonal_iteration,
+    rank_cutoff,
+    reorder,
+)
 from curvebench.optimizers.options import Option, Options
 from curvebench.optimizers.rule import LEARNING_RATE, Hyperparameter, Part, Rule, share
 from curvebench.optimizers.state_precision import HELD_WIDE, configured_with_state
@@ -69,12 +74,15 @@ class _Soap:
         axes: the axes that are rotated to the eigenbases of their statistics.
         refreshing: `refreshing(ops, statistic, basis)`, which returns the next basis of an axis.
         skips_first: whether the first step leaves the parameters unchanged.
+        whitened: whether the gradient is whitened along all other axes before it enters the statistic of an
+            axis (KL-SOAP).
     """
 
     order: int
     axes: tuple[int, ...]
     refreshing: Refreshing
     skips_first: bool
+    whitened: bool
 
     def init(self, ops: Ops, param: Array) -> Rotated:
         leading, shape = param.shape[: param.ndim - self.order], param.shape[param.ndim - self.order :]
@@ -93,10 +101,30 @@ class _Soap:
         decay = hyper_for_matrices(ops, hyper["shampoo_beta"], self.order)
         return state._replace(
             statistics=tuple(
-                decay * statistic + (1 - decay) * second_moment(ops, grad, self.order, axis)
+                decay * statistic
+                + (1 - decay) * second_moment(ops, self.seen(ops, grad, state, hyper, axis), self.order, axis)
                 for axis, statistic in zip(self.axes, state.statistics, strict=True)
             )
         )
+
+    def seen(self, ops: Ops, grad: Array, state: Rotated, hyper: Hyper, axis: int) -> Array:
+        """Return the gradient that enters the statistic of an axis: for KL-SOAP, whitened along other axes.
+
+        For a matrix and the statistic of its rows, that is G Q_R diag(r)^(-1/2) / sqrt(n), where r is the
+        diagonal of Q_R^T R Q_R. R starts at the identity, whose share is added here, as it has no influence
+        on eigenvectors. The smallest values in r are raised to the rank cutoff.
+        """
+        if not self.whitened:
+            return grad
+        start = hyper_for_matrices(ops, hyper["shampoo_beta"] ** (hyper["step"] - 1), self.order)[..., 0]
+        matrices: list[Array | None] = []
+        for other, statistic, basis in zip(self.axes, state.statistics, state.bases, strict=True):
+            values = ops.sum(basis * (statistic @ basis), axis=-2) + start
+            least = rank_cutoff(ops, basis.shape[-1]) * ops.max(values, axis=-1, keepdims=True)
+            roots = ops.sqrt(ops.maximum(values, least))[..., None]
+            matrices.append(None if other == axis else safe_divide(ops, ops.matrix_transpose(basis), roots))
+        shape = grad.shape[grad.ndim - self.order :]
+        return multiplied(ops, self.of_axes(matrices), grad) / math.sqrt(math.prod(shape) / shape[axis])
 
     def start(self, ops: Ops, grad: Array, state: Rotated, hyper: Hyper) -> Started:
         """Compute the first bases, the eigenvectors of the first step's statistics."""
@@ -164,6 +192,12 @@ OPTIONS = {
         "how the basis follows its statistics: orthogonal_iteration, one step by QR, or eigendecomposition",
         choice(*BASES),
     ),
+    "statistics": Option(
+        "plain",
+        "running means of plain outer products, or kl, of those of the gradient whitened along all other "
+        "axes (KL-SOAP)",
+        choice("plain", "kl"),
+    ),
     "skip_first_step": Option(
         True, "whether the first gradient moves nothing and only starts statistics and basis", flag
     ),
@@ -189,7 +223,8 @@ def soap(chosen: Options) -> Rule:
         return tuple(axis for axis in long if len(long) > 1 and shape[axis] <= LONGEST)
 
     def rule(order: int, axes: tuple[int, ...]) -> Rule:
-        functions = _Soap(order, axes, BASES[chosen["basis"]], chosen["skip_first_step"])
+        whitened = chosen["statistics"] == "kl"
+        functions = _Soap(order, axes, BASES[chosen["basis"]], chosen["skip_first_step"], whitened)
         return Rule(
             name="soap",
             source="000 Sec. 6, App. G; Adam: 002 eq. 46; the basis: 002 Q.2.1",

@@ -133,12 +133,11 @@ def real_images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealImages
 @pytest.fixture(scope="session", autouse=True)
 def made_r_packages(real_images: RealImages) -> Iterator[None]:
     """Write small files in place of the data of R packages to the folder that `CURVEBENCH_DATA` names."""
-    from curvebench.workloads import austen, data, tables
-    from tests.made_r_files import write_tables
-    from tests.workloads.novels import LINES, as_object, write_objects
+    from curvebench.workloads import data, tables
+    from tests.made_r_files import LINES, write_novels, write_tables
 
     folder = Path(os.environ[data.FOLDER_VARIABLE])
-    write_objects(folder / austen.SUBFOLDER, [as_object(LINES)] * len(austen.NOVELS))
+    write_novels(folder / "janeaustenr", [LINES] * 6)
     with pytest.MonkeyPatch.context() as patch:
         for name, table in write_tables(folder).items():
             patch.setitem(tables.TABLES, name, table)

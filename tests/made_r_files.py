@@ -6,14 +6,16 @@ import gzip
 import lzma
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from curvebench.workloads.austen import NOVELS
 from curvebench.workloads.tables import TABLES, Table
 
+LINES = ["It is a truth universally acknowledged,", "", "that a single text, in want of a reader; (1813)"]
 ROWS = 3000  # of each table, enough for the default splits
 VECTOR, WITH_ATTRIBUTES, WITH_TAG = 19, 0x200, 0x400
 
@@ -91,6 +93,13 @@ def write_rdb(folder: Path, objects: Mapping[str, Any], raw_lzma: bool = True) -
     (folder / "Rdata.rdb").write_bytes(content)
     index = {"variables": places, "references": {}, "compressed": np.array([3], np.int32)}
     (folder / "Rdata.rdx").write_bytes(gzip.compress(header(3) + Writer().item(index)))
+
+
+def write_novels(folder: Path, texts: Iterable[Sequence[str]]) -> Path:
+    """Write the lines of each of Jane Austen's novels, and return the path of Rdata.rdb."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_rdb(folder, dict(zip(NOVELS.values(), map(list, texts), strict=False)), raw_lzma=False)
+    return folder / "Rdata.rdb"
 
 
 def made_table(table: Table) -> dict[str, Any]:

@@ -34,7 +34,7 @@ from curvebench.workloads.workload import (
 # All characters of the novels; a character's number is its place here.
 SYMBOLS = "\n !\"&'()*,-.0123456789:;?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]_abcdefghijklmnopqrstuvwxyz£"
 # The last novel is the validation split, and all others are the training split.
-TITLES = {"train": NOVELS[:-1], "validation": NOVELS[-1:]}
+TITLES = {"train": [*NOVELS][:-1], "validation": [*NOVELS][-1:]}
 HEAD_WIDTH = 16  # units of an attention head
 
 
@@ -94,12 +94,12 @@ def _network(settings: Settings) -> CharacterTransformer:
 
 
 @lru_cache(maxsize=2)  # the novels of both splits are converted once, and shared by the seeds of a job
-def _numbers(split: str, path: Path) -> np.ndarray:
+def _numbers(split: str, paths: tuple[Path, ...]) -> np.ndarray:
     """Return the numbers of all characters of a split, (characters,).
 
     Args:
         split: name of the split.
-        path: path of the file of novels, by which results are cached.
+        paths: paths of the files of novels, by which results are cached.
 
     Raises:
         DataDamaged: if the novels have other characters than `SYMBOLS`.
@@ -107,15 +107,15 @@ def _numbers(split: str, path: Path) -> np.ndarray:
     novels = read_austen()
     text = "\n".join("\n".join(novels[title]) for title in TITLES[split])
     if unknown := set(text) - set(SYMBOLS):
-        raise DataDamaged(f"{path}: the novels have {min(unknown)!r}, which Jane Austen's do not have")
+        raise DataDamaged(f"{paths[-1]}: the novels have {min(unknown)!r}, which Jane Austen's do not have")
     return np.array([*map(SYMBOLS.index, text)], np.int64)
 
 
 def _problem(settings: Settings, random: Random) -> Problem:
     """Return pieces of the novels that start at random characters, the same for all seeds."""
-    (path,), splits = AUSTEN.required().values(), {}
+    paths, splits = tuple(AUSTEN.required().values()), {}
     for split in TITLES:
-        numbers, generator = _numbers(split, path), random(split, shared=True)
+        numbers, generator = _numbers(split, paths), random(split, shared=True)
         starts = generator.integers(len(numbers) - settings["context"], size=settings[f"{split}_examples"])
         pieces = numbers[starts[:, None] + np.arange(settings["context"] + 1)]
         splits[split] = {"tokens": pieces[:, :-1], "labels": pieces[:, 1:]}

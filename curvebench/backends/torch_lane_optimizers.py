@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,25 @@ from curvebench.steps.torch_rule import requires_closure
 Tensors = Sequence[torch.Tensor]
 # Function that returns the loss and its gradients at the current values of the leaves.
 Evaluate = Callable[[], tuple[torch.Tensor, Tensors]]
+# Function that multiplies the Hessian by a vector, given as one tensor for each leaf.
+Product = Callable[[Tensors], Tensors]
+# Cost of a product with the Hessian, counted in gradients.
+PRODUCT_EVALUATIONS = 2
+
+
+class _DifferentiableGradient(torch.autograd.Function):  # type: ignore[misc]  # torch has no types here
+    """Gradients as functions of the leaves, so that an optimizer can differentiate them once more."""
+
+    @staticmethod
+    def forward(context: Any, product: Product, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return copies of the gradients, given the leaves and then their gradients."""
+        context.product = product
+        return tuple(gradient.clone() for gradient in tensors[len(tensors) // 2 :])
+
+    @staticmethod
+    def backward(context: Any, *vectors: torch.Tensor) -> tuple[Any, ...]:
+        """Return the product of the Hessian and a vector as derivatives with respect to the leaves."""
+        return None, *context.product(vectors), *(None for _ in vectors)
 
 
 @dataclass(frozen=True)
@@ -105,7 +125,13 @@ class LaneOptimizers:
             _restore_dtypes(optimizer, state)
         self.evaluations, self.steps = saved.evaluations, saved.steps
 
-    def step(self, grads: Iterable[torch.Tensor], schedule: float, evaluate: Evaluate) -> None:
+    def step(
+        self,
+        grads: Iterable[torch.Tensor],
+        schedule: float,
+        evaluate: Evaluate,
+        product: Product | None = None,
+    ) -> None:
         """Take one step.
 
         Args:
@@ -113,6 +139,8 @@ class LaneOptimizers:
             schedule: factor by which all learning rates are multiplied.
             evaluate: function that returns loss and gradients at the current leaves. It is called for
                 optimizers that change the leaves and evaluate the loss again during the step.
+            product: function that multiplies the Hessian at the current leaves by a vector, for optimizers
+                that differentiate the gradient; None if the gradient is a constant.
 
         Raises:
             InputError: when the library raises an error, or a leaf has another shape after the step.
@@ -126,15 +154,18 @@ class LaneOptimizers:
             return loss
 
         self._set_gradients(grads)
+        if product is not None:
+            self._make_differentiable(product)
         taking_part = zip(self.optimizers, self._rates, self.with_closure, strict=True)
         for optimizer, rates, with_closure in taking_part:
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate * schedule
             try:
-                if with_closure:
-                    optimizer.step(closure)
-                else:
-                    optimizer.step()
+                with nullcontext() if product is None else _seeded(self.steps):
+                    if with_closure:
+                        optimizer.step(closure)
+                    else:
+                        optimizer.step()
             except InputError:
                 raise
             except Exception as error:  # another library may raise any exception
@@ -145,6 +176,8 @@ class LaneOptimizers:
                 )
                 hint = "; if it evaluates the loss itself, give closure: true"
                 hint = hint if may_need_closure and not with_closure else ""
+                if "does not require grad" in str(error):
+                    hint = "; if it differentiates the gradient, give create_graph: true"
                 params = {id(param) for group in optimizer.param_groups for param in group["params"]}
                 if params.isdisjoint(map(id, self.leaves)):
                     hint = "; param_groups must keep the parameters, which a step changes in place"
@@ -189,6 +222,17 @@ class LaneOptimizers:
         for leaf, grad in zip(self.leaves, grads, strict=True):
             leaf.grad = grad.detach()
 
+    def _make_differentiable(self, product: Product) -> None:
+        def counted(vectors: Tensors) -> Tensors:
+            self.evaluations += PRODUCT_EVALUATIONS
+            return product(vectors)
+
+        with torch.enable_grad():
+            gradients = [leaf.grad for leaf in self.leaves]
+            differentiable = _DifferentiableGradient.apply(counted, *self.leaves, *gradients)
+        for leaf, gradient in zip(self.leaves, differentiable, strict=True):
+            leaf.grad = gradient
+
     def _restore_views(self) -> None:
         """Make the leaves views of the lane's buffer again, if an optimizer has replaced their memory.
 
@@ -204,6 +248,14 @@ class LaneOptimizers:
             if leaf.data_ptr() != view.data_ptr():
                 view.copy_(leaf.detach())
                 leaf.data = view
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Return a context in which PyTorch's random numbers, such as those of probes, follow from `seed`."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        yield
 
 
 def _restore_dtypes(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:

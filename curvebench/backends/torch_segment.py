@@ -24,10 +24,10 @@ from curvebench.backends.torch_compiled import Stepper, compiling, never_eager
 from curvebench.backends.torch_lane_optimizers import LaneOptimizers, SavedOptimizers
 from curvebench.backends.torch_native import Native
 from curvebench.optimizers.arrays import map_arrays
-from curvebench.steps.derivatives import StepInfo, model_of
+from curvebench.steps.derivatives import DRAWS, StepInfo, model_of
 from curvebench.steps.program import Carry, Constants, Inputs, Loaded, Program, select_lanes, step_of
 from curvebench.steps.torch_rule import TorchRule
-from curvebench.steps.update import UpdateGroup
+from curvebench.steps.update import UpdateGroup, Work
 
 # A fused kernel gets a list of single parameters if they have at least this number of entries on average.
 # Copying all gradients into one buffer, and passing single tensors, is faster for smaller parameters.
@@ -195,10 +195,23 @@ class TorchOptimUpdate:
                     flat = program.coordinates(info.gradient, context.constants.matrices)
                     return info.loss[0, 0], next(by_lane(flat))
 
+            def product(vectors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+                assert len(lanes) == 1, "the Hessian is of the loss of one lane (runs_singly)"
+                with torch.no_grad():
+                    matrices = context.constants.matrices
+                    named = {name: array[None, None] for name, array in zip(lay.shapes, vectors, strict=True)}
+                    probe = program.flat(lay.flatten(ops, named, 2), matrices)
+                    noise = {**(context.inputs.noise or {}), DRAWS: probe}
+                    inputs = context.inputs._replace(noise=noise)
+                    point = program.parameters(carry.coordinates, matrices)
+                    info = program.evaluate(point, context.model, context.constants, inputs, Work.OBSERVE)
+                    (need,) = self.rule.needs
+                    return next(by_lane(program.in_basis(info.needs[need.name][:, :, 1], matrices)))
+
             stops = [False] * len(lanes) if context.stopped is None else context.stopped.flatten().tolist()
             for lane, grads, stopped in zip(lanes, by_lane(context.flat), stops, strict=True):
                 if not stopped:
-                    lane.step(grads, context.schedule, evaluate)
+                    lane.step(grads, context.schedule, evaluate, product if self.rule.needs else None)
 
         return update
 

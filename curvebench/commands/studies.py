@@ -162,7 +162,7 @@ def _check_workloads(studies: Sequence[Study]) -> list[str]:
         if workload.backend is not None:
             continue
         with problems.caught(f"{study.path}: workload {spec.locator}: "):
-            check_evaluation(workload, spec.settings)
+            check_evaluation(workload.at(spec.settings), spec.settings)
     notes = []
     for workload in map(find_workload, dict.fromkeys(spec.locator for _, _, spec in uses)):
         missing = workload.start and workload.missing(workload.complete({}))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import packages_distributions
@@ -22,6 +22,7 @@ from typing import Any
 from curvebench.interop.files import FILE, as_errors_of_user, load_file
 from curvebench.interop.needed_arguments import ADAMW, NEEDED
 from curvebench.optimizers.arrays import Array, Ops
+from curvebench.optimizers.hessian_diagonal import diagonal_need
 from curvebench.optimizers.needs import LOSS
 from curvebench.optimizers.options import Option, OptionError, Options, complete
 from curvebench.optimizers.rule import (
@@ -43,8 +44,11 @@ RATE_NAMES = {"torch": "lr", "optax": "learning_rate"}
 EXAMPLES = {"torch": "torch.optim.NAdam", "optax": "optax.contrib.muon"}  # examples of names, for messages
 NUMBER = Hyperparameter("a number that the study tunes")
 # Keys of the option `arguments` that curvebench does not pass to the constructor of an optimizer.
-GROUPS, CLOSURE, VALUE = "groups", "closure", "value"
+GROUPS, CLOSURE, CREATE_GRAPH, VALUE = "groups", "closure", "create_graph", "value"
 REFUSES = "refuses its arguments"  # words in the message about a constructor that raises an error
+# Need of an optimizer that differentiates the gradient. It is evaluated for the vectors that the optimizer
+# draws, and counted then (`LaneOptimizers.evaluations`).
+HESSIAN_PRODUCT = replace(diagonal_need("gaussian"), gradient_evaluations=lambda model: 0)
 OTHERS = "others"  # name of the group of all parameters that belong to no other group
 
 
@@ -252,7 +256,8 @@ def _torch(locator: str, arguments: Mapping[str, Any], **fields: Any) -> Rule:
         arguments: the option `arguments`, with defaults.
         fields: the other fields of the rule.
     """
-    fixed = {name: value for name, value in arguments.items() if name not in (GROUPS, CLOSURE)}
+    keys = (GROUPS, CLOSURE, CREATE_GRAPH)
+    fixed = {name: value for name, value in arguments.items() if name not in keys}
     groups = arguments.get(GROUPS)
     in_groups = (group["optimizer"] for group in (groups or {}).values() if "optimizer" in group)
 
@@ -280,6 +285,7 @@ def _torch(locator: str, arguments: Mapping[str, Any], **fields: Any) -> Rule:
         evaluated_at=_at_their_point,
         make=make,
         closure=bool(arguments.get(CLOSURE)),
+        needs=(HESSIAN_PRODUCT,) if arguments.get(CREATE_GRAPH) else (),
         needs_closure=lambda: any(map(_needs_closure, optimizers)),
         special_case=special_case,
         **fields,

@@ -1,7 +1,7 @@
 """Default arguments for optimizers of other libraries that cannot run with the library's own defaults.
 
 A study may override each of these arguments. The keys `groups`, `closure` and `value` are not arguments of a
-constructor; they decide how curvebench calls the optimizer (docs/how-to/plug-in.md).
+constructor, nor is `create_graph`; they decide how curvebench calls the optimizer (docs/how-to/plug-in.md).
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ MATRICES = {"groups": {"weight": {}, "others": {"optimizer": ADAMW}}}
 USE_MUON = {"groups": {"weight": {"use_muon": True}, "others": {"use_muon": False}}}
 # For optimizers that compute two gradients per step, and therefore call a closure.
 TWICE = {"base_optimizer": "torch:torch.optim.SGD", "closure": True}
+# For optimizers that differentiate the gradient.
+TWICE_DIFFERENTIATED = {"create_graph": True}
 # For transformations of Optax that need the value of the loss.
 VALUE = {"value": True}
 # For optimizers that wrap another optimizer.
@@ -33,6 +35,7 @@ NEEDED: Mapping[str, Mapping[str, Any]] = {
         (f"pytorch_optimizer.{name}" for name in ("Lookahead", "OrthoGrad", "ScheduleFreeWrapper", "TRAC")),
         AROUND,
     ),
+    **dict.fromkeys(("pytorch_optimizer.AdaHessian", "pytorch_optimizer.SophiaH"), TWICE_DIFFERENTIATED),
     "optax.contrib.momo": VALUE,
     "optax.contrib.momo_adam": VALUE,
 }

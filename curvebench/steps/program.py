@@ -260,7 +260,7 @@ class Program:
         return {
             need.name: need.change_basis(ops, to_coordinates, info.needs[need.name])
             for need in self.update.bound.needs
-            if need.change_basis is not None
+            if need.change_basis is not None and need.name in info.needs
         }
 
     def change_basis(

@@ -39,11 +39,11 @@ class TorchRule(Rule):
 
     @property
     def runs_singly(self) -> bool:
-        """Whether the rule gets a closure, so that each run (lane) needs a program of its own.
+        """Whether the rule evaluates the loss during a step, so that each run (lane) needs its own program.
 
-        The reason is that a closure evaluates the loss of one run in the middle of a step.
+        The optimizer calls a closure, or differentiates the gradient, which is a need of the rule.
         """
-        return self.closure or self.needs_closure()
+        return self.closure or bool(self.needs) or self.needs_closure()
 
 
 def requires_closure(step: Callable[..., Any]) -> bool:

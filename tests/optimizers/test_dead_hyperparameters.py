@@ -30,6 +30,7 @@ from tests.curvebench import test_precision
 from tests.optimizers import (
     test_hessian_diagonal,
     test_kfac,
+    test_lbfgs,
     test_momentum,
     test_rules,
     test_state_precision,
@@ -38,11 +39,16 @@ from tests.optimizers import (
 from tests.optimizers.entry import HELD
 from tests.optimizers.references import BATTERY
 
-# Tests of the options that do not change a path under given gradients in float64, by the option.
+# Tests of what does not change a path under given gradients in float64, by option or hyperparameter.
 ELSEWHERE: Mapping[str, Callable[[str], Any]] = {
     HELD: test_state_precision.test_a_path_is_that_of_state_rounded_between_steps,
     "fisher": test_kfac.test_the_option_fisher_chooses_the_statistics,
     "gradient": lambda _: test_momentum.test_a_gradient_is_taken_where_an_option_says(),
+    "curvature": lambda _: test_lbfgs.test_a_path_on_rosenbrocks_function_is_that_of_the_plain_loop(),
+    "memory": lambda _: test_lbfgs.test_a_path_on_rosenbrocks_function_is_that_of_the_plain_loop(),
+    "sufficient_decrease": lambda _: (
+        test_lbfgs.test_a_path_on_rosenbrocks_function_is_that_of_the_plain_loop()
+    ),
     "newton_schulz_precision": lambda _: (
         test_precision.test_newton_schulz_in_half_precision_is_that_of_pytorchs_muon("torch")
     ),
@@ -106,9 +112,14 @@ def mutations(name: str) -> Iterator[tuple[str, AbstractContextManager[Any], Cal
                 yield key, mutated_number(key, 2 * value if default is None else default), path
             for option in entry.options:
                 yield option, mutated_option(name, option), path
-    for option in ELSEWHERE.keys() & rules()[name].options.keys():
-        mutated = mutated_option(name, option)
-        yield option, mutated, partial(ELSEWHERE[option], name)
+    rule = rules()[name]
+    for key, test in ELSEWHERE.items():
+        if key in rule.options:
+            yield key, mutated_option(name, key), partial(test, name)
+        elif key in rule.hyperparameters:
+            number = rule.hyperparameters[key].default
+            assert number is not None
+            yield key, mutated_number(key, number), partial(test, name)
 
 
 def survivors(name: str) -> set[str]:

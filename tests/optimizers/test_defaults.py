@@ -91,10 +91,18 @@ DEFAULTS: dict[str, tuple[dict[str, float], str]] = {
         {"epsilon": 1e-6, "beta2": 0.999},
         "pytorch_optimizer.ScalableShampoo, after the implementation of Anil et al. 2020",
     ),
+    **dict.fromkeys(
+        ("shampoo: KL", "shampoo: KL, roots every 3 steps"),
+        ({"epsilon": 1.0, "beta2": 0.999}, "the identity; beta2 as Shampoo's"),
+    ),
     "idealized_shampoo": ({"beta2": 0.999, "epsilon": 0.0}, "002 Lemma 6.1: no damping; beta2 as Shampoo's"),
     "soap": (
         {"beta1": 0.95, "beta2": 0.95, "shampoo_beta": 0.95, "epsilon": 1e-8, "weight_decay": 0.01},
         "Vyas et al. 2024; pytorch_optimizer.SOAP",
+    ),
+    "scion": (
+        {"momentum": 0.9, "head_radius": 1.0, "weight_decay": 0.0},
+        "pytorch_optimizer.SCION, whose momentum is 1 - mu; all radii equal",
     ),
     "spectral": (CURVATURE | {"rotation_rate": 0.05}, "003 Fig. 1: gamma 1 is a running mean; else " + OURS),
     "spectral_full": (CURVATURE | {"rotation_rate": 0.05}, "as spectral"),

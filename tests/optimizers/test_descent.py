@@ -126,6 +126,7 @@ DESCENTS: Mapping[str, Descent] = {
     "adam": Descent((0.3, 100), (0.3, 100), (0.8, 500), cools=True),
     "adamw": Descent((0.3, 100), (0.3, 100), (0.8, 500), hyper={"weight_decay": 0.0}, cools=True),
     "adam_atan2": Descent((0.3, 100), (0.3, 100), (0.5, 500), cools=True),
+    "scion": Descent((0.1, 100), (0.1, 100), cools=True),
     "lion": Descent((0.2, 100), (0.2, 100), (0.01, 1000), cools=True),
     "ademamix": Descent((0.3, 100), (0.3, 100), (0.8, 500), cools=True),
     "adopt": Descent((0.3, 100), (0.3, 100), (2.0, 500), cools=True),

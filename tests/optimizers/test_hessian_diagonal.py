@@ -10,7 +10,7 @@ import pytest
 import torch
 from pytorch_optimizer import AdaHessian, SophiaH
 
-from curvebench import replay
+from curvebench import find_rule, replay
 from curvebench.arrays.torch_ops import torch_ops
 from curvebench.backends.engine import engine
 from curvebench.engine.bundle import Bundle
@@ -19,12 +19,13 @@ from curvebench.engine.loading import load
 from curvebench.optimizers import rules
 from curvebench.optimizers.hessian_diagonal import diagonal_need
 from curvebench.optimizers.options import OptionError
+from curvebench.spec.errors import InputError
 from curvebench.steps.derivatives import DRAWS
 from curvebench.steps.program import step_of
 from curvebench.steps.update import Work
 from curvebench.workloads import workloads
 from curvebench.workloads.workload import Likelihood, Workload
-from tests.curvebench.engine.test_execution import make_bundle
+from tests.curvebench.engine.test_execution import make_bundle, run
 from tests.curvebench.networks import SMALL_CONVOLUTION
 
 BATCH, SEEDS = 6, 2
@@ -139,6 +140,9 @@ def test_both_vectors_are_known_in_every_basis(backend: str):
     matrices = [problem.splits["train"]["features"] for problem in bundle.problems]
     decompositions = [np.linalg.svd(matrix) for matrix in matrices]
     basis = np.stack([vh.T for _, _, vh in decompositions])
+    seldom = bundle_of("sophia_h", workload="least_squares")
+    seldom = replace(seldom, schedule=np.ones(3), matrices={("theta",): basis})
+    assert np.isfinite(run(seldom, backend).metrics["train_loss"]).all()
     found = factors(replace(bundle, matrices={("theta",): basis}), backend)
     for seed, (_, values, _) in enumerate(decompositions):
         probe, in_basis = found[seed, 0]
@@ -249,3 +253,42 @@ def test_path_is_that_of_pytorch_optimizer(name: str, every: int):
 )
 def test_a_in_basiswith_the_hessian_costs_two_gradients(name: str, options: dict[str, Any], cost: list[int]):
     assert bundle_of(name, options).evaluations_of(np.array([0, 1, 10, 11])).tolist() == cost
+
+
+@pytest.mark.parametrize("name", ["adahessian", "sophia_h"])
+def test_an_optimizer_of_pytorch_may_differentiate_the_gradient(name: str):
+    """Random signs give the exact diagonal of a diagonal Hessian, whoever draws them: paths are equal."""
+    ours = {"probe": "rademacher", "hessian_every": 1 if name == "adahessian" else 3}
+    bundle = bundle_of(name, ours, "least_squares")
+    problems = []
+    for problem in bundle.problems[:1]:
+        train = problem.splits["train"]
+        features = np.eye(*train["features"].shape) * np.arange(1, 6)
+        problems.append(replace(problem, splits={"train": {**train, "features": features}}))
+    numbers = {"beta1": 0.9, "beta2": 0.8, "weight_decay": 0.0, "epsilon": 1e-3}
+    numbers |= {"gamma": 0.3} if name == "sophia_h" else {"hessian_power": 0.7}
+    hyper = {key: np.array([value]) for key, value in {"learning_rate": 0.05, **numbers}.items()}
+    bundle = replace(
+        bundle,
+        hyperparameters=hyper,
+        schedule=np.ones(7),
+        problems=problems,
+        randoms=bundle.randoms[:1],
+    )
+    expected = run(bundle, "torch").metrics["train_loss"]
+    arguments: dict[str, Any] = {"betas": [0.9, 0.8], "eps": 1e-3, "hessian_power": 0.7}
+    rate, locator = 0.05, "torch:pytorch_optimizer.AdaHessian"
+    if name == "sophia_h":
+        arguments = {"betas": [0.9, 0.8], "eps": 1e-3 / 0.3, "p": 0.3, "hessian_distribution": "rademacher"}
+        arguments["update_period"] = 3
+        rate, locator = 0.05 / 0.3, "torch:pytorch_optimizer.SophiaH"
+    theirs = find_rule(locator).choose({"arguments": arguments})
+    assert theirs.chosen["arguments"]["create_graph"]
+    foreign = replace(bundle, rule=theirs, hyperparameters={"learning_rate": np.array([rate])})
+    found = run(foreign, "torch")
+    np.testing.assert_allclose(found.metrics["train_loss"], expected, rtol=1e-11)
+    counted = foreign.evaluations_of(np.array([7])) + found.closure_gradients[-1]
+    assert counted == bundle.evaluations_of(np.array([7]))
+    refused = replace(foreign, rule=theirs.choose({"arguments": {**arguments, "create_graph": False}}))
+    with pytest.raises(InputError, match="if it differentiates the gradient, give create_graph: true"):
+        run(refused, "torch")

@@ -18,6 +18,8 @@ from curvebench.optimizers import rules
 from curvebench.optimizers.options import OptionError
 from curvebench.workloads import workloads
 from tests.curvebench.engine.test_execution import make_bundle, run
+from tests.optimizers.families.lbfgs import lbfgs
+from tests.optimizers.loops import Leaf
 
 Function = Callable[[np.ndarray], Any]
 BACKENDS = ["jax", "torch"]
@@ -106,6 +108,21 @@ def test_an_accepted_point_meets_both_conditions():
         assert rosen(after) <= rosen(before) + decrease * slopes[0] + 1e-12
         assert abs(slopes[1]) <= -curvature * slopes[0] + 1e-12
     assert len(accepted) > 30
+
+
+def test_a_path_on_rosenbrocks_function_is_that_of_the_plain_loop():
+    """Unlike the random losses of the battery, the losses belong to the gradients."""
+    points: list[np.ndarray] = []
+    hyper = {"learning_rate": 1.0, "sufficient_decrease": 0.45, "curvature": 0.5}
+
+    def gradient(point: np.ndarray) -> Any:
+        points.append(point)
+        return rosen_der(point)
+
+    _, path = descended(rosen, gradient, START, 30, options={"memory": 3}, **hyper)
+    leaf = Leaf("vector", START, [rosen_der(point) for point in points])
+    expected = [*lbfgs(leaf, hyper, [{"loss": rosen(point)} for point in points], 3, 20)]
+    np.testing.assert_allclose(path, expected, rtol=1e-7)
 
 
 def test_a_search_ends_after_its_largest_number_of_trials():

@@ -55,7 +55,7 @@ def test_one_part_that_does_not_hold_refutes_the_claim(holding, expected):
         ),
         (
             {"x": "partly reproduced", "y": "underpowered"},
-            "reproduced where",
+            "partly reproduced",
             {"holds_where": ["x"], "open_where": ["y"]},
         ),
         ({"x": "not reproduced", "y": "not reproduced"}, "not reproduced", {"fails_where": ["x", "y"]}),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from curvebench.workloads import austen, fashion, tables
+from curvebench.workloads import fashion, r_files, tables
 from curvebench.workloads.data import FOLDER_VARIABLE
 from tests.conftest import RealImages, skip
 
@@ -37,7 +37,7 @@ def fashion_mnist(real_images: RealImages, monkeypatch: pytest.MonkeyPatch) -> I
 
 @pytest.fixture
 def novels_folder(tmp_path, monkeypatch):
-    """Return the folder in which the file of the novels is searched, where the test may write it."""
-    monkeypatch.setattr(austen, "DEBIAN_FOLDER", tmp_path / "nowhere")
+    """Return the folder in which the files of the novels are searched, where the test may write them."""
+    monkeypatch.setattr(r_files, "LIBRARY", tmp_path / "nowhere")
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
-    return tmp_path / austen.SUBFOLDER
+    return tmp_path / "janeaustenr"

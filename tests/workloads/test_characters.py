@@ -14,8 +14,8 @@ from curvebench.workloads.austen import AUSTEN, NOVELS
 from curvebench.workloads.characters import AUSTEN_TRANSFORMER, SYMBOLS
 from curvebench.workloads.data import DataDamaged
 from curvebench.workloads.workload import DataMissing, Problem, Workload
+from tests.made_r_files import LINES, write_novels
 from tests.workloads.cases import SMALL, random_of
-from tests.workloads.novels import LINES, as_object, write_objects
 
 
 def instance(**settings: Any) -> tuple[Workload, Problem]:
@@ -38,7 +38,7 @@ def test_examples_are_pieces_of_the_novels_with_the_character_after_each():
 
 def test_novels_of_validation_are_not_in_the_training_split(novels_folder):
     texts = [[str(number) * 30] for number in range(6)]
-    write_objects(novels_folder, map(as_object, texts))
+    write_novels(novels_folder, texts)
     _, problem = instance(context=3)
     found = {
         split: {SYMBOLS[k] for k in np.unique(fields["tokens"])} for split, fields in problem.splits.items()
@@ -122,9 +122,9 @@ def test_missing_and_other_novels_are_refused(novels_folder):
         instance()
     assert AUSTEN_TRANSFORMER.missing({}) == AUSTEN.missing()
     assert AUSTEN_TRANSFORMER.files({}) == ()
-    path = write_objects(novels_folder, [as_object(["cafe\u0301 " * 9])] * len(NOVELS))
+    path = write_novels(novels_folder, [["cafe\u0301 " * 9]] * len(NOVELS))
     characters._numbers.cache_clear()
     with pytest.raises(DataDamaged, match="the novels have '\u0301'") as error:
         instance()
     assert str(path) in str(error.value)
-    assert AUSTEN_TRANSFORMER.files({}) == (path,)
+    assert AUSTEN_TRANSFORMER.files({}) == (path.with_suffix(".rdx"), path)

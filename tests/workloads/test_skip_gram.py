@@ -13,8 +13,8 @@ from curvebench.arrays.numpy_ops import numpy_ops
 from curvebench.workloads import skip_gram
 from curvebench.workloads.skip_gram import TABLE, TOPICS, WORKLOADS, lower_bound, topics
 from curvebench.workloads.workload import Problem, Workload
+from tests.made_r_files import write_novels
 from tests.workloads.cases import agreed_gradient, minibatch, random_of
-from tests.workloads.novels import as_object, write_objects
 
 OPS = numpy_ops()
 
@@ -60,7 +60,7 @@ def test_negatives_are_drawn_by_a_power_of_the_frequency():
 def test_pairs_of_novels_are_words_at_most_five_words_apart(novels_folder):
     skip_gram._words.cache_clear()
     sentence = "The cat, a CAT; sat on it. And a dog -- 3 dogs -- ate"
-    write_objects(novels_folder, [as_object([sentence] * (20 + number)) for number in range(6)])
+    write_novels(novels_folder, [[sentence] * (20 + number) for number in range(6)])
     _, _, problem = _instance(corpus="austen", vocabulary=4, train_examples=500, validation_examples=50)
     parts = [sentence.lower().split() * (20 + number) for number in range(6)]
     words = [["".join(c for c in word if c.isalpha()) for word in part] for part in parts]

@@ -12,7 +12,6 @@ import random
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 
 import polars as pl
 
@@ -61,57 +60,35 @@ class Sample:
         directed: number of runs drawn for comparisons; the runs after them are drawn from all runs.
         enough: two numbers of runs. A sample of the first number contains a run of every comparison. A sample
             of the second number contains a run of every arm of every comparison.
-        total: number of runs from which the rest of the sample is drawn.
     """
 
     comparisons: tuple[Deciding, ...]
     places: tuple[Place, ...]
     directed: int
     enough: tuple[int, int]
-    total: int
 
     def power(self, computed: Collection[Place]) -> Iterator[str]:
-        """Yield sentences on the probability that the sample contains a forged run.
+        """Yield sentences on the forgeries that the sample detects.
 
         Args:
             computed: the runs of the sample that could be recomputed.
         """
-        free = set(computed) - set(self.places[: self.directed])
-        if self.comparisons and computed:
-            whole, arm = self.chances(computed)
-            count = counted(len(self.comparisons), "comparisons")
+        drawn = {*computed}
+        arms = {arm for comparison in self.comparisons for arm in comparison.arms}
+        whole = sum(bool(comparison.compared & drawn) for comparison in self.comparisons)
+        single = sum(bool(arm & drawn) for arm in arms)
+        if self.comparisons and drawn:
+            counts = counted(len(self.comparisons), "comparisons"), counted(len(arms), "methods")
             yield (
-                f"{count} decide claims, and {self.directed} of the runs are theirs: if all runs of one "
-                f"comparison were invented, the sample would contain one with a probability of {whole:.0%}, "
-                f"and with {arm:.0%} if those of one of its methods were"
+                f"the sample has runs of {whole} of {counts[0]} that decide claims, and of {single} of "
+                f"{counts[1]} in them: if all runs of one of these were invented, it would contain one"
             )
-            if min(whole, arm) < CONFIDENCE:
-                always = f"--rerun {self.enough[0]} always contains a run of each comparison"
-                yield f"{always}, and --rerun {self.enough[1]} a run of each of its methods"
-        if free:
-            share = f"if {detectable_share(len(free)):.0%} of all runs of the set were invented"
-            yield f"{share}, a sample of {len(free)} would contain one with a probability of {CONFIDENCE:.0%}"
-
-    def chances(self, computed: Collection[Place]) -> tuple[float, float]:
-        """Return the probabilities that the sample contains a forged run, for two kinds of forgery.
-
-        In the first kind, all compared runs of a comparison are forged. In the second kind, all compared runs
-        of one arm are forged. Comparison and arm are chosen at random.
-
-        Args:
-            computed: the runs of the sample that could be recomputed.
-        """
-        directed = set(computed) & set(self.places[: self.directed])
-        free = len(set(computed)) - len(directed)
-
-        def chance(forged: Places) -> float:
-            if forged & directed:
-                return 1.0
-            return 1.0 - (1.0 - len(forged) / self.total) ** free if free else 0.0
-
-        arms = [arm for comparison in self.comparisons for arm in comparison.arms]
-        whole = [comparison.compared for comparison in self.comparisons]
-        return fmean(map(chance, whole)), fmean(map(chance, arms))
+            if single < len(arms):
+                always = f"--rerun {self.enough[0]} has a run of each comparison"
+                yield f"{always}, and --rerun {self.enough[1]} a run of each method"
+        if free := len(drawn - {*self.places[: self.directed]}):
+            share = f"if {detectable_share(free):.0%} of all runs of the set were invented"
+            yield f"{share}, a sample of {free} would contain one with a probability of {CONFIDENCE:.0%}"
 
 
 def detectable_share(count: int) -> float:
@@ -168,7 +145,7 @@ def draw(comparisons: Sequence[Deciding], runs: Sequence[Place], count: int | No
     if count is not None:
         fill(count, frozenset(runs))
         directed = min(directed, count)
-    return Sample(tuple(comparisons), tuple(drawn)[:count], directed, enough, len(runs))
+    return Sample(tuple(comparisons), tuple(drawn)[:count], directed, enough)
 
 
 def places(tables: Sequence[pl.DataFrame]) -> list[Place]:

@@ -453,7 +453,7 @@ class _Reader:
     def _check_layouts(self, specs: Iterable[WorkloadSpec]) -> None:
         """Check that optimizers support the precision and the parameters of workloads, in every basis."""
         for spec in specs:
-            workload = find_workload(spec.locator)
+            workload = find_workload(spec.locator).at(spec.settings)
             policy = POLICIES[self.file.precision or workload.dtype]
             if workload.backend is not None and policy.products not in FLOATS:
                 message = (

@@ -107,6 +107,21 @@ def test_check_compares_the_starts_of_workloads_and_says_where_data_are_missing(
     )
 
 
+@pytest.mark.parametrize(
+    "workload",
+    [
+        "recurrent: {task: copy, label: least_squares}",
+        "denoising_diffusion: {noise: fixed, batch_size: null, label: least_squares}",
+    ],
+)
+def test_check_takes_losses_that_belong_to_settings(tmp_path, capsys, workload):
+    """Copied symbols are no targets of adding, and L-BFGS needs a loss without noise."""
+    two = (TINY.splitlines()[2], f"workloads: [{{{workload}}}]")
+    optimizers = ("[sgd, adam]", "[sgd, adam, lbfgs]" if "fixed" in workload else "[sgd, adam]")
+    write_study(tmp_path, two, optimizers, ("stop: {gradient_norm: 1e-8}\n", ""))
+    assert main(["check", "--studies", str(tmp_path)]) == 0, capsys.readouterr().err
+
+
 def test_check_takes_the_studies_that_are_named_and_leaves_broken_others_alone(tmp_path, capsys):
     write_study(tmp_path)
     (tmp_path / "broken.yaml").write_text("question: none\n")

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
 
@@ -273,25 +272,29 @@ def test_sixty_runs_contain_one_of_each_arm_of_each_deciding_comparison(folder: 
         sample = rerun_sample.draw(comparisons, runs, 60, seed)
         assert len(sample.places) == min(60, len(runs))
         assert all(arm & {*sample.places} for comparison in comparisons for arm in comparison.arms)
-        assert sample.chances(sample.places) == (1.0, 1.0)
         for comparison in comparisons:
             available = comparison.compared.union(*comparison.tuning)
             assert len(available & {*sample.places}) >= min(rerun_sample.CELLS, len(available))
 
 
-@pytest.mark.parametrize("count", [4, 10, 30])
-def test_the_chances_are_the_shares_of_samples_with_a_forged_run(count: int):
+def test_a_sample_says_of_how_many_comparisons_and_methods_it_has_runs():
     generator, runs = random.Random(0), [(0, number) for number in range(400)]
     arms = [frozenset(generator.sample(runs, 8)) for _ in range(8)]
     comparisons = [rerun_sample.Deciding((arms[n], arms[(n + 1) % 8]), ()) for n in range(8)]
-    samples = [rerun_sample.draw(comparisons, runs, count, seed) for seed in range(1500)]
-    told = np.mean([sample.chances(sample.places) for sample in samples], axis=0)
-    drawn = [{*sample.places} for sample in samples]
-    whole = np.mean([bool(compared.compared & places) for places in drawn for compared in comparisons])
-    single = np.mean([bool(arm & places) for places in drawn for arm in arms])
-    assert told == pytest.approx([whole, single], abs=0.02)
-    assert (samples[0].enough[0] <= count) == (told[0] == 1.0)
-    assert all((count < sample.enough[1]) or sample.chances(sample.places)[1] == 1.0 for sample in samples)
+    for seed in range(20):
+        sample = rerun_sample.draw(comparisons, runs, 30, seed)
+        whole, single = sample.enough
+        assert whole <= 4 < single <= 8, "a run of an arm counts for both comparisons of the arm"
+        for number, covered in ((whole, 8), (single, 8)):
+            drawn = {*sample.places[:number]}
+            assert sum(bool(each.compared & drawn) for each in comparisons) == covered
+        first, *more = sample.power(sample.places[:single])
+        assert "runs of 8 of 8 comparisons that decide claims, and of 8 of 8 methods in them" in first
+        assert more == []
+        _, hint, *_ = sample.power(sample.places[:1])
+        assert (
+            hint == f"--rerun {whole} has a run of each comparison, and --rerun {single} a run of each method"
+        )
 
 
 @pytest.mark.parametrize(("count", "drawn"), [(2, 2), (60, 6)])
@@ -301,8 +304,6 @@ def test_only_runs_of_a_claim_are_drawn_for_it(count: int, drawn: int):
     sample = rerun_sample.draw(comparisons, [], count, 0)
     assert len(sample.places) == drawn
     assert {*sample.places} <= frozenset().union(*arms)
-    assert sample.chances(sample.places) == (1.0, 1.0)
-    assert sample.chances(sample.places[:1]) == (0.5, 0.5)
     assert not any("all runs of the set" in line for line in sample.power(sample.places))
 
 

@@ -121,6 +121,14 @@ def test_hessians_are_means_over_parts() -> None:
     same(run(bundle, "torch"), run(in_parts(bundle, 2), "torch"), 1e-9)
 
 
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_a_probe_is_the_same_for_all_parts(backend: str) -> None:
+    bundle = make_bundle(
+        rule=optimizers.rules()["adahessian"], basis=False, steps=3, evaluations=3, batch_size=8
+    )
+    same(run(bundle, backend), run(in_parts(bundle, 2), backend), 1e-8)
+
+
 def test_what_is_no_mean_over_parts_is_refused() -> None:
     bundle = kfac_bundle("kfac", {"fisher": "empirical_of_mean"}, NUMBERS)
     with pytest.raises(OptionError, match=r"kfac: needs statistics .* not the mean over its parts"):

@@ -155,11 +155,12 @@ def torch_adamuon(tensors: list[Any], hyper: Hyper) -> list[Any]:
 def pytorch_optimizer_in_float64() -> Iterator[None]:
     """Keep pytorch_optimizer from iterating in bfloat16."""
     import torch
+    from pytorch_optimizer.optimizer import scion
     from pytorch_optimizer.optimizer.muon import adamuon, base, normuon
 
     name = "zero_power_via_newton_schulz_5"
     with ExitStack() as patches:
-        for module in (adamuon, base, normuon):
+        for module in (adamuon, base, normuon, scion):
             if hasattr(module, name):
                 iteration = partial(getattr(module, name), dtype=torch.float64)
                 patches.enter_context(mock.patch.object(module, name, iteration))

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
+import scipy.linalg
 
 from tests.optimizers.entry import Entry
 from tests.optimizers.families.adagrad import adagrad
@@ -72,6 +73,9 @@ def directions(
 
     The statistic of the axis is M M^T.
     """
+    if statistics == "kl":
+        yield from kl_directions(grads, hyper, refresh_every)
+        return
     shape = grads[0].shape
     exponent = 1 / (2 * len(shape)) if power is None else power
     roots: list[np.ndarray] = []
@@ -90,7 +94,33 @@ def directions(
                 roots.append(inverse_root_of_outer_products(pieces, first, exponent))
         direction = grads[t - 1]
         for axis, inverse in enumerate(roots):
-            direction = np.moveaxis(np.tensordot(inverse, direction, axes=(1, axis)), 0, axis)
+            direction = along(inverse, direction, axis)
+        yield direction
+
+
+def along(matrix: np.ndarray, tensor: np.ndarray, axis: int) -> np.ndarray:
+    """Multiply a tensor by a matrix along an axis."""
+    return np.moveaxis(np.tensordot(matrix, tensor, axes=(1, axis)), 0, axis)
+
+
+def kl_directions(grads: list[np.ndarray], hyper: Hyper, refresh_every: int) -> Iterator[np.ndarray]:
+    """Yield directions of KL-Shampoo by its equations: L <- beta L + (1 - beta) G R^-1 G^T / n."""
+    shape, beta = grads[0].shape, hyper["beta2"]
+    statistics: list[np.ndarray] = [hyper["epsilon"] * np.eye(length) for length in shape]
+    inverses: list[np.ndarray] = [np.eye(length) for length in shape]
+    for t, grad in enumerate(grads):
+        for axis, length in enumerate(shape):
+            whitened = grad
+            for other in range(len(shape)):
+                whitened = whitened if other == axis else along(inverses[other], whitened, other)
+            rows = [np.moveaxis(tensor, axis, 0).reshape(length, -1) for tensor in (grad, whitened)]
+            product = rows[0] @ rows[1].T
+            statistics[axis] = beta * statistics[axis] + (1 - beta) * product * length / grad.size
+        if t % refresh_every == 0:
+            inverses = [np.asarray(np.linalg.inv(statistic)) for statistic in statistics]
+        direction = grad
+        for axis, inverse in enumerate(inverses):
+            direction = along(np.real(scipy.linalg.sqrtm(inverse)), direction, axis)
         yield direction
 
 
@@ -144,6 +174,22 @@ ENTRIES = {
         SHAMPOO_ENTRY,
         hyper={"learning_rate": 0.3, "epsilon": 0.05, "beta2": 0.9},
         options={"statistics": "ema"},
+    ),
+    "shampoo: KL": replace(
+        SHAMPOO_ENTRY,
+        hyper={"learning_rate": 0.3, "epsilon": 0.5, "beta2": 0.9},
+        options={"statistics": "kl"},
+        still={},
+        scale_free=None,
+        tolerance=1e-12,
+    ),
+    "shampoo: KL, roots every 3 steps": replace(
+        SHAMPOO_ENTRY,
+        hyper={"learning_rate": 0.3, "epsilon": 0.5, "beta2": 0.9},
+        options={"statistics": "kl", "refresh_every": 3},
+        still={},
+        scale_free=None,
+        tolerance=1e-12,
     ),
     "shampoo: another power, roots every 3 steps": replace(
         SHAMPOO_ENTRY, options={"power": 0.3, "refresh_every": 3}, scale_free=None

@@ -25,10 +25,10 @@ SOAP = {
 
 
 def soap(
-    leaf: Leaf, hyper: Hyper, refresh_every: int | None, basis: str, skip_first_step: bool
+    leaf: Leaf, hyper: Hyper, refresh_every: int | None, basis: str, statistics: str, skip_first_step: bool
 ) -> Iterator[np.ndarray]:
     """Run SOAP with the first moment in original coordinates, and each statistic as one sum over all
-    gradients.
+    gradients. `seen` has the matrices M of which the statistic of an axis sums M M^T.
     """
     w, shape, rate = leaf.start, leaf.start.shape, hyper["learning_rate"]
     axes = [axis for axis in range(len(shape)) if shape[axis] > 1]
@@ -45,16 +45,33 @@ def soap(
             tensor = np.moveaxis(np.tensordot(bases[axis], tensor, axes=(1, axis)), 0, axis)
         return tensor
 
+    seen: dict[int, list[np.ndarray]] = {axis: [] for axis in axes}
+    beta = hyper["shampoo_beta"]
+
     def decomposed(t: int, axis: int) -> np.ndarray:
-        """Return the left singular vectors of the concatenated weighted matricizations."""
-        share = (1 - hyper["shampoo_beta"]) * weights(hyper["shampoo_beta"], t)
-        pieces = [
-            np.sqrt(a) * np.moveaxis(g, axis, 0).reshape(shape[axis], -1)
-            for a, g in zip(share, leaf.grads[:t], strict=True)
-        ]
+        """Return the left singular vectors of the concatenated weighted matrices."""
+        share = (1 - beta) * weights(beta, t)
+        pieces = [np.sqrt(a) * m for a, m in zip(share, seen[axis], strict=True)]
         return np.linalg.svd(np.concatenate(pieces, axis=1))[0]
 
+    def statistic(axis: int) -> np.ndarray:
+        zero = [np.zeros((shape[axis], shape[axis]))]
+        share = (1 - beta) * weights(beta, len(seen[axis]) + 1)
+        return weighted_sum(share, [*zero, *(m @ m.T for m in seen[axis])])
+
+    def whitened(grad: np.ndarray, t: int, axis: int) -> np.ndarray:
+        """Multiply by Q diag(Q^T S Q)^(-1/2) along other axes, where S starts at the identity."""
+        for other in axes:
+            if other != axis:
+                q = bases[other]
+                values = np.diag(q.T @ (statistic(other) + beta ** (t - 1) * np.eye(len(q))) @ q)
+                grad = np.moveaxis(np.tensordot((q / np.sqrt(values)).T, grad, axes=(1, other)), 0, other)
+        return grad / np.sqrt(grad.size / shape[axis])
+
     for t, grad in enumerate(leaf.grads, start=1):
+        views = {axis: grad if statistics == "plain" else whitened(grad, t, axis) for axis in axes}
+        for axis, view in views.items():
+            seen[axis].append(np.moveaxis(view, axis, 0).reshape(shape[axis], -1))
         if t == 1:
             bases = {axis: decomposed(1, axis) for axis in axes}
         if t > 1 or not skip_first_step:
@@ -70,9 +87,7 @@ def soap(
                 if basis == "eigendecomposition":
                     bases[axis] = decomposed(t, axis)
                     continue
-                share = (1 - hyper["shampoo_beta"]) * weights(hyper["shampoo_beta"], t)
-                matrices = [np.moveaxis(g, axis, 0).reshape(shape[axis], -1) for g in leaf.grads[:t]]
-                product = weighted_sum(share, [m @ m.T for m in matrices]) @ bases[axis]
+                product = statistic(axis) @ bases[axis]
                 order = np.argsort(-np.sum(bases[axis] * product, axis=0), kind="stable")
                 second = np.take(second, order, axis=axis)
                 bases[axis] = np.linalg.qr(product[:, order])[0]
@@ -140,6 +155,9 @@ ENTRIES = {
     "soap": SOAP_ENTRY,
     "soap: QR every 3 steps": replace(
         SOAP_ENTRY, options={"refresh_every": 3}, pytorch=oracle(precondition_frequency=3)
+    ),
+    "soap: KL, QR every 3 steps": replace(
+        SOAP_ENTRY, options={"refresh_every": 3, "statistics": "kl"}, tolerance=1e-11, pytorch=None
     ),
     "soap: a decomposition at every step": replace(
         SOAP_ENTRY,
