@@ -117,7 +117,10 @@ def diagonal_need(estimator: Estimator, averages_filters: bool = False) -> Need:
         # gradient. The gradient of drawn targets takes the time of a gradient.
         gradient_evaluations=lambda model: 2 if is_probe else 1,
         entries=lambda model: 2 * model.dimension,
-        example=lambda model: np.stack([np.linspace(-1, 1, model.dimension), np.ones(model.dimension)]),
+        # Large, so that Sophia does not limit all entries of a step.
+        example=lambda model: (
+            100.0 * np.stack([np.linspace(-1, 1, model.dimension), np.ones(model.dimension)])
+        ),
         change_basis=None if averages_filters else _change_rows,
         amortized=True,
         draw=PROBES[estimator] if is_probe else draw_targets,

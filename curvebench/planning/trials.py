@@ -419,7 +419,7 @@ class Trials:
             for step in range(1, RULE_STEPS + 1):
                 points = online.gradient_at()
                 grads = {name: at + noise.standard_normal(at.shape) for name, at in points.items()}
-                scaled = partial(np.multiply, step)  # needs that change from step to step
+                scaled = partial(np.multiply, 1 / step)  # needs that change, and losses that fall
                 needs = {need.name: map_arrays(scaled, need.example(model)) for need in rule.needs}
                 online.step(grads, **needs)
             return online.params
