@@ -117,9 +117,9 @@ def diagonal_need(estimator: Estimator, averages_filters: bool = False) -> Need:
         # gradient. The gradient of drawn targets takes the time of a gradient.
         gradient_evaluations=lambda model: 2 if is_probe else 1,
         entries=lambda model: 2 * model.dimension,
-        # Large, so that Sophia does not limit all entries of a step.
+        # Large, so that Sophia does not limit all entries of a step; near 0 steps would amplify rounding.
         example=lambda model: (
-            100.0 * np.stack([np.linspace(-1, 1, model.dimension), np.ones(model.dimension)])
+            100.0 * np.stack([np.resize([-1.0, -0.5, 0.5, 1.0], model.dimension), np.ones(model.dimension)])
         ),
         change_basis=None if averages_filters else _change_rows,
         amortized=True,

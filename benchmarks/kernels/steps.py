@@ -91,8 +91,15 @@ HYPERPARAMETERS: Mapping[str, Mapping[str, float]] = {
 # Rules that are timed on every shape set. All other rules are timed on one shape set only.
 TRACKED = ("sgd", "momentum", "adagrad", "adam", "adamw", "shampoo", "soap", "muon")
 EVERY_RULE_ON = "transformer_like"
-# Rules with a d x d matrix for d parameter entries, which is too large for the shape sets.
-SMALL_PROBLEMS_ONLY = ("adagrad_full", "newton", "spectral_full")
+# Rules with a d x d matrix or a Jacobian for d parameter entries, which is too large for the shape sets.
+SMALL_PROBLEMS_ONLY = (
+    "adagrad_full",
+    "gauss_newton",
+    "levenberg_marquardt",
+    "newton",
+    "spectral_full",
+    "spring",
+)
 
 
 def step_numbers(every: int) -> Iterator[int]:
