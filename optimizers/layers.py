@@ -9,6 +9,7 @@ from typing import Any
 
 from curvebench.optimizers.needs import Array, Ops
 from curvebench.optimizers.options import OptionError
+from curvebench.optimizers.rule import ParameterRole
 
 LAYER_KINDS = ("weight", "convolution", "head")
 
@@ -43,6 +44,15 @@ class Layer:
     def parameters(self) -> tuple[str, ...]:
         """Names of W and, if the layer has one, b."""
         return (self.weight,) if self.bias is None else (self.weight, self.bias)
+
+
+def is_matrix(role: ParameterRole, order: int) -> bool:
+    """Return whether a parameter is a weight matrix or a convolution.
+
+    Args:
+        order: number of axes of the parameter.
+    """
+    return role.kind in LAYER_KINDS and order > 1
 
 
 def layers_of(shapes: Mapping[str, Sequence[int]], roles: Mapping[str, Any]) -> tuple[Layer, ...]:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from curvebench.optimizers.arrays import Array, Hyper, Ops, safe_divide
 from curvebench.optimizers.gradient_descent import MOMENTUM, Momentum
-from curvebench.optimizers.layers import LAYER_KINDS
+from curvebench.optimizers.layers import is_matrix
 from curvebench.optimizers.matrix_functions import COEFFICIENTS, newton_schulz, orthogonal_factor
 from curvebench.optimizers.matrix_functions.scaling import normalized
 from curvebench.optimizers.options import Option, Options
@@ -66,15 +66,6 @@ OPTIONS = {
     ),
     "others": others_option("all but weight matrices and convolutions"),
 }
-
-
-def is_matrix(role: ParameterRole, order: int) -> bool:
-    """Return whether a parameter is a weight matrix or a convolution, which Muon treats as a matrix.
-
-    Args:
-        order: number of axes of the parameter.
-    """
-    return role.kind in LAYER_KINDS and order > 1
 
 
 def is_hidden_matrix(role: ParameterRole, order: int) -> bool:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from curvebench.optimizers.arrays import Array, Hyper, Ops
+from curvebench.optimizers.layers import is_matrix
 from curvebench.optimizers.matricization import for_matrices
 from curvebench.optimizers.matrix_functions import (
     CAYLEYS,
@@ -33,7 +34,6 @@ from curvebench.optimizers.matrix_functions import (
     spectral_power,
     spectral_step_inside,
 )
-from curvebench.optimizers.muon import is_matrix
 from curvebench.optimizers.options import Option, OptionError, Options
 from curvebench.optimizers.others import others_option, with_fallback
 from curvebench.optimizers.rule import LEARNING_RATE, Hyperparameter, Rule, share

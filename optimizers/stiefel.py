@@ -15,11 +15,12 @@ from functools import partial
 from typing import NamedTuple
 
 from curvebench.optimizers.arrays import Array, Hyper, Ops
+from curvebench.optimizers.layers import is_matrix
 from curvebench.optimizers.matricization import seeing_matrices
 from curvebench.optimizers.matrix_functions import rank_cutoff
 from curvebench.optimizers.matrix_functions.scaling import normalized
 from curvebench.optimizers.muon import OPTIONS as OPTIONS_OF_MUON
-from curvebench.optimizers.muon import is_matrix, polar_factor
+from curvebench.optimizers.muon import polar_factor
 from curvebench.optimizers.options import Option, Options
 from curvebench.optimizers.others import with_fallback
 from curvebench.optimizers.rule import LEARNING_RATE, Hyperparameter, Rule, configured

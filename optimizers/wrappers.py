@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from curvebench.optimizers.arrays import Array, Hyper, Ops, State, safe_divide
-from curvebench.optimizers.muon import is_matrix
+from curvebench.optimizers.layers import is_matrix
 from curvebench.optimizers.options import OptionError
 from curvebench.optimizers.rule import (
     Hyperparameter,
