@@ -34,7 +34,7 @@ def _update(
     """
     beta1, started = hyper["beta1"], hyper["step"] > 1
     normalized = safe_divide(ops, grad, ops.maximum(ops.sqrt(state.second), hyper["epsilon"]))
-    bound = (hyper["step"] - 1) ** hyper["clipping_exponent"]
+    bound = started * (hyper["step"] - 1) ** hyper["clipping_exponent"]
     first = beta1 * state.first + (1 - beta1) * ops.maximum(ops.minimum(normalized, bound), -bound)
     kept, rate = started * hyper["beta2"], started * hyper["learning_rate"]
     second = kept * state.second + (1 - kept) * ops.square(grad)

@@ -220,6 +220,7 @@ def _joined_by(base: StudyPlan, origin: str, study: StudyPlan) -> StudyPlan:
             "workloads": shared,
             "all_workloads": total if len(shared) < total else None,
             "optimizers": (*base.optimizers, *study.optimizers),
+            "acts_as": {**base.acts_as, **study.acts_as},
             "joined": {**base.joined, origin: (*base.joined.get(origin, ()), study)},
         }
     )

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from curvebench.commands.command import CORES, JSON, OPEN, RESULTS_FOLDER, STUDIES, argument, command, present
-from curvebench.paths import NEW_SETS, SNAKEMAKE
+from curvebench.paths import NEW_SETS, PUBLISHED, SNAKEMAKE
 from curvebench.spec.errors import InputError
 from curvebench.spec.sets import check_name
 
@@ -76,14 +76,14 @@ def try_method(args: Namespace) -> int:
     from curvebench.reports.boards.submission import as_json, as_text, hopeless, submissions
     from curvebench.reports.pages.site import study_file
     from curvebench.reports.tables import tables_of
-    from curvebench.results.archive import LOCAL
+    from curvebench.results.archive import LOCAL, read_archive
     from curvebench.results.outcomes import finished
 
     submission = submission_of(args)
     config = checked(args, submission)
     target, name = ("publish", [f"name={args.publish}"]) if args.publish else ("site", [])
     status, plan = run_to_plan("curvebench try", config, args.cores, target, *name)
-    studies = [study for published in plan.archive for study in published.studies]
+    studies = (study for published in plan.archive for study in published.studies)
     (study,) = (study for study in studies if study.name == submission.joins)
     tables = tables_of(study)
     standing = next((standing for standing in submissions(study, tables) if standing.origin == LOCAL), None)
@@ -92,7 +92,8 @@ def try_method(args: Namespace) -> int:
         raise InputError(reason or "no final run of the method has a result; the failures are listed above")
     page = (config.site / study_file(study.name)).resolve()
     present(as_json(standing), as_text(standing), page, args)
-    for other in (other for other in studies if other.groups and other is not study):
+    published = (other for one in read_archive(PUBLISHED) for other in one.studies)
+    for other in (other for other in published if other.groups and other.name != study.name):
         cost = f"about {minutes_of_a_method(other):.2g} minutes of processor time"
         print(f"Another protocol: --field {other.name}, {cost}", file=sys.stderr)
     if reason:

@@ -102,7 +102,7 @@ class RankRanges:
             are exchangeable, the rank on the further problem is in this range with a probability of at least
             `chance` (up to ties): the largest and the smallest of n + 1 exchangeable numbers are equally
             likely at each position.
-        chance: (n - 1) / (n + 1) for n problems.
+        chance: (n - 1) / (n + 1) for n workloads; problems that are settings of one workload count once.
     """
 
     by_target: tuple[float, ...]
@@ -274,7 +274,8 @@ def leaderboards(studies: Studies) -> list[Board]:
 
     Only studies with the same methods share a board, because ranks among different numbers of methods cannot
     be compared. Therefore adding a study with other methods leaves the ranks on existing boards unchanged. A
-    study that only repeats claims of other studies is on no board. A study that joins another study is on the
+    study with groups shares no board, because its protocol is what its ranks are about. A study that only
+    repeats claims of other studies is on no board. A study that joins another study is on the
     board of the other study.
 
     Args:
@@ -282,14 +283,15 @@ def leaderboards(studies: Studies) -> list[Board]:
     """
     studies = [pair for pair in studies if not (pair[0].only_repeats or pair[0].joins)]
     backends = dict.fromkeys(backend for study, _ in studies for backend in study.backends)
-    by_methods: dict[tuple[frozenset[str], str], list[tuple[StudyPlan, Tables]]] = {}
+    by_methods: dict[tuple[frozenset[str], str, str], list[tuple[StudyPlan, Tables]]] = {}
     for study, tables in studies:
         for group in study.groups or [""]:
-            by_methods.setdefault((frozenset(study.methods), group), []).append((study, tables))
+            alone = study.name if study.groups else ""
+            by_methods.setdefault((frozenset(study.methods), alone, group), []).append((study, tables))
     boards = [
         leaderboard(sharing, backend, group)
         for backend in backends
-        for (_, group), sharing in by_methods.items()
+        for (_, _, group), sharing in by_methods.items()
     ]
     return [board for board in boards if board.columns]
 
@@ -485,6 +487,7 @@ def _scores(times: Runtimes) -> dict[str, tuple[Overall, Overall, RankRanges, in
         *([name for name, problem in problems.items() if problem != one] for one in names[1:] and names),
     ]
     ranks_of = ranks_by_subset(runs, problems, subsets)
+    families = len({times.problems[index].workload.locator for index in times.problem})
     scores = {}
     for row in score_intervals(runs, problems=problems, paired=True).to_dicts():
         if row["studies"] < MIN_SEEDS:
@@ -499,7 +502,7 @@ def _scores(times: Runtimes) -> dict[str, tuple[Overall, Overall, RankRanges, in
                 by_target=tuple(ranks[: len(levels)]),
                 without=(min(without), max(without)) if without else None,
                 new=(min(each), max(each)),
-                chance=(len(names) - 1) / (len(names) + 1),
+                chance=(families - 1) / (families + 1),
             ),
             row["tier"],
         )
@@ -553,7 +556,8 @@ def _over_fewest(columns: Sequence[Column], cost: str) -> dict[str, Overall]:
     """
     ratios: dict[str, dict[str, list[float]]] = {}
     for column in columns:
-        intervals = {method: getattr(entry, cost) for method, entry in column.entries.items()}
+        itself = {method: entry for method, entry in column.entries.items() if not entry.acts_as}
+        intervals = {method: getattr(entry, cost) for method, entry in itself.items()}
         spent = {method: interval.median for method, interval in intervals.items() if interval}
         for method, value in spent.items():
             ratio = ratio_to_least(value, min(spent.values()))

@@ -30,6 +30,7 @@ from curvebench.spec.method import OptimizerSpec
 from curvebench.spec.plan import StudyPlan
 from curvebench.spec.study import Contribution
 
+FIELD = "field"  # Name of the study that a submission joins if it names no other
 Standing = Literal["beats", "cannot be told from", "loses to"]
 Edge = Literal["lowest", "highest"]
 
@@ -175,7 +176,9 @@ def submissions(study: StudyPlan, tables: Tables, boards: Sequence[Board] = ()) 
                     contributed=joined.contributed,
                     backend=joined.backends[0],
                     field_backend=study.backends[0],
-                    command=_command(optimizer, [workload.name for workload in joined.workloads], source),
+                    command=_command(
+                        optimizer, study.name, [workload.name for workload in joined.workloads], source
+                    ),
                     method=method,
                     places=tuple(_place(study, tables, board, row) for board, row in rows),
                     diverged=added([row.diverged for _, row in rows]) or Share(0, 0),
@@ -189,7 +192,7 @@ def submissions(study: StudyPlan, tables: Tables, boards: Sequence[Board] = ()) 
 def _place(study: StudyPlan, tables: Tables, board: Board, row: MethodRow) -> Place:
     """Return the place of a submission, whose row is `row`, on a board of the study."""
     lost = row.diverged.successes == row.diverged.count
-    ranked = [other.method for other in board.rows if other.mean_rank]
+    ranked = [other.method for other in board.rows if other.score]
     problems = [problem for problem in problems_of(study, tables) if problem.is_in(board.group)]
     rivals = [] if lost or row.method not in ranked else [name for name in ranked if name != row.method]
     return Place(
@@ -201,7 +204,7 @@ def _place(study: StudyPlan, tables: Tables, board: Board, row: MethodRow) -> Pl
     )
 
 
-def _command(optimizer: OptimizerSpec, problems: Sequence[str], source: str) -> str:
+def _command(optimizer: OptimizerSpec, field: str, problems: Sequence[str], source: str) -> str:
     """Return the shell command that runs a submission again.
 
     For a submission in a published set, the command runs the submission on all problems of the study. It uses
@@ -209,6 +212,7 @@ def _command(optimizer: OptimizerSpec, problems: Sequence[str], source: str) -> 
 
     Args:
         optimizer: the submitted optimizer.
+        field: name of the study that the submission joins.
         problems: labels of the problems on which the submission ran.
         source: name of the published set that contains the submission, or
             `curvebench.results.archive.LOCAL` for local runs.
@@ -223,6 +227,7 @@ def _command(optimizer: OptimizerSpec, problems: Sequence[str], source: str) -> 
     named = where if library == "torch" and ".py:" in where else optimizer.locator
     words = ["curvebench", "try", named, "--label", label]
     words += ["--options", json.dumps(options)] if options else []
+    words += ["--field", field] if field != FIELD else []
     words += ["--problems", ",".join(problems)] if source == LOCAL else []
     return shlex.join(words)
 
