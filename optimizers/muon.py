@@ -33,13 +33,24 @@ SCALES: Mapping[str, Callable[[int, int], float]] = {
     "adam": lambda rows, columns: 0.2 * math.sqrt(max(rows, columns)),
 }
 
+# Coefficients of the public record runs "modded-nanogpt" (2025) for 5 steps; in Optax they are called "dion".
+_NANOGPT: tuple[tuple[float, float, float], ...] = (
+    (4.0848, -6.8946, 2.9270),
+    (3.9505, -6.3029, 2.6377),
+    (3.7418, -5.5913, 2.3037),
+    (2.8769, -3.1427, 1.2046),
+    (2.8366, -3.0525, 1.2012),
+)
+# Coefficients of newton_schulz by the value of the option `coefficients`
+POLYNOMIALS = {**COEFFICIENTS, "nanogpt": _NANOGPT}
+
 OPTIONS = {
     "orthogonalization": Option(
         "newton_schulz",
         "newton_schulz, a polynomial iteration, or svd, exact",
         choice("newton_schulz", "svd"),
     ),
-    "coefficients": Option("jordan", f"of newton_schulz: {', '.join(COEFFICIENTS)}", choice(*COEFFICIENTS)),
+    "coefficients": Option("jordan", f"of newton_schulz: {', '.join(POLYNOMIALS)}", choice(*POLYNOMIALS)),
     "steps": Option(5, "iterations of newton_schulz", whole(1)),
     "newton_schulz_precision": Option(
         "computed",
@@ -157,7 +168,7 @@ def polar_factor(chosen: Options, precision: str | None = None) -> Callable[[Ops
         chosen: the options `orthogonalization`, `coefficients` and `steps`.
         precision: precision of the products of newton_schulz, or None for the precision of the matrices.
     """
-    polynomials, steps = COEFFICIENTS[chosen["coefficients"]], chosen["steps"]
+    polynomials, steps = POLYNOMIALS[chosen["coefficients"]], chosen["steps"]
 
     def iterated(ops: Ops, matrix: Array) -> Array:
         return newton_schulz(ops, matrix, polynomials, steps, precision)

@@ -94,7 +94,6 @@ ASSOCIATIVE_MEMORY = Workload(
     },
     dtype="float64",
     shared_data=False,
-    linear_input=("W", "features"),
     roles=lambda settings: {"W": Role("weight")},
     problem=_problem,
     sample_parameters=_sample_parameters,

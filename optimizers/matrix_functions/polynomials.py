@@ -34,21 +34,11 @@ POLAR_EXPRESS: tuple[OddPolynomial, ...] = (
     QUINTIC,
 )
 
-# Coefficients of the public record runs "modded-nanogpt" (2025) for 5 steps; in Optax they are called "dion".
-NANOGPT: tuple[OddPolynomial, ...] = (
-    (4.0848, -6.8946, 2.9270),
-    (3.9505, -6.3029, 2.6377),
-    (3.7418, -5.5913, 2.3037),
-    (2.8769, -3.1427, 1.2046),
-    (2.8366, -3.0525, 1.2012),
-)
-
 # By name, one polynomial for each step; newton_schulz repeats the last polynomial for further steps.
 COEFFICIENTS: Mapping[str, tuple[OddPolynomial, ...]] = {
     "cubic": (CUBIC,),  # 002 Q.3.1: fixed point 1, convergence of order 2.
     "quintic": (QUINTIC,),  # 002 Q.3.1: fixed point 1, convergence of order 3.
     "jordan": (JORDAN,),  # 002 Q.3.1 (Jordan et al. 2024): reaches 1 +- 0.3 in 5 steps, and comes no nearer.
-    "nanogpt": NANOGPT,
     "polar_express": POLAR_EXPRESS,
 }
 

@@ -487,7 +487,7 @@ def _scores(times: Runtimes) -> dict[str, tuple[Overall, Overall, RankRanges, in
         *([name for name, problem in problems.items() if problem != one] for one in names[1:] and names),
     ]
     ranks_of = ranks_by_subset(runs, problems, subsets)
-    families = len({times.problems[index].workload.locator for index in times.problem})
+    families = len({times.problems[index].workload.spec.locator for index in times.problem})
     scores = {}
     for row in score_intervals(runs, problems=problems, paired=True).to_dicts():
         if row["studies"] < MIN_SEEDS:

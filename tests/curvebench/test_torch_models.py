@@ -148,7 +148,7 @@ def test_a_run_equals_a_loop_of_pytorch(case: Case, rule: str, file: Path):
     expected = by_hand(bundle, file, case, rule)
     assert metrics.keys() == expected.keys()
     for name, values in expected.items():
-        np.testing.assert_allclose(metrics[name][:, 0, 0], values, rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(metrics[name][:, 0, 0], values, rtol=5e-12, atol=1e-14)
     assert expected["train_loss"][-1] < expected["train_loss"][0]
 
 

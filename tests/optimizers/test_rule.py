@@ -25,7 +25,7 @@ from curvebench.optimizers.rule import Hyperparameter
         ({"learning_rate": "1e-3"}, ["learning_rate = '1e-3'", "not a number"]),
         ({"learning_rate": True}, ["learning_rate = True", "not a number"]),
         ({"learning_rat": 0.1}, ["'learning_rat'", "did you mean 'learning_rate'?", "(valid: learning_rate"]),
-        ({"learning_rate": 0.1, "beta3": 0.1}, ["no hyperparameter 'beta3'", "(valid: learning_rate"]),
+        ({"learning_rate": 0.1, "beta9": 0.1}, ["no hyperparameter 'beta9'", "(valid: learning_rate"]),
         ({"learning_rate": 0.1, 3: 0.1}, ["no hyperparameter 3", "(valid: learning_rate"]),
     ],
 )

@@ -37,7 +37,7 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "denoising_diffusion": {"widths": [5, 4]},
     "recurrent": {"length": 4, "width": 3, "train_examples": 50, "validation_examples": 10, "batch_size": 20},
     "noisy_quadratic": {"d": 6, "train_examples": 40},
-    "matrix_completion": {"n": 5, "rank": 2, "columns": 3, "batch_size": 8},
+    "matrix_completion": {"n": 6, "rank": 2, "columns": 3, "batch_size": 8},
     "tensor_factorization": {"n": 4, "rank": 2, "noise": 0.1},
     "phase_retrieval": {"d": 4},
     "conditioned_logistic_regression": {"d": 4, "train_examples": 40, "validation_examples": 20},
