@@ -34,15 +34,14 @@ SCALES: Mapping[str, Callable[[int, int], float]] = {
 }
 
 # Coefficients of the public record runs "modded-nanogpt" (2025) for 5 steps; in Optax they are called "dion".
-_NANOGPT: tuple[tuple[float, float, float], ...] = (
+NANOGPT: tuple[tuple[float, float, float], ...] = (
     (4.0848, -6.8946, 2.9270),
     (3.9505, -6.3029, 2.6377),
     (3.7418, -5.5913, 2.3037),
     (2.8769, -3.1427, 1.2046),
     (2.8366, -3.0525, 1.2012),
 )
-# Coefficients of newton_schulz by the value of the option `coefficients`
-POLYNOMIALS = {**COEFFICIENTS, "nanogpt": _NANOGPT}
+COEFFICIENT_NAMES = (*COEFFICIENTS, "nanogpt")
 
 OPTIONS = {
     "orthogonalization": Option(
@@ -50,7 +49,9 @@ OPTIONS = {
         "newton_schulz, a polynomial iteration, or svd, exact",
         choice("newton_schulz", "svd"),
     ),
-    "coefficients": Option("jordan", f"of newton_schulz: {', '.join(POLYNOMIALS)}", choice(*POLYNOMIALS)),
+    "coefficients": Option(
+        "jordan", f"of newton_schulz: {', '.join(COEFFICIENT_NAMES)}", choice(*COEFFICIENT_NAMES)
+    ),
     "steps": Option(5, "iterations of newton_schulz", whole(1)),
     "newton_schulz_precision": Option(
         "computed",
@@ -168,7 +169,7 @@ def polar_factor(chosen: Options, precision: str | None = None) -> Callable[[Ops
         chosen: the options `orthogonalization`, `coefficients` and `steps`.
         precision: precision of the products of newton_schulz, or None for the precision of the matrices.
     """
-    polynomials, steps = POLYNOMIALS[chosen["coefficients"]], chosen["steps"]
+    polynomials, steps = {**COEFFICIENTS, "nanogpt": NANOGPT}[chosen["coefficients"]], chosen["steps"]
 
     def iterated(ops: Ops, matrix: Array) -> Array:
         return newton_schulz(ops, matrix, polynomials, steps, precision)

@@ -13,7 +13,7 @@ from unittest import mock
 import numpy as np
 
 from curvebench.optimizers.matrix_functions import COEFFICIENTS
-from curvebench.optimizers.muon import POLYNOMIALS
+from curvebench.optimizers.muon import NANOGPT
 from tests.optimizers.entry import Entry
 from tests.optimizers.families.adam import ADAM, ADAMW, adamw, torch_adam
 from tests.optimizers.families.gradient_descent import momentum, sgd
@@ -33,7 +33,7 @@ POLYNOMIALS = {
     "jordan": ((3.4445, -4.7750, 2.0315),),
     # test_matrix_functions.py tests their effect on singular values
     "polar_express": COEFFICIENTS["polar_express"],
-    "nanogpt": POLYNOMIALS["nanogpt"],
+    "nanogpt": NANOGPT,
 }
 
 
