@@ -24,7 +24,7 @@ from curvebench.workloads.data import (
 )
 from curvebench.workloads.fashion import FASHION, SIDE, max_pool, read_fashion
 from curvebench.workloads.linear_network import LINEAR_NETWORK
-from curvebench.workloads.networks.perceptron import perceptron, perceptron_roles, perceptron_sample
+from curvebench.workloads.networks.perceptron import FullyConnected, perceptron
 from curvebench.workloads.workload import (
     Likelihood,
     Metric,
@@ -100,16 +100,16 @@ def _widths(settings: Settings) -> list[int]:
     return encoder + encoder[-2::-1]
 
 
-def _sample_parameters(settings: Settings, generator: np.random.Generator) -> dict[str, np.ndarray]:
-    """Draw initial parameters, or EGOP samples."""
-    return perceptron_sample(_widths(settings), generator)
+def _network(settings: Settings) -> FullyConnected:
+    """Return the parameters of the network; its last layer is no head, since its outputs are no classes."""
+    return FullyConnected(_widths(settings), last="weight")
 
 
 def _problem(settings: Settings, random: Random) -> Problem:
     """Return images, the same for all seeds, and random initial parameters."""
     data = DATA[settings["data"]]
     splits = {name: {"images": images} for name, images in data.read(data.counts, random).items()}
-    return Problem(_sample_parameters(settings, random("parameters")), splits)
+    return Problem(_network(settings).sample(random("parameters")), splits)
 
 
 def _outputs(ops: Ops, params: Arrays, state: Arrays, batch: Arrays, noise: Arrays) -> Array:
@@ -182,9 +182,9 @@ def _workload(loss: str) -> Workload:
         },
         dtype="float32",
         shared_data=True,
-        roles=lambda settings: perceptron_roles(_widths(settings)),
+        roles=lambda settings: _network(settings).roles,
         problem=_problem,
-        sample_parameters=_sample_parameters,
+        sample_parameters=lambda settings, generator: _network(settings).sample(generator),
         loss=loss_of(objective),
         evaluate=lambda ops, params, state, split: {"loss": objective(ops, params, split)},
         likelihood=likelihood,

@@ -11,10 +11,8 @@ Reparameterization" (docs/sources.md).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -180,45 +178,3 @@ MINIBATCH_METRICS = {
         "mean negative log-likelihood of the minibatches since the evaluation before", "minimize", "nats"
     )
 }
-
-
-@dataclass(frozen=True)
-class ReluNetwork(SizedNetwork):
-    """A fully connected ReLU network with parameters W1, b1, W2, b2, ... for weights and biases.
-
-    The last weight has the role of a head.
-
-    Args:
-        widths: number of units of each layer, from input to output.
-        weight: function that draws the initial weight (outputs, inputs) of a layer.
-        bias: function that draws the initial bias (outputs,) of a layer.
-    """
-
-    widths: Sequence[int]
-    weight: Draw
-    bias: Draw
-
-    @property
-    def parameters(self) -> dict[str, Parameter]:
-        """Parameters, layer by layer; each weight precedes its bias."""
-        by_name: dict[str, Parameter] = {}
-        for layer, (inputs, outputs) in enumerate(pairwise(self.widths)):
-            weight = Role("weight" if layer < len(self.widths) - 2 else "head", layer)
-            fans = outputs, inputs
-            by_name[f"W{layer + 1}"] = Parameter(fans, weight, partial(self.weight, *fans))
-            by_name[f"b{layer + 1}"] = Parameter((outputs,), Role("bias", layer), partial(self.bias, *fans))
-        return by_name
-
-
-def _relu_logits(ops: Ops, params: Arrays, state: Arrays, split: Arrays) -> Array:
-    """Return the network's outputs (examples, classes) (000 C.2)."""
-    scores = split["features"]
-    layers = len(params) // 2
-    for layer in range(1, layers + 1):
-        scores = ops.linear(scores, params[f"W{layer}"], params[f"b{layer}"])
-        if layer < layers:
-            scores = ops.relu(scores)
-    return scores
-
-
-RELU_CLASSIFIER = Classifier(with_fixed_state(_relu_logits))

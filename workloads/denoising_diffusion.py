@@ -22,7 +22,7 @@ from curvebench.workloads.arguments import Array, Arrays, Ops, Random, Settings
 from curvebench.workloads.autoencoder import split_digits
 from curvebench.workloads.data import PIXELS, reduced_digits_files
 from curvebench.workloads.linear_network import LINEAR_NETWORK
-from curvebench.workloads.networks.perceptron import perceptron, perceptron_roles, perceptron_sample
+from curvebench.workloads.networks.perceptron import FullyConnected, perceptron
 from curvebench.workloads.workload import (
     Likelihood,
     Metric,
@@ -82,9 +82,9 @@ def _widths(settings: Settings) -> list[int]:
     return [size + 2 * WAVES, *settings["widths"], size]
 
 
-def _sample_parameters(settings: Settings, generator: np.random.Generator) -> dict[str, np.ndarray]:
-    """Draw initial parameters, or EGOP samples."""
-    return perceptron_sample(_widths(settings), generator)
+def _network(settings: Settings) -> FullyConnected:
+    """Return the parameters of the network; its last layer is no head, since its outputs are no classes."""
+    return FullyConnected(_widths(settings), last="weight")
 
 
 def _draw(settings: Settings, generator: np.random.Generator, count: int) -> dict[str, np.ndarray]:
@@ -106,7 +106,7 @@ def _problem(settings: Settings, random: Random) -> Problem:
         name: {"points": points, **_draw(settings, generator, len(points))}
         for name, points in examples.items()
     }
-    return Problem(_sample_parameters(settings, random("parameters")), splits)
+    return Problem(_network(settings).sample(random("parameters")), splits)
 
 
 def _predicted(ops: Ops, params: Arrays, state: Arrays, batch: Arrays, noise: Arrays) -> Array:
@@ -156,9 +156,9 @@ DENOISING_DIFFUSION = Workload(
     },
     dtype="float32",
     shared_data=True,
-    roles=lambda settings: perceptron_roles(_widths(settings)),
+    roles=lambda settings: _network(settings).roles,
     problem=_problem,
-    sample_parameters=_sample_parameters,
+    sample_parameters=lambda settings, generator: _network(settings).sample(generator),
     loss=_loss,
     evaluate=lambda ops, params, state, split: {"loss": _half_squared_error(ops, params, split, {})},
     likelihood=Likelihood(_predicted, "gaussian"),

@@ -9,8 +9,6 @@ from __future__ import annotations
 from curvebench.spec.values import choice, number
 from curvebench.workloads.arguments import Random, Settings
 from curvebench.workloads.classification import (
-    RELU_CLASSIFIER,
-    ReluNetwork,
     classification_metrics,
     of_network,
 )
@@ -24,10 +22,11 @@ from curvebench.workloads.data import (
     reduced_digits_files,
 )
 from curvebench.workloads.matrices import uniform_bias, xavier_normal
+from curvebench.workloads.networks.perceptron import RELU_CLASSIFIER, FullyConnected
 from curvebench.workloads.workload import Problem, Setting, Start, Workload, batch_size, require_batch
 
 # Network of 000 C.2, with Xavier normal weights and uniform biases (000 C.6).
-NETWORK = ReluNetwork((PIXELS, 32, CLASSES), xavier_normal, uniform_bias)
+NETWORK = FullyConnected((PIXELS, 32, CLASSES), xavier_normal, uniform_bias)
 READERS = {"reduced": read_reduced_digits, "full": read_full_digits}
 FILES = {"reduced": reduced_digits_files, "full": FULL_DIGITS.paths}
 # Number of examples of each split, by the data set.

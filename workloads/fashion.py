@@ -19,15 +19,14 @@ import numpy as np
 from curvebench.spec.values import choice, number, whole
 from curvebench.workloads.arguments import Array, Arrays, Ops, Random, Settings
 from curvebench.workloads.classification import (
-    RELU_CLASSIFIER,
     Classifier,
-    ReluNetwork,
     classification_metrics,
     of_network,
     with_fixed_state,
 )
 from curvebench.workloads.data import FOLDER_VARIABLE, DataDamaged, DataFiles, random_parts, read_content
 from curvebench.workloads.matrices import torch_default_bias, torch_default_weight
+from curvebench.workloads.networks.perceptron import RELU_CLASSIFIER, FullyConnected
 from curvebench.workloads.networks.transformer import QKV_MATRICES
 from curvebench.workloads.networks.vision_transformer import PlainViT, fixed_positions, patches_of, vit_logits
 from curvebench.workloads.workload import Problem, Setting, Start, Workload, batch_size, require_batch
@@ -152,10 +151,10 @@ def _of_classes(classes: int, hidden: int, pooling: int, **fields: Any) -> Workl
         fields: further fields of the workload.
     """
 
-    def network(settings: Settings) -> ReluNetwork:
+    def network(settings: Settings) -> FullyConnected:
         """Return the network; starts and EGOP samples have PyTorch's default distribution (000 C.6)."""
         widths = (SIDE // settings["pooling"]) ** 2, hidden, classes
-        return ReluNetwork(widths, torch_default_weight, torch_default_bias)
+        return FullyConnected(widths, torch_default_weight, torch_default_bias)
 
     def problem(settings: Settings, random: Random) -> Problem:
         """Return the standard training set, the validation and test split, and random initial parameters.

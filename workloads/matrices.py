@@ -56,6 +56,11 @@ def torch_default_bias(fan_out: int, fan_in: int, generator: np.random.Generator
     return generator.uniform(-(fan_in**-0.5), fan_in**-0.5, size=fan_out)
 
 
+def zero_bias(fan_out: int, fan_in: int, generator: np.random.Generator) -> np.ndarray:
+    """Return a bias (fan_out,) of zeros; nothing is drawn."""
+    return np.zeros(fan_out)
+
+
 def kaiming_normal(shape: tuple[int, int, int, int], generator: np.random.Generator) -> np.ndarray:
     """Draw a convolution (outputs, inputs, rows, columns) with entries N(0, 2 / (outputs rows columns)).
 

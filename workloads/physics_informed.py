@@ -19,8 +19,7 @@ import numpy as np
 
 from curvebench.spec.values import number, whole
 from curvebench.workloads.arguments import Array, Arrays, Ops, Random, Settings
-from curvebench.workloads.classification import ReluNetwork
-from curvebench.workloads.matrices import xavier_normal
+from curvebench.workloads.networks.perceptron import FullyConnected
 from curvebench.workloads.workload import (
     Likelihood,
     Metric,
@@ -82,10 +81,10 @@ class Equation:
 # --- the network -----------------------------------------------------------------------------------
 
 
-def _network(equation: Equation, settings: Settings) -> ReluNetwork:
+def _network(equation: Equation, settings: Settings) -> FullyConnected:
     """Return the parameters of the network: Xavier normal weights, and biases of 0."""
     widths = len(equation.low), *[settings["width"]] * settings["depth"], 1
-    return ReluNetwork(widths, xavier_normal, lambda outputs, inputs, generator: np.zeros(outputs))
+    return FullyConnected(widths)
 
 
 def values_and_derivatives(

@@ -15,13 +15,12 @@ import numpy as np
 from curvebench.spec.values import choice, whole
 from curvebench.workloads.arguments import Array, Arrays, Ops, Random, Settings
 from curvebench.workloads.classification import (
-    RELU_CLASSIFIER,
-    ReluNetwork,
     classification_metrics,
     of_network,
 )
 from curvebench.workloads.data import DataDamaged, DataFiles
 from curvebench.workloads.matrices import torch_default_bias, torch_default_weight
+from curvebench.workloads.networks.perceptron import RELU_CLASSIFIER, FullyConnected
 from curvebench.workloads.r_files import named, r_files, read_rda, read_rdb
 from curvebench.workloads.workload import (
     Likelihood,
@@ -80,11 +79,11 @@ def _columns(table: str, *paths: Path) -> tuple[np.ndarray, np.ndarray]:
     return features, predicted.values.astype(np.int64) - 1
 
 
-def _network(settings: Settings) -> ReluNetwork:
+def _network(settings: Settings) -> FullyConnected:
     """Return the network that the settings describe."""
     _, _, _, _, inputs, outputs = TABLES[settings["table"]]
     hidden = [settings["width"]] * settings["depth"]
-    return ReluNetwork((inputs, *hidden, outputs), torch_default_weight, torch_default_bias)
+    return FullyConnected((inputs, *hidden, outputs), torch_default_weight, torch_default_bias)
 
 
 def _problem(settings: Settings, random: Random) -> Problem:
