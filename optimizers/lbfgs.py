@@ -32,7 +32,7 @@ class WolfeSearch(NamedTuple):
     """State of L-BFGS with a memory of m pairs; all arrays start at 0."""
 
     base: Along  # the parameters, with t = 0
-    low: Along  # before bracketing the trial before; then the end of the bracket with the smaller loss
+    low: Along  # the last trial; once there is a bracket, the end of the bracket with the smaller loss
     high: Along  # the other end of the bracket; its gradient is not used
     is_bracketed: Array  # 1 if the bracket contains a point to accept, otherwise 0, (..., 1)
     evaluations: Array  # trials of this search, (..., 1)

@@ -147,7 +147,8 @@ class _Muon:
         running mean of G^2 (Muon2, arXiv 2604.09967). With `rows` or `entries`, it is O / (sqrt(s) +
         epsilon), scaled to the Frobenius norm of O, where O is the polar factor of M, and s is the running
         mean of O^2 or of its row means (NorMuon, arXiv 2510.05491; AdaMuon, arXiv 2507.11005, which takes the
-        sign of M first). The means have no bias correction, which would cancel.
+        sign of M first). The means have no bias correction, which would cancel. The length of steps in
+        both papers, 0.2 sqrt(m n), is that of `scale: adam`.
         """
         beta2, epsilon = (hyper_for_matrices(ops, hyper[name], self.order) for name in ("beta2", "epsilon"))
         factor = grad if self.second_moment == "gradient" else self.polar_factor(ops, matrix)

@@ -255,8 +255,8 @@ def _cautious_decay(rule: Rule, parameters: Parameters) -> Rule:
 def _hyperball(rule: Rule, parameters: Parameters) -> Rule:
     """Return a rule that keeps the Frobenius norm R of each matrix at its value before the first step.
 
-    W <- R N(W - eta R N(U)), where N(X) = X / |X|, and U is the step with weight decay (Wen et al. 2025).
-    Vectors, and matrices that start at 0, are updated by the rule itself.
+    W <- R N(W - eta R N(U)), where N(X) = X / |X|, and U is the step with weight decay, which Wen et al.
+    (2025) leave out. Vectors, and matrices that start at 0, are updated by the rule itself.
     """
 
     def update(ops: Ops, grad: Array, state: Wrapped, param: Array, hyper: Hyper) -> tuple[Array, Wrapped]:
@@ -354,7 +354,7 @@ cautious = Wrapper(
 cautious_decay = Wrapper(
     name="cautious_decay",
     source="Chen et al. 2025, arXiv 2510.12402",
-    description="applies weight decay only to entries that the step moves towards 0, too",
+    description="applies weight decay only to entries that the step itself moves towards 0",
     change=_cautious_decay,
     requires=DECAY,
 )

@@ -230,7 +230,8 @@ def without_submissions(study: StudyPlan) -> StudyPlan:
     """Return a study without the methods of its submissions."""
     submitted = {optimizer.label for joining in study.joining for optimizer in joining.optimizers}
     optimizers = tuple(optimizer for optimizer in study.optimizers if optimizer.label not in submitted)
-    return study.model_copy(update={"optimizers": optimizers, "joined": {}})
+    acts_as = {name: by_workload for name, by_workload in study.acts_as.items() if name not in submitted}
+    return study.model_copy(update={"optimizers": optimizers, "joined": {}, "acts_as": acts_as})
 
 
 def _shared_settings(study: StudyPlan) -> dict[str, Any]:

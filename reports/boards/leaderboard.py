@@ -15,6 +15,7 @@ import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy as np
 import polars as pl
@@ -480,28 +481,28 @@ def _scores(times: Runtimes) -> dict[str, tuple[Overall, Overall, RankRanges, in
         orient="row",
     )
     problems = dict(runs.select("workload", "problem").unique().iter_rows())
-    names, levels = sorted({*problems.values()}), range(len(SCORED))
-    subsets = [
-        *([name for name in problems if name.endswith(f"/{level}")] for level in levels),
-        *([name for name, problem in problems.items() if problem == one] for one in names),
-        *([name for name, problem in problems.items() if problem != one] for one in names[1:] and names),
-    ]
-    ranks_of = ranks_by_subset(runs, problems, subsets)
+    names = sorted({*problems.values()})
+    at_level = [[name for name in problems if name.endswith(f"/{level}")] for level in range(len(SCORED))]
+    on_one = [[name for name, problem in problems.items() if problem == one] for one in names]
+    # Without the only problem, nothing would be left to rank by.
+    without_one = [[name for name in problems if name not in own] for own in on_one] if names[1:] else []
+    ranks_of = ranks_by_subset(runs, problems, [*at_level, *on_one, *without_one])
     families = len({times.problems[index].workload.spec.locator for index in times.problem})
     scores = {}
     for row in score_intervals(runs, problems=problems, paired=True).to_dicts():
         if row["studies"] < MIN_SEEDS:
             row |= dict.fromkeys(RESAMPLED)
         size = {"workloads": len(names), "seeds": row["studies"]}
-        ranks = ranks_of[row["submission"]]
-        each, without = ranks[len(levels) :][: len(names)], ranks[len(levels) + len(names) :]
+        ranks = iter(ranks_of[row["submission"]])
+        by_target, single = tuple(islice(ranks, len(at_level))), list(islice(ranks, len(on_one)))
+        without = list(ranks)
         scores[row["submission"]] = (
             Overall(row["score"], row["low"], row["high"], **size),
             Overall(row["rank"], row["rank_low"], row["rank_high"], **size),
             RankRanges(
-                by_target=tuple(ranks[: len(levels)]),
+                by_target=by_target,
                 without=(min(without), max(without)) if without else None,
-                new=(min(each), max(each)),
+                new=(min(single), max(single)),
                 chance=(families - 1) / (families + 1),
             ),
             row["tier"],

@@ -72,6 +72,14 @@ def test_a_study_that_joins_is_on_the_board_of_the_published_one_and_nowhere_els
     assert [[one.name for one in plan.studies] for plan in shown_plans(own)] == [[study.name], [], []]
 
 
+def test_a_submission_that_acts_as_another_method_does_so_among_the_others(field: ReportPlan):
+    (study,) = field.studies
+    new = submission(field, acts_as={"lion": {study.workloads[0].name: "sgd"}})
+    (joined,) = with_joined([field], [new])[0].studies
+    assert joined.acts_as == {**study.acts_as, **new.acts_as}
+    assert without_submissions(joined) == study
+
+
 @pytest.mark.parametrize(
     ("changes", "told"),
     [

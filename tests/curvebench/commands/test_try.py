@@ -24,6 +24,7 @@ from curvebench.reports.boards.submission import hopeless
 from curvebench.results.schema import JOBS
 from curvebench.results.writing import write_table
 from curvebench.spec.errors import InputError
+from curvebench.spec.plan import read_plan
 from tests.conftest import ROOT
 from tests.curvebench.tiny import leave_tiny
 from tests.curvebench.user_files import user_file
@@ -74,6 +75,13 @@ def field_here(project: Path) -> plan.Plan:
     folder = project / "benchmarks/studies"
     with contextlib.chdir(project):  # below which the published sets are
         return plan.make_plan(asked.model_copy(update={"study_folder": folder}), project)
+
+
+def test_the_cost_of_another_protocol_is_the_mean_of_its_methods():
+    *_, published = sorted((ROOT / "results/published").glob("field.*/plan.json"))
+    (study,) = read_plan(published).studies
+    seconds = pl.read_parquet(study.tables / "jobs.parquet")["total_seconds"].sum()
+    assert trying.minutes_of_a_method(study) == pytest.approx(seconds / 60 / len(study.methods))
 
 
 LION = ("my_lion.py:Lion", "--author", "A. Author", "--paper", "arXiv:2302.06675")

@@ -95,6 +95,8 @@ def test_each_group_of_problems_has_a_board(studies: Studies):
     ours, others = by_source(boards)
     assert [board.group for board in ours] == ["vectors", "networks"]
     assert {board.backend for own in others.values() for board in own} == {*convex.backends[1:]}
+    two: Any = leaderboards([(grouped, of_convex), (replace(grouped, name="decayed"), of_convex)])
+    assert {board.studies for board in two} == {("convex",), ("decayed",)}, "protocols are ranked apart"
 
 
 def test_a_method_that_acts_as_another_is_not_ranked_and_ranks_nobody(studies: Studies):
